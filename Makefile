@@ -1,0 +1,40 @@
+# Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
+.PHONY: demo test lint types contracts unit docs lock clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+demo: $(STAMP)
+	@$(BIN)/python demo/demo.py
+
+test: $(STAMP) lint types contracts unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests demo scripts
+	$(BIN)/ruff format --check src tests demo scripts
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contracts: $(STAMP)
+	$(BIN)/lint-imports --no-cache
+
+# Twice the cores: most tests wait for real processes, not for the CPU.
+unit: $(STAMP)
+	$(BIN)/pytest -n $$(( $$(nproc) * 2 )) --dist=worksteal $(PYTEST_ARGS)
+
+# Regenerates every page that is derived from the code (tests fail while one is stale).
+docs: $(STAMP)
+	$(BIN)/python scripts/generate_docs.py
+
+# Resolves the dependencies of pyproject.toml anew and writes the exact versions with their hashes.
+lock: $(STAMP)
+	$(BIN)/python scripts/lock.py
+
+$(STAMP): scripts/setup.sh requirements.lock pyproject.toml
+	@./scripts/setup.sh $(VENV)
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,44 @@
+"""Dead, alive, or cannot tell. "Cannot tell" never kills, deletes or releases anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Life(StrEnum):
+    ALIVE = "alive"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """Which process was meant: a pid alone is reused within a minute of heavy forking."""
+
+    boot_id: str
+    pid: int
+    start_ticks: int  # field 22 of /proc/<pid>/stat
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sighting:
+    """What /proc says about a pid now."""
+
+    boot_id: str
+    start_ticks: int | None  # None: no such process
+    zombie: bool = False
+    readable: bool = True
+
+
+def judge(recorded: Identity | None, seen: Sighting) -> Life:
+    """Whether the recorded process still lives (R-CRASH-01: a zombie is dead, no record is unknown)."""
+    if recorded is None:
+        return Life.UNKNOWN
+    if recorded.boot_id != seen.boot_id:
+        return Life.DEAD  # no process survives a reboot
+    if not seen.readable:
+        return Life.ALIVE  # it exists, though we may not look: no permission is alive
+    if seen.start_ticks is None or seen.zombie:
+        return Life.DEAD
+    return Life.ALIVE if seen.start_ticks == recorded.start_ticks else Life.DEAD

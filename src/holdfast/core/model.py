@@ -1,0 +1,185 @@
+"""The nouns of Holdfast as frozen values. Rows of the store become these; nothing here knows how they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.core.states import RunState, TaskState, WorkspaceState
+
+
+class Strategy(StrEnum):
+    """Where a task's agent works."""
+
+    WORKTREE = "worktree"
+    DIRECTORY = "directory"
+    NONE = "none"
+
+
+class PauseReason(StrEnum):
+    """Why a task waits although nothing it depends on is missing."""
+
+    RATE_LIMIT = "rate_limit"
+    USAGE_LIMIT = "usage_limit"
+    CONTEXT_LIMIT = "context_limit"
+    BUDGET = "budget"
+    AUTH = "auth"
+    BILLING = "billing"
+    APPROVAL = "approval"
+    OPERATOR = "operator"
+    OUTAGE = "outage"
+
+
+class StopWhy(StrEnum):
+    """Why we asked a run to end. Recorded before the signal, so that a death we asked for is never a crash."""
+
+    CANCEL = "cancel"
+    DOWN = "down"
+    PAUSE = "pause"
+    NOT_OURS = "not_ours"  # the store refused our write: another incarnation owns the task now
+
+
+class RequestKind(StrEnum):
+    """What an operator may ask of the supervisor."""
+
+    CANCEL = "cancel"
+    DOWN = "down"
+
+
+class Level(StrEnum):
+    """How loud an event is."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Instant:
+    """One reading of the clocks that durable decisions need."""
+
+    wall: float  # seconds since the epoch; may jump
+    boottime: float  # CLOCK_BOOTTIME; never jumps, counts sleep, starts anew at boot
+    boot_id: str  # which boot the second number belongs to
+
+    def since(self, earlier: Instant) -> float:
+        """Seconds since `earlier`: exact within one boot, clamped wall time across boots (never negative)."""
+        if self.boot_id == earlier.boot_id:
+            return self.boottime - earlier.boottime
+        return max(0.0, self.wall - earlier.wall)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repo:
+    """A git repository that tasks may work on."""
+
+    id: str
+    path: str  # top level of the user's checkout
+    common_dir: str  # its git common directory: the same for all worktrees
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskSpec:
+    """What the user asked for. Settings are resolved when it is added and never looked up again."""
+
+    id: str
+    repo_id: str
+    prompt: str
+    agent: str
+    agent_options: Mapping[str, object] = field(default_factory=dict)
+    strategy: Strategy = Strategy.WORKTREE
+    directory_copy: bool = False  # directory strategy: copy the checkout instead of starting empty
+    base_ref: str = "HEAD"
+    priority: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    parent_id: str | None = None
+    needs: tuple[str, ...] = ()
+    not_before: float | None = None
+    timeout: float = 3600.0
+    grace: float = 5.0
+    orphan_grace: float = 120.0
+    max_resumes: int = 3
+    preserve_on_failure: bool | None = None  # three-valued: unset falls through to the next tier
+    preserve_strategy_default: bool | None = None
+    preserve_global_default: bool = False
+    cleanup_on_complete: bool = True
+    keep_workspace: bool = False
+    commit_leftovers: str = "all"  # all | tracked | none
+    environment: Mapping[str, object] = field(default_factory=dict)  # pass / set, as configured at add
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """A task as the supervisor sees it: what was asked, and where it stands."""
+
+    spec: TaskSpec
+    state: TaskState
+    fence: int
+    owner: str | None
+    generation: int  # raised by an operator's retry: budgets count within one generation
+    base_commit: str | None
+    branch: str | None
+    resume_attempts: int
+    session_id: str | None
+    fresh: bool  # the next attempt starts from the base, whatever was salvaged before
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One agent process tree."""
+
+    id: str
+    task_id: str
+    number: int  # 1 for the task's first run
+    state: RunState
+    stop_why: StopWhy | None
+    outcome: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workspace:
+    """A ledger row: something outside the store that we made, or are about to make."""
+
+    id: str
+    task_id: str
+    repo_id: str
+    strategy: Strategy
+    path: str
+    branch: str | None
+    base_commit: str | None
+    state: WorkspaceState
+    disposition: str | None  # decided at the ending: clean | preserve
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A durable wish of an operator: who, when, why."""
+
+    id: int
+    kind: RequestKind
+    task_id: str | None
+    by: str
+    at: float
+    why: str
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One decision or fact, told once, in the transaction that made it true."""
+
+    kind: str
+    message: str
+    level: Level = Level.INFO
+    component: str = "supervisor"
+    task_id: str | None = None
+    run_id: str | None = None
+    reason: str | None = None
+    data: Mapping[str, object] = field(default_factory=dict)

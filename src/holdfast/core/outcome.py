@@ -1,0 +1,122 @@
+"""How a run ended: one closed set, one classifier.
+
+The keeper's record says what happened to the process; the agent's adapter says what its output meant. The process
+facts come first, because a death that we asked for, a timeout or a lost host must never be read as the agent's own
+doing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.model import StopWhy
+
+
+class Outcome(StrEnum):
+    COMPLETED = "completed"
+    FAILED = "failed"
+    EXTERNAL_KILL = "external_kill"
+    OUT_OF_MEMORY = "out_of_memory"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    STUCK = "stuck"
+    LOOPING = "looping"
+    STARTUP_TIMEOUT = "startup_timeout"
+    OVERLOADED = "overloaded"
+    NETWORK = "network"
+    RATE_LIMITED = "rate_limited"
+    USAGE_LIMITED = "usage_limited"
+    CONTEXT_LIMIT = "context_limit"
+    SESSION_LOST = "session_lost"
+    AUTH = "auth"
+    BILLING = "billing"
+    TURN_LIMIT = "turn_limit"
+    OVER_BUDGET = "over_budget"
+    OUTPUT_LIMIT = "output_limit"
+    LAUNCH_ERROR = "launch_error"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"  # we asked, without giving the task up: `down`
+    UNKNOWN = "unknown"
+
+
+class Cause(StrEnum):
+    """Why the keeper says its agent's leader ended (`cause` in exit.json)."""
+
+    EXITED = "exited"  # by itself, or by a signal that was not ours
+    STOPPED = "stopped"  # our kill ladder, on request
+    TIMEOUT = "timeout"  # our kill ladder, deadline passed
+    ORPHANED = "orphaned"  # our kill ladder, no supervisor for too long
+    EXEC_FAILED = "exec_failed"  # the command could not be started
+    NEVER_STARTED = "never_started"  # no keeper ever let the agent run
+    KEEPER_DIED = "keeper_died"  # the keeper was killed; the tree is proven empty all the same
+    UNPROVEN = "unproven"  # nobody can say whether the tree is empty
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessEnd:
+    """What the run directory says of the process."""
+
+    cause: Cause
+    code: int | None = None
+    signal: int | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """A run's ending as the policy sees it."""
+
+    outcome: Outcome
+    reason: str
+    resets_at: float | None = None
+    session_id: str | None = None
+    error_tail: str = ""
+
+
+SIGKILL, SIGTERM, SIGINT, SIGHUP = 9, 15, 2, 1
+_OUTSIDE_SIGNALS = frozenset({SIGKILL, SIGTERM, SIGINT, SIGHUP})
+
+_BY_CAUSE = {
+    Cause.TIMEOUT: (Outcome.TIMEOUT, "ran longer than its timeout"),
+    Cause.ORPHANED: (Outcome.LOST, "no supervisor reached its keeper for too long, so the keeper ended it"),
+    Cause.EXEC_FAILED: (Outcome.LAUNCH_ERROR, "the agent could not be started"),
+    Cause.NEVER_STARTED: (Outcome.LOST, "the supervisor died before the agent was started"),
+    Cause.KEEPER_DIED: (Outcome.LOST, "its keeper was killed"),
+    Cause.UNPROVEN: (Outcome.UNKNOWN, "its keeper is gone and nothing proves that its processes are"),
+}
+
+
+def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict) -> Verdict:
+    """Combine what happened to the process with what the agent's own output says."""
+    if stop_why is StopWhy.CANCEL and end.cause is not Cause.UNPROVEN:
+        return _with(from_agent, Outcome.CANCELLED, "cancelled by an operator")
+    if end.cause in _BY_CAUSE:
+        outcome, reason = _BY_CAUSE[end.cause]
+        return _with(from_agent, outcome, f"{reason}: {end.detail}" if end.detail else reason)
+    if end.cause is Cause.STOPPED:
+        return _stopped(end, stop_why, from_agent)
+    if end.signal is not None:
+        return _signalled(end.signal, from_agent)
+    return from_agent
+
+
+def _stopped(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict) -> Verdict:
+    if stop_why is None:
+        return _with(
+            from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast"
+        )
+    return _with(from_agent, Outcome.STOPPED, f"stopped by us ({stop_why}); it will continue")
+
+
+def _signalled(number: int, from_agent: Verdict) -> Verdict:
+    if number in _OUTSIDE_SIGNALS:
+        return _with(from_agent, Outcome.EXTERNAL_KILL, f"killed by signal {number} from outside Holdfast")
+    return _with(from_agent, Outcome.CRASHED, f"crashed with signal {number}")
+
+
+def _with(verdict: Verdict, outcome: Outcome, reason: str) -> Verdict:
+    return Verdict(
+        outcome=outcome, reason=reason, session_id=verdict.session_id, error_tail=verdict.error_tail
+    )

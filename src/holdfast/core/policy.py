@@ -1,0 +1,284 @@
+"""What follows an ending: outcome → action, paid from a durable budget.
+
+Every automatic continuation spends from a budget that lives in the store, so neither a crash nor a restart can make
+Holdfast loop. The table `POLICY` is the whole policy; `decide` only does the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.model import Instant, PauseReason
+from holdfast.core.outcome import Outcome, Verdict
+
+
+class Action(StrEnum):
+    COMPLETE = "complete"
+    FAIL = "fail"
+    REQUEUE = "requeue"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+    FREEZE = "freeze"
+
+
+class Budget(StrEnum):
+    RUNS = "runs"
+    CRASH = "crash"
+    RETRY = "retry"
+    LOST = "lost"
+    OUTAGE = "outage"
+    SESSION = "session"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """How much of each budget a task has. All are settings."""
+
+    runs: int = 12
+    crash: int = 3
+    crash_window: float = 600.0
+    retry: int = 3
+    lost: int = 5
+    outage: float = 6 * 3600.0
+    session: int = 1
+    backoff_cap: float = 300.0
+    default_hold: float = 300.0  # a limit without a known reset time
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spend:
+    """One entry of a task's budget ledger."""
+
+    budget: Budget
+    at: Instant
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """One row of the policy table."""
+
+    action: Action
+    spends: tuple[Budget, ...] = ()
+    pause: PauseReason | None = None
+    alert: bool = False
+    keeps_session: bool = True
+
+
+_CRASH = Rule(action=Action.REQUEUE, spends=(Budget.CRASH, Budget.RUNS))
+_RETRY = Rule(action=Action.REQUEUE, spends=(Budget.RETRY, Budget.RUNS))
+_OUTAGE = Rule(action=Action.REQUEUE, spends=(Budget.OUTAGE,))
+_OVER = Rule(action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.BUDGET)
+
+POLICY: Mapping[Outcome, Rule] = {
+    Outcome.COMPLETED: Rule(action=Action.COMPLETE, spends=(Budget.RUNS,)),
+    Outcome.FAILED: Rule(action=Action.FAIL, spends=(Budget.RUNS,)),
+    Outcome.EXTERNAL_KILL: _CRASH,
+    Outcome.OUT_OF_MEMORY: _CRASH,
+    Outcome.CRASHED: _CRASH,
+    Outcome.TIMEOUT: _RETRY,
+    Outcome.STUCK: _RETRY,
+    Outcome.LOOPING: _RETRY,
+    Outcome.STARTUP_TIMEOUT: _RETRY,
+    Outcome.OVERLOADED: _OUTAGE,
+    Outcome.NETWORK: _OUTAGE,
+    Outcome.RATE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.RATE_LIMIT),
+    Outcome.USAGE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.USAGE_LIMIT),
+    Outcome.CONTEXT_LIMIT: Rule(
+        action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.CONTEXT_LIMIT, keeps_session=False
+    ),
+    Outcome.SESSION_LOST: Rule(
+        action=Action.REQUEUE, spends=(Budget.SESSION, Budget.RUNS), keeps_session=False
+    ),
+    Outcome.AUTH: Rule(action=Action.PAUSE, pause=PauseReason.AUTH, alert=True),
+    Outcome.BILLING: Rule(action=Action.PAUSE, pause=PauseReason.BILLING, alert=True),
+    Outcome.TURN_LIMIT: _OVER,
+    Outcome.OVER_BUDGET: _OVER,
+    Outcome.OUTPUT_LIMIT: _OVER,
+    Outcome.LAUNCH_ERROR: Rule(action=Action.FAIL),
+    Outcome.LOST: Rule(action=Action.REQUEUE, spends=(Budget.LOST,)),
+    Outcome.CANCELLED: Rule(action=Action.CANCEL),
+    Outcome.STOPPED: Rule(action=Action.REQUEUE),
+    Outcome.UNKNOWN: Rule(action=Action.FREEZE, alert=True),
+}
+
+_AUTO_RESUMED = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What happens to the task now, and why. The reason reaches the log, the store and the screen."""
+
+    action: Action
+    reason: str
+    delay: float = 0.0
+    resume_after: float | None = None
+    pause: PauseReason | None = None
+    spends: tuple[Budget, ...] = ()
+    failure: str | None = None  # stable word for a failure that we, not the agent, declared
+    alert: bool = False
+    keeps_session: bool = True
+
+    @property
+    def waits_for_operator(self) -> bool:
+        return self.action is Action.FREEZE or (self.action is Action.PAUSE and self.resume_after is None)
+
+
+def decide(
+    verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0
+) -> Decision:
+    """The next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
+    rule = POLICY[verdict.outcome]
+    spent_out = _spent_out(rule, ledger, limits, now)
+    if spent_out is not None:
+        return _exhausted(spent_out, verdict, rule)
+    if rule.action is Action.REQUEUE:
+        return Decision(
+            action=Action.REQUEUE,
+            reason=verdict.reason,
+            delay=_delay(rule, ledger, limits, now, jitter),
+            spends=rule.spends,
+            alert=rule.alert,
+            keeps_session=rule.keeps_session,
+        )
+    return Decision(
+        action=rule.action,
+        reason=verdict.reason,
+        pause=rule.pause,
+        resume_after=_resume_after(rule, verdict, limits, now, jitter),
+        spends=rule.spends,
+        failure=str(verdict.outcome) if rule.action is Action.FAIL else None,
+        alert=rule.alert,
+        keeps_session=rule.keeps_session,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResumeDecision:
+    """Whether a paused task may go on. One place for manual, automatic and API resumes."""
+
+    allowed: bool
+    attempt: int
+    message: str
+
+
+def decide_resume(attempts: int, maximum: int, task_id: str) -> ResumeDecision:
+    """R-RES-03/04: the resume after `attempts` earlier ones, when `maximum` are allowed."""
+    attempt = attempts + 1
+    if attempt <= maximum:
+        return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}")
+    return ResumeDecision(
+        allowed=False,
+        attempt=attempt,
+        message=(
+            f"Maximum resume attempts exceeded ({attempt}/{maximum}): the task kept pausing. "
+            "Break it into smaller tasks; or raise `resume.max_attempts`; "
+            f"or look into why it keeps pausing with `holdfast why {task_id}`."
+        ),
+    )
+
+
+def spent(ledger: Sequence[Spend], budget: Budget) -> int:
+    return sum(1 for entry in ledger if entry.budget is budget)
+
+
+def recent_crashes(ledger: Sequence[Spend], limits: Limits, now: Instant) -> int:
+    """Crashes inside the sliding window; one exactly at its edge is outside (R-CRASH-04)."""
+    return sum(1 for e in ledger if e.budget is Budget.CRASH and now.since(e.at) < limits.crash_window)
+
+
+def lost_without_progress(ledger: Sequence[Spend]) -> int:
+    """Losses since the last run that came to an end of its own."""
+    count = 0
+    for entry in reversed(ledger):
+        if entry.budget is Budget.RUNS:
+            break
+        count += entry.budget is Budget.LOST
+    return count
+
+
+def outage_seconds(ledger: Sequence[Spend], now: Instant) -> float:
+    """How long the provider has been down for this task, by its unbroken row of outage entries."""
+    first: Spend | None = None
+    for entry in reversed(ledger):
+        if entry.budget is not Budget.OUTAGE:
+            break
+        first = entry
+    return now.since(first.at) if first is not None else 0.0
+
+
+def _spent_out(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Budget | None:
+    """The first budget that forbids this continuation, counting the run that just ended."""
+    checks = {
+        Budget.CRASH: lambda: recent_crashes(ledger, limits, now) + 1 >= limits.crash,
+        Budget.RETRY: lambda: spent(ledger, Budget.RETRY) >= limits.retry,
+        Budget.LOST: lambda: lost_without_progress(ledger) >= limits.lost,
+        Budget.OUTAGE: lambda: outage_seconds(ledger, now) >= limits.outage,
+        Budget.SESSION: lambda: spent(ledger, Budget.SESSION) >= limits.session,
+        Budget.RUNS: lambda: _goes_on_by_itself(rule) and spent(ledger, Budget.RUNS) + 1 >= limits.runs,
+    }
+    return next((b for b in rule.spends if checks[b]()), None)
+
+
+def _goes_on_by_itself(rule: Rule) -> bool:
+    return rule.action is Action.REQUEUE or (rule.action is Action.PAUSE and rule.pause in _AUTO_RESUMED)
+
+
+_SPENT_OUT_WORDS = {
+    Budget.CRASH: "crash_loop",
+    Budget.RETRY: "retries_spent",
+    Budget.LOST: "lost_too_often",
+    Budget.SESSION: "session_lost",
+    Budget.RUNS: "runs_spent",
+}
+
+
+def _exhausted(budget: Budget, verdict: Verdict, rule: Rule) -> Decision:
+    if budget is Budget.OUTAGE:
+        return Decision(
+            action=Action.PAUSE,
+            pause=PauseReason.OUTAGE,
+            reason=f"the provider stayed unavailable for too long; last: {verdict.reason}",
+            spends=rule.spends,
+            alert=True,
+        )
+    return Decision(
+        action=Action.FAIL,
+        reason=f"{_SPENT_OUT_WORDS[budget]}: the {budget} budget is spent; last: {verdict.reason}",
+        failure=_SPENT_OUT_WORDS[budget],
+        spends=rule.spends,
+        alert=budget in (Budget.CRASH, Budget.LOST),
+    )
+
+
+def _delay(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> float:
+    if Budget.RETRY in rule.spends:
+        return backoff(spent(ledger, Budget.RETRY), limits.backoff_cap, jitter)
+    if Budget.CRASH in rule.spends:
+        return backoff(recent_crashes(ledger, limits, now), limits.backoff_cap, jitter)
+    if Budget.OUTAGE in rule.spends:
+        return backoff(4 + spent(ledger, Budget.OUTAGE), limits.backoff_cap, jitter)
+    if Budget.LOST in rule.spends:
+        earlier = lost_without_progress(ledger)
+        return 0.0 if earlier == 0 else backoff(earlier - 1, limits.backoff_cap, jitter)
+    return 0.0
+
+
+def backoff(n: int, cap: float, jitter: float) -> float:
+    """2^n seconds plus up to a quarter of it, never beyond `cap` (R-TERM-11)."""
+    base = min(cap, 2.0 ** min(n, 32))
+    return min(cap, base * (1.0 + 0.25 * jitter))
+
+
+def _resume_after(
+    rule: Rule, verdict: Verdict, limits: Limits, now: Instant, jitter: float
+) -> float | None:
+    if rule.pause is PauseReason.CONTEXT_LIMIT:
+        return now.wall
+    if rule.pause not in _AUTO_RESUMED:
+        return None
+    if verdict.resets_at is None:
+        return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
+    return max(verdict.resets_at, now.wall) + jitter

@@ -1,0 +1,124 @@
+"""The three life cycles as data. SQL guards, docs/states.md and the CLI's words derive from these tables.
+
+A move that is not in a table cannot be made: the store refuses it before it reaches a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class TaskState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class RunState(StrEnum):
+    INTENDED = "intended"
+    STARTED = "started"
+    STOPPING = "stopping"
+    ENDED = "ended"
+    SETTLED = "settled"
+
+
+class WorkspaceState(StrEnum):
+    INTENDED = "intended"
+    READY = "ready"
+    PRESERVED = "preserved"
+    TRASHED = "trashed"
+    GONE = "gone"
+
+
+T, R, W = TaskState, RunState, WorkspaceState
+
+TASK_MOVES: Mapping[TaskState, Mapping[TaskState, str]] = {
+    T.QUEUED: {
+        T.RUNNING: "claimed by a supervisor, which raises the fence",
+        T.PAUSED: "an operator pauses it",
+        T.CANCELLED: "an operator cancels it, or a task that it needs failed or was cancelled",
+        T.FAILED: "it can no longer run",
+    },
+    T.RUNNING: {
+        T.COMPLETED: "the agent showed positive evidence of success",
+        T.FAILED: "the outcome says so, or a budget is spent",
+        T.CANCELLED: "an operator's cancel, carried out: the tree is proven dead",
+        T.PAUSED: "a limit, a budget, an account problem or an operator",
+        T.QUEUED: "requeued: crash, timeout, loss of the host, or `down`",
+    },
+    T.PAUSED: {
+        T.QUEUED: "resumed, by hand or when due; spends a resume",
+        T.FAILED: "the resume limit is exceeded",
+        T.CANCELLED: "an operator cancels it",
+    },
+    T.COMPLETED: {},
+    T.FAILED: {T.QUEUED: "an operator's retry; budgets start afresh"},
+    T.CANCELLED: {T.QUEUED: "an operator's retry; budgets start afresh"},
+}
+
+RUN_MOVES: Mapping[RunState, Mapping[RunState, str]] = {
+    R.INTENDED: {
+        R.STARTED: "the keeper recorded the agent's pid",
+        R.ENDED: "proven never to have started",
+    },
+    R.STARTED: {
+        R.STOPPING: "we asked it to end; the reason is recorded before the signal",
+        R.ENDED: "the whole tree is proven empty",
+    },
+    R.STOPPING: {R.ENDED: "the whole tree is proven empty"},
+    R.ENDED: {R.SETTLED: "the task moved on the outcome of this run"},
+    R.SETTLED: {},
+}
+
+WORKSPACE_MOVES: Mapping[WorkspaceState, Mapping[WorkspaceState, str]] = {
+    W.INTENDED: {
+        W.READY: "made, checked out, usable",
+        W.TRASHED: "given up half made; renamed away",
+        W.GONE: "nothing of it was ever made",
+    },
+    W.READY: {
+        W.PRESERVED: "its task failed and asked to keep it, or saving its work failed",
+        W.TRASHED: "its work is saved; renamed away",
+        W.GONE: "it vanished, or there is nothing to remove",
+    },
+    W.PRESERVED: {
+        W.READY: "an operator's retry goes on in it",
+        W.TRASHED: "dropped by an operator, or expired; salvaged first",
+        W.GONE: "it vanished",
+    },
+    W.TRASHED: {W.GONE: "deleted in the background"},
+    W.GONE: {},
+}
+
+TASK_TERMINAL = frozenset({T.COMPLETED, T.FAILED, T.CANCELLED})
+"""Nobody works on these and nobody will, unless an operator asks."""
+
+RUN_LIVE = frozenset({R.INTENDED, R.STARTED, R.STOPPING})
+"""A process of such a run may exist."""
+
+WORKSPACE_OPEN = frozenset({W.INTENDED, W.READY, W.PRESERVED, W.TRASHED})
+"""Something of such a workspace may exist outside the store."""
+
+
+def can_move(
+    before: TaskState | RunState | WorkspaceState, after: TaskState | RunState | WorkspaceState
+) -> bool:
+    """Whether the table of their kind has this move."""
+    for table in (TASK_MOVES, RUN_MOVES, WORKSPACE_MOVES):
+        if before in table:
+            return after in table[before]  # type: ignore[index]  # the three tables have disjoint enums
+    return False
+
+
+def sources_of(after: TaskState | RunState | WorkspaceState) -> frozenset[str]:
+    """Every state from which `after` may be reached: what a compare-and-set has to expect."""
+    return frozenset(
+        str(before)
+        for table in (TASK_MOVES, RUN_MOVES, WORKSPACE_MOVES)
+        for before, moves in table.items()
+        if after in moves and type(before) is type(after)
+    )

@@ -1,0 +1,59 @@
+"""Errors by who must act. The text says what happened, why, what was kept, and the next command."""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Base of everything that reaches a person as one clear line. `exit_code` is the CLI contract's."""
+
+    exit_code = 1
+
+
+class UsageError(HoldfastError):
+    """The command line or a setting is wrong: the user corrects it."""
+
+    exit_code = 2
+
+
+class NotFound(HoldfastError):
+    """Nothing has that id or name."""
+
+    exit_code = 3
+
+
+class Conflict(HoldfastError):
+    """It exists, but its state does not allow this. Nothing was changed."""
+
+    exit_code = 4
+
+
+class Refused(HoldfastError):
+    """We could, but it would not be safe; nothing was changed."""
+
+    exit_code = 1
+
+
+class Unavailable(HoldfastError):
+    """The store or the supervisor cannot be reached."""
+
+    exit_code = 69
+
+
+class NotOwner(Conflict):
+    """A write under a fence that is no longer ours. On the supervisor: kill my agent, I no longer own this."""
+
+
+class LeaseLost(Unavailable):
+    """This incarnation's host lease is gone; it must stop acting."""
+
+
+class LaunchError(HoldfastError):
+    """An agent or its workspace could not be started; the text has the remedy."""
+
+
+class WorkspaceProblem(HoldfastError):
+    """A workspace could not be made, saved or removed; it stays in the ledger."""
+
+
+class StillAlive(Conflict):
+    """A process that must be dead is not, or cannot be shown to be."""

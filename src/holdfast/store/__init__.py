@@ -1,0 +1,1 @@
+"""The store: the only meeting place of CLI, supervisor and UIs."""

@@ -1,0 +1,122 @@
+"""Opening the database: pragmas, migrations, refusals, and the translation of SQLite's errors into ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+
+from holdfast import faults
+from holdfast.errors import Unavailable
+from holdfast.store.sqlite.sql import migrations
+
+BUSY_TIMEOUT_MS = 30_000
+SAFE_SQLITE = (3, 51, 3)  # earlier ones, back to 3.7.0, can corrupt the file when a WAL is reset
+
+
+def open_connection(path: str, *, readonly: bool = False) -> apsw.Connection:
+    """A connection with our pragmas. Never creates a file when `readonly`."""
+    flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    with translated(path):
+        connection = apsw.Connection(path, flags=flags)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        if not readonly:
+            if connection.execute("PRAGMA journal_mode").get != "wal":
+                connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """SQLite's errors as one clear line that says what was kept and what to do."""
+    try:
+        yield
+    except apsw.FullError as error:
+        raise Unavailable(
+            f"The disk of {path} is full: nothing was written, nothing acknowledged was lost. Free space and try again."
+        ) from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise Unavailable(
+            f"The database {path} is damaged ({error}). It was left as it is. "
+            f"Copies are in {os.path.join(os.path.dirname(path), 'backups')}: "
+            "move the damaged file (with its -wal) away, put the newest copy in its place, and try again."
+        ) from error
+    except apsw.BusyError as error:
+        raise Unavailable(
+            f"The database {path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s. "
+            "Nothing was written; try again, or look for a stopped process with `fuser`."
+        ) from error
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.IOError) as error:
+        raise Unavailable(
+            f"The database {path} cannot be used: {error}. Check that it exists and may be written."
+        ) from error
+
+
+def schema_version(connection: apsw.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").get or 0)
+
+
+def newest_version() -> int:
+    return len(migrations())
+
+
+def refuse_future(connection: apsw.Connection, path: str) -> int:
+    """The schema's version, or a refusal when a newer Holdfast wrote it."""
+    version = schema_version(connection)
+    if version > newest_version():
+        raise Unavailable(
+            f"The database {path} has schema {version}, but this Holdfast knows only up to {newest_version()}. "
+            "It was left untouched: upgrade Holdfast, or point HOLDFAST_HOME somewhere else."
+        )
+    return version
+
+
+def migrate(connection: apsw.Connection, path: str) -> None:
+    """Bring the schema to the newest version, one migration per transaction."""
+    for number, script in migrations():
+        if schema_version(connection) >= number:
+            continue
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if schema_version(connection) < number:  # another process may have been faster
+                connection.execute(script)
+                connection.execute(f"PRAGMA user_version = {number}")
+            faults.tx("migrate")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def refuse_network_filesystem(folder: str) -> None:
+    """WAL needs shared memory between processes: on a network file system it corrupts in silence."""
+    kind = filesystem_type(folder)
+    if kind in {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}:
+        raise Unavailable(
+            f"The home {folder} is on a network file system ({kind}), where SQLite's WAL is not safe. "
+            "Set HOLDFAST_HOME to a directory on a local disk."
+        )
+
+
+def filesystem_type(folder: str) -> str:
+    """The type of the mount that holds `folder`, or '' where it cannot be told."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return ""
+    best, kind = "", ""
+    target = os.path.realpath(folder)
+    for line in lines:
+        fields = line.split()
+        mount = fields[4].replace("\\040", " ")
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, fields[fields.index("-") + 1]
+    return kind

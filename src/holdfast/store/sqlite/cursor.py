@@ -1,0 +1,41 @@
+"""Running named statements on one connection: rows as dicts, row counts for compare-and-set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from holdfast.store.sqlite.sql import statements
+
+Row = dict[str, Any]
+
+
+class Cursor:
+    """The statements of one queries/*.sql file, on one connection."""
+
+    def __init__(self, connection: apsw.Connection, file: str) -> None:
+        self._connection = connection
+        self._statements = statements(file)
+
+    def rows(self, name: str, **bindings: Any) -> list[Row]:
+        cursor = self._connection.execute(self._statements[name], bindings)
+        columns: list[str] | None = None
+        found: list[Row] = []
+        for row in cursor:
+            if columns is None:
+                columns = [column[0] for column in cursor.get_description()]
+            found.append(dict(zip(columns, row, strict=True)))
+        return found
+
+    def row(self, name: str, **bindings: Any) -> Row | None:
+        found = self.rows(name, **bindings)
+        return found[0] if found else None
+
+    def value(self, name: str, **bindings: Any) -> Any:
+        return self._connection.execute(self._statements[name], bindings).get
+
+    def change(self, name: str, **bindings: Any) -> int:
+        """Run a writing statement; how many rows it touched."""
+        self._connection.execute(self._statements[name], bindings)
+        return self._connection.changes()

@@ -1,0 +1,62 @@
+"""Events and alerts: appended in the transaction of the change that they tell of."""
+
+from __future__ import annotations
+
+import json
+
+import apsw
+
+from holdfast.core.model import Event, Instant, Level
+from holdfast.errors import NotFound
+from holdfast.store.sqlite.cursor import Cursor
+
+
+class SqliteEvents:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._sql = Cursor(connection, "hosts")
+
+    def emit(self, event: Event, now: Instant) -> None:
+        self._sql.change(
+            "emit",
+            now=now.wall,
+            level=str(event.level),
+            component=event.component,
+            kind=event.kind,
+            task_id=event.task_id,
+            run_id=event.run_id,
+            message=event.message,
+            reason=event.reason,
+            data=json.dumps(dict(event.data), separators=(",", ":")),
+        )
+
+    def raise_alert(
+        self,
+        key: str,
+        message: str,
+        remedy: str,
+        now: Instant,
+        task_id: str | None = None,
+        level: Level = Level.CRITICAL,
+    ) -> None:
+        row = self._sql.row(
+            "raise_alert", key=key, now=now.wall, level=str(level), task_id=task_id, message=message, remedy=remedy
+        )
+        if row is not None and row["count"] == 1:
+            self.emit(
+                Event(
+                    kind="alert.raised",
+                    level=level,
+                    component="alerts",
+                    task_id=task_id,
+                    message=f"{message} {remedy}",
+                    reason=key,
+                ),
+                now,
+            )
+
+    def ack_alert(self, alert_id: int, by: str, now: Instant) -> None:
+        if self._sql.change("ack_alert", id=alert_id, by=by, now=now.wall) == 0:
+            raise NotFound(f"No open alert {alert_id}. `holdfast alerts --all` lists every one.")
+        self.emit(
+            Event(kind="alert.acknowledged", component="alerts", message=f"Alert {alert_id} acknowledged by {by}."), now
+        )

@@ -1,0 +1,86 @@
+"""Host leases and operators' requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import apsw
+
+from holdfast.core.model import Event, Instant, Level, Request, RequestKind
+from holdfast.errors import LeaseLost
+from holdfast.store.port import Host
+from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.events import SqliteEvents
+
+
+class SqliteHosts:
+    """One lease per supervisor, not per task: renewing it costs one row a beat, however many agents run."""
+
+    def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
+        self._sql = Cursor(connection, "hosts")
+        self._events = events
+
+    def open(self, host: Host, ttl: float, now: Instant) -> Sequence[str]:
+        lost = self._sql.rows("lose_others", id=host.id, now=now.wall)
+        for row in lost:
+            self._events.emit(
+                Event(
+                    kind="host.lost",
+                    level=Level.WARNING,
+                    message=f"Supervisor {row['id']} (pid {row['pid']}) is gone without a farewell; its tasks are taken over.",
+                    data={"host": row["id"], "pid": row["pid"]},
+                ),
+                now,
+            )
+        self._sql.change(
+            "open",
+            id=host.id,
+            boot_id=host.boot_id,
+            pid=host.pid,
+            start_ticks=host.start_ticks,
+            version=host.version,
+            agents=host.agents,
+            lease_until=now.boottime + ttl,
+            now=now.wall,
+        )
+        self._events.emit(
+            Event(
+                kind="host.started",
+                message=f"Supervisor {host.id} started (pid {host.pid}, {host.agents} agents at once).",
+                data={"host": host.id, "pid": host.pid},
+            ),
+            now,
+        )
+        return [str(row["id"]) for row in lost]
+
+    def beat(self, host_id: str, ttl: float, now: Instant) -> None:
+        if self._sql.change("beat", id=host_id, lease_until=now.boottime + ttl) == 0:
+            raise LeaseLost(f"Supervisor {host_id} was declared lost; it must not act any more.")
+
+    def close(self, host_id: str, now: Instant) -> None:
+        self._sql.change("close", id=host_id, now=now.wall)
+        self._events.emit(
+            Event(kind="host.stopped", message=f"Supervisor {host_id} stopped.", data={"host": host_id}), now
+        )
+
+
+class SqliteRequests:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._sql = Cursor(connection, "hosts")
+
+    def ask(
+        self, kind: RequestKind, task_id: str | None, by: str, why: str, data: Mapping[str, object], now: Instant
+    ) -> int:
+        return int(
+            self._sql.value(
+                "ask", kind=str(kind), task_id=task_id, by=by, why=why, data=json.dumps(dict(data)), now=now.wall
+            )
+        )
+
+    def pending(self) -> Sequence[Request]:
+        return [rows.request(row) for row in self._sql.rows("pending")]
+
+    def answer(self, request_id: int, answer: str, now: Instant) -> None:
+        self._sql.change("answer", id=request_id, answer=answer, now=now.wall)

@@ -1,0 +1,49 @@
+-- name: open
+INSERT INTO hosts (id, state, boot_id, pid, start_ticks, version, agents, lease_until, started_at)
+VALUES (:id, 'active', :boot_id, :pid, :start_ticks, :version, :agents, :lease_until, :now)
+
+-- name: lose_others
+-- Only ever run by the holder of the home's lock: no other supervisor of this home can be alive.
+UPDATE hosts SET state = 'lost', ended_at = :now WHERE state = 'active' AND id != :id RETURNING id, pid, started_at
+
+-- name: beat
+UPDATE hosts SET lease_until = :lease_until WHERE id = :id AND state = 'active'
+
+-- name: close
+UPDATE hosts SET state = 'stopped', ended_at = :now WHERE id = :id AND state = 'active'
+
+-- name: active
+SELECT * FROM hosts WHERE state = 'active'
+
+-- name: ask
+INSERT INTO requests (kind, task_id, by, at, why, data) VALUES (:kind, :task_id, :by, :now, :why, :data) RETURNING id
+
+-- name: pending
+SELECT * FROM requests WHERE answered_at IS NULL ORDER BY id
+
+-- name: pending_same
+SELECT id FROM requests WHERE answered_at IS NULL AND kind = :kind AND task_id IS :task_id
+
+-- name: answer
+UPDATE requests SET answered_at = :now, answer = :answer WHERE id = :id AND answered_at IS NULL
+
+-- name: emit
+INSERT INTO events (at, level, component, kind, task_id, run_id, message, reason, data)
+VALUES (:now, :level, :component, :kind, :task_id, :run_id, :message, :reason, :data)
+
+-- name: raise_alert
+INSERT INTO alerts (key, at, level, task_id, message, remedy) VALUES (:key, :now, :level, :task_id, :message, :remedy)
+ON CONFLICT (key) WHERE acked_at IS NULL DO UPDATE SET count = count + 1
+RETURNING count
+
+-- name: ack_alert
+UPDATE alerts SET acked_at = :now, acked_by = :by WHERE id = :id AND acked_at IS NULL
+
+-- name: remember_operation
+INSERT INTO operations (id, at) VALUES (:id, :now)
+
+-- name: operation
+SELECT 1 FROM operations WHERE id = :id
+
+-- name: forget_operations
+DELETE FROM operations WHERE at < :before

@@ -1,0 +1,108 @@
+-- name: add
+INSERT INTO tasks (id, seq, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings,
+                   state, reason, created_at, updated_at)
+VALUES (:id, (SELECT coalesce(max(seq), 0) + 1 FROM tasks), :repo_id, :prompt, :agent, :base_ref, :strategy, :priority,
+        :parent_id, :not_before, :settings, 'queued', :reason, :now, :now)
+
+-- name: add_need
+INSERT OR IGNORE INTO needs (task_id, needs_id) VALUES (:task_id, :needs_id)
+
+-- name: get
+SELECT * FROM tasks WHERE id = :id
+
+-- name: needs
+SELECT needs_id FROM needs WHERE task_id = :id ORDER BY needs_id
+
+-- name: claim
+-- One statement: pick, raise the fence, take ownership, and only while our own lease is good.
+UPDATE tasks
+SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', pause_reason = NULL, resume_after = NULL,
+    not_before = NULL, updated_at = :now
+WHERE state = 'queued'
+  AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime)
+  AND id = (
+    SELECT t.id FROM tasks t
+    WHERE t.state = 'queued'
+      AND (t.not_before IS NULL OR t.not_before <= :now)
+      AND NOT EXISTS (
+          SELECT 1 FROM needs JOIN tasks n ON n.id = needs.needs_id
+          WHERE needs.task_id = t.id AND n.state != 'completed')
+      AND NOT (t.strategy = 'none' AND EXISTS (
+          SELECT 1 FROM tasks o WHERE o.state = 'running' AND o.strategy = 'none' AND o.repo_id = t.repo_id))
+    ORDER BY t.priority DESC, t.seq
+    LIMIT 1)
+RETURNING *
+
+-- name: adopt
+UPDATE tasks SET fence = fence + 1, owner = :host, updated_at = :now
+WHERE id = :id AND state = 'running' AND owner = :from_host AND fence = :fence
+  AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active')
+  AND EXISTS (SELECT 1 FROM hosts WHERE id = :from_host AND state != 'active')
+RETURNING *
+
+-- name: set_base
+UPDATE tasks SET base_commit = :base_commit, branch = :branch, updated_at = :now
+WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
+
+-- name: settle
+UPDATE tasks
+SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :failure, pause_reason = :pause_reason,
+    resume_after = :resume_after, not_before = :not_before, session_id = :session_id, owner = NULL, fresh = 0,
+    resume_attempts = CASE WHEN :state = 'completed' THEN 0 ELSE resume_attempts END,
+    updated_at = :now, ended_at = CASE WHEN :state IN ('completed', 'failed', 'cancelled') THEN :now END
+WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
+
+-- name: check_owner
+SELECT 1 FROM tasks WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
+
+-- name: cancel_waiting
+UPDATE tasks SET state = 'cancelled', reason = :reason, outcome = 'cancelled', not_before = NULL, updated_at = :now, ended_at = :now
+WHERE id = :id AND state IN ('queued', 'paused')
+
+-- name: waiting_dependents
+SELECT t.id FROM needs JOIN tasks t ON t.id = needs.task_id
+WHERE needs.needs_id = :id AND t.state IN ('queued', 'paused')
+
+-- name: retry
+UPDATE tasks
+SET state = 'queued', reason = :reason, failure_reason = NULL, pause_reason = NULL, resume_after = NULL, not_before = NULL,
+    resume_attempts = 0, generation = generation + 1, fresh = :fresh, updated_at = :now, ended_at = NULL,
+    session_id = CASE WHEN :fresh THEN NULL ELSE session_id END
+WHERE id = :id AND state IN ('failed', 'cancelled')
+
+-- name: resume
+UPDATE tasks
+SET state = 'queued', reason = :reason, resume_attempts = :attempt, pause_reason = NULL, resume_after = NULL, updated_at = :now
+WHERE id = :id AND state = 'paused' AND resume_attempts = :attempt - 1
+
+-- name: resume_refused
+-- The pause fields stay as they were (R-RES-04).
+UPDATE tasks
+SET state = 'failed', reason = :reason, resume_attempts = :attempt, failure_reason = 'max_resume_attempts_exceeded',
+    updated_at = :now, ended_at = :now
+WHERE id = :id AND state = 'paused' AND resume_attempts = :attempt - 1
+
+-- name: due_to_resume
+SELECT id FROM tasks WHERE state = 'paused' AND resume_after <= :now ORDER BY resume_after
+
+-- name: next_due
+SELECT min(at) FROM (
+    SELECT min(not_before) AS at FROM tasks WHERE state = 'queued' AND not_before > :now
+    UNION ALL
+    SELECT min(resume_after) FROM tasks WHERE state = 'paused')
+
+-- name: running_elsewhere
+SELECT * FROM tasks WHERE state = 'running' AND owner != :host ORDER BY seq
+
+-- name: running_here
+SELECT * FROM tasks WHERE state = 'running' AND owner = :host ORDER BY seq
+
+-- name: unfinished_count
+SELECT count(*) FROM tasks WHERE state IN ('queued', 'running') OR (state = 'paused' AND resume_after IS NOT NULL)
+
+-- name: spend
+INSERT INTO spends (task_id, generation, budget, run_id, wall, boottime, boot_id)
+VALUES (:task_id, :generation, :budget, :run_id, :wall, :boottime, :boot_id)
+
+-- name: ledger
+SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND generation = :generation ORDER BY id

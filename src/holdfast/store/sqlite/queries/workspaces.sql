@@ -1,0 +1,58 @@
+-- name: intend
+INSERT INTO workspaces (id, task_id, repo_id, strategy, path, branch, base_commit, state, created_at, updated_at)
+VALUES (:id, :task_id, :repo_id, :strategy, :path, :branch, :base_commit, 'intended', :now, :now)
+
+-- name: get
+SELECT * FROM workspaces WHERE id = :id
+
+-- name: current
+SELECT * FROM workspaces WHERE task_id = :task_id AND state IN ('intended', 'ready', 'preserved')
+
+-- name: move
+UPDATE workspaces SET state = :state, reason = :reason, updated_at = :now WHERE id = :id AND state = :expected
+
+-- name: dispose
+UPDATE workspaces SET disposition = :disposition, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
+WHERE id = :id AND state IN ('intended', 'ready', 'preserved')
+
+-- name: cleanup_failed
+UPDATE workspaces SET failures = failures + 1, retry_at = :retry_at, reason = :reason, updated_at = :now WHERE id = :id
+RETURNING failures
+
+-- name: to_clean
+-- Unfinished endings: decided, not yet carried out. A workspace whose task runs or will run again is not here.
+SELECT w.* FROM workspaces w JOIN tasks t ON t.id = w.task_id
+WHERE w.state IN ('intended', 'ready') AND w.disposition IS NOT NULL AND t.state IN ('completed', 'failed', 'cancelled')
+  AND (w.retry_at IS NULL OR w.retry_at <= :now)
+UNION ALL
+SELECT w.* FROM workspaces w WHERE w.state = 'preserved' AND w.disposition = 'clean' AND (w.retry_at IS NULL OR w.retry_at <= :now)
+UNION ALL
+SELECT w.* FROM workspaces w WHERE w.state = 'trashed' AND (w.retry_at IS NULL OR w.retry_at <= :now)
+
+-- name: next_retry
+SELECT min(retry_at) FROM workspaces WHERE state != 'gone' AND retry_at > :now
+
+-- name: open
+SELECT * FROM workspaces WHERE state != 'gone' ORDER BY created_at
+
+-- name: add_salvage
+INSERT INTO salvages (id, task_id, repo_id, ref, commit_id, base, files, reason, created_at)
+VALUES (:id, :task_id, :repo_id, :ref, :commit_id, :base, :files, :reason, :now)
+ON CONFLICT (repo_id, ref) DO UPDATE SET commit_id = excluded.commit_id, base = excluded.base, files = excluded.files,
+    reason = excluded.reason, created_at = excluded.created_at
+
+-- name: last_salvage
+SELECT * FROM salvages WHERE task_id = :task_id ORDER BY created_at DESC, id LIMIT 1
+
+-- name: add_repo
+INSERT INTO repos (id, path, common_dir, registered_at) VALUES (:id, :path, :common_dir, :now)
+ON CONFLICT (path) DO UPDATE SET common_dir = excluded.common_dir
+
+-- name: repo
+SELECT * FROM repos WHERE id = :id
+
+-- name: repo_by_path
+SELECT * FROM repos WHERE path = :path
+
+-- name: repos
+SELECT * FROM repos ORDER BY path

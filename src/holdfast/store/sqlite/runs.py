@@ -1,0 +1,128 @@
+"""Runs: every write is under the task's fence."""
+
+from __future__ import annotations
+
+import apsw
+
+from holdfast import faults
+from holdfast.core.model import Event, Instant, Level, Run, StopWhy
+from holdfast.core.outcome import Outcome, Verdict
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.port import Grip
+from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.guard import require_owner
+
+_ASKED_FOR = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED})
+
+
+class SqliteRuns:
+    def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
+        self._sql = Cursor(connection, "runs")
+        self._tasks = Cursor(connection, "tasks")
+        self._events = events
+
+    def intend(self, grip: Grip, run_id: str, now: Instant) -> Run:
+        require_owner(self._tasks, grip)
+        try:
+            self._sql.change("intend", id=run_id, task_id=grip.task_id, fence=grip.fence, now=now.wall)
+        except apsw.ConstraintError as error:
+            raise Conflict(f"Task {grip.task_id} has a run that is not settled; a second one is refused.") from error
+        faults.tx("run.intend")
+        return self._get(run_id)
+
+    def open_run(self, task_id: str) -> Run | None:
+        row = self._sql.row("open", task_id=task_id)
+        return rows.run(row) if row else None
+
+    def started(self, grip: Grip, run_id: str, pid: int, now: Instant) -> None:
+        require_owner(self._tasks, grip)
+        if self._sql.change("started", id=run_id, pid=pid, now=now.wall) == 0:
+            raise Conflict(f"Run {run_id} is not waiting to start.")
+        faults.tx("run.started")
+        self._events.emit(
+            Event(
+                kind="run.started",
+                task_id=grip.task_id,
+                run_id=run_id,
+                message=f"Run {run_id} started, pid {pid}.",
+                data={"pid": pid, "fence": grip.fence},
+            ),
+            now,
+        )
+
+    def stopping(self, grip: Grip, run_id: str, why: StopWhy, now: Instant) -> None:
+        require_owner(self._tasks, grip)
+        changed = self._sql.change("stopping", id=run_id, why=str(why))
+        if changed == 0:
+            changed = self._sql.change("escalate", id=run_id, why=str(why))
+        if changed == 0:
+            return  # it ended meanwhile, or the stronger reason stands
+        faults.tx("run.stopping")
+        self._events.emit(
+            Event(
+                kind="run.stopping",
+                task_id=grip.task_id,
+                run_id=run_id,
+                message=f"Run {run_id} is told to stop ({why}).",
+                reason=str(why),
+            ),
+            now,
+        )
+
+    def ended(self, grip: Grip, run_id: str, verdict: Verdict, now: Instant) -> None:
+        require_owner(self._tasks, grip)
+        changed = self._sql.change(
+            "ended",
+            id=run_id,
+            outcome=str(verdict.outcome),
+            reason=verdict.reason,
+            resets_at=verdict.resets_at,
+            session_id=verdict.session_id,
+            error_tail=verdict.error_tail,
+            now=now.wall,
+        )
+        if changed == 0:
+            raise Conflict(f"Run {run_id} has ended already.")
+        faults.tx("run.ended")
+        unexpected = verdict.outcome not in _ASKED_FOR
+        data = {"outcome": str(verdict.outcome), "unexpected": unexpected, "fence": grip.fence}
+        common = {"task_id": grip.task_id, "run_id": run_id, "reason": verdict.reason}
+        self._events.emit(
+            Event(kind="run.ended", message=f"Run {run_id} ended: {verdict.outcome}.", data=data, **common), now
+        )
+        self._events.emit(
+            Event(
+                kind="agent.terminated",
+                level=Level.WARNING if unexpected else Level.INFO,
+                component="processes",
+                message=f"Agent of run {run_id} ended ({verdict.outcome}): {verdict.reason}.",
+                data=data,
+                **common,
+            ),
+            now,
+        )
+
+    def verdict(self, run_id: str) -> Verdict:
+        row = self._sql.row("get", id=run_id)
+        if row is None or row["outcome"] is None:
+            raise Conflict(f"Run {run_id} has not ended.")
+        return Verdict(
+            outcome=Outcome(row["outcome"]),
+            reason=row["reason"],
+            resets_at=row["resets_at"],
+            session_id=row["session_id"],
+            error_tail=row["error_tail"] or "",
+        )
+
+    def settle(self, run_id: str, now: Instant) -> None:
+        """Part of `tasks.settle`; the ownership is checked there."""
+        if self._sql.change("settled", id=run_id, now=now.wall) == 0:
+            raise Conflict(f"Run {run_id} cannot be settled: it has not ended, or was settled before.")
+
+    def _get(self, run_id: str) -> Run:
+        row = self._sql.row("get", id=run_id)
+        if row is None:
+            raise NotFound(f"Run not found: {run_id}")
+        return rows.run(row)

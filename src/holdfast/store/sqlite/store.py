@@ -1,0 +1,110 @@
+"""The store for short-lived processes: open, one transaction at a time, views, backups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import apsw
+
+from holdfast import clock, faults
+from holdfast.errors import Unavailable
+from holdfast.store.sqlite import connection as opening
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.transaction import SqliteTransaction
+from holdfast.store.sqlite.turnstile import Turnstile
+
+T = TypeVar("T")
+
+DATABASE = "holdfast.db"
+BACKUPS_KEPT = 3
+PATIENCE = 30.0
+
+
+class SqliteStore:
+    """`home` is a directory of ours; the database is made there unless `create` is false."""
+
+    def __init__(self, home: str, *, create: bool = True) -> None:
+        self.home = home
+        self.path = os.path.join(home, DATABASE)
+        if not create and not os.path.exists(self.path):
+            raise Unavailable(
+                f"There is no Holdfast store in {home} yet. Start with `holdfast init` in a git repository."
+            )
+        opening.refuse_network_filesystem(home)
+        self._connection = opening.open_connection(self.path)
+        self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), PATIENCE)
+        with opening.translated(self.path):
+            version = opening.refuse_future(self._connection, self.path)
+            if version < opening.newest_version():
+                if version > 0:
+                    self.backup(f"before-schema-{opening.newest_version()}")
+                with self._turnstile.turn():
+                    opening.migrate(self._connection, self.path)
+        self._transaction = SqliteTransaction(self._connection)
+        self._views = Cursor(self._connection, "views")
+
+    def write(self, operation: Callable[[SqliteTransaction], T], operation_id: str | None = None) -> T:
+        """Run `operation` in one transaction. When this returns it is on disk; when it raises nothing happened."""
+        with opening.translated(self.path), self._turnstile.turn():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = operation(self._transaction)
+                if operation_id is not None:
+                    self._transaction.remember_operation(operation_id, clock.now())
+                faults.tx("store.commit")
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            return result
+
+    def was_done(self, operation_id: str) -> bool:
+        with opening.translated(self.path):
+            return self._transaction.knows_operation(operation_id)
+
+    def view(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        """Rows for people and programs that look (`queries/views.sql`)."""
+        with opening.translated(self.path):
+            return self._views.rows(name, **parameters)
+
+    def data_version(self) -> int:
+        """Changes when another connection has committed: what a follower polls."""
+        with opening.translated(self.path):
+            return int(self._connection.execute("PRAGMA data_version").get)
+
+    def integrity_problems(self) -> list[str]:
+        with opening.translated(self.path):
+            answers = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check(20)")]
+            broken = [
+                f"{row[0]} row {row[1]} refers to a missing {row[2]}"
+                for row in self._connection.execute("PRAGMA foreign_key_check")
+            ]
+        return [answer for answer in answers if answer != "ok"] + broken
+
+    def backup(self, reason: str) -> str:
+        """A consistent copy by the online backup API; the newest few are kept."""
+        folder = os.path.join(self.home, "backups")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        stamp = f"{clock.now().wall:017.6f}"
+        target = os.path.join(folder, f"{stamp}-{reason}.db")
+        with opening.translated(self.path):
+            copy = apsw.Connection(target + ".part")
+            with copy.backup("main", self._connection, "main") as job:
+                while not job.done:
+                    job.step(1000)
+            copy.close()
+        faults.effect("backup.rename")
+        os.rename(target + ".part", target)
+        for old in sorted(os.listdir(folder))[:-BACKUPS_KEPT]:
+            os.unlink(os.path.join(folder, old))
+        return target
+
+    def forget_old_operations(self, before: float) -> None:
+        self.write(lambda tx: tx.forget_operations(before))
+
+    def close(self) -> None:
+        self._connection.close()
+        self._turnstile.close()

@@ -1,0 +1,35 @@
+"""One write transaction: all facets over one connection."""
+
+from __future__ import annotations
+
+import apsw
+
+from holdfast.core.model import Instant
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
+from holdfast.store.sqlite.runs import SqliteRuns
+from holdfast.store.sqlite.tasks import SqliteTasks
+from holdfast.store.sqlite.workspaces import SqliteWorkspaces
+
+
+class SqliteTransaction:
+    """Made once per connection; what begins and commits is its owner's business (store or writer)."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._operations = Cursor(connection, "hosts")
+        self.events = SqliteEvents(connection)
+        self.runs = SqliteRuns(connection, self.events)
+        self.workspaces = SqliteWorkspaces(connection, self.events)
+        self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces)
+        self.hosts = SqliteHosts(connection, self.events)
+        self.requests = SqliteRequests(connection)
+
+    def remember_operation(self, operation_id: str, now: Instant) -> None:
+        self._operations.change("remember_operation", id=operation_id, now=now.wall)
+
+    def knows_operation(self, operation_id: str) -> bool:
+        return self._operations.row("operation", id=operation_id) is not None
+
+    def forget_operations(self, before: float) -> None:
+        self._operations.change("forget_operations", before=before)

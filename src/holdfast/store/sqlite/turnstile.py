@@ -1,0 +1,57 @@
+"""A fair queue in front of the database's write lock.
+
+SQLite's busy handler sleeps and tries again: with many writers somebody waits for seconds. A blocking flock wakes
+waiters in turn. It is only a courtesy between our own processes: correctness rests on BEGIN IMMEDIATE.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from holdfast.errors import Unavailable
+
+
+class Turnstile:
+    def __init__(self, path: str, patience: float) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._patience = patience
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._wait()
+        try:
+            yield
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _wait(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # the supervisor's writer: it has nothing better to do than wait
+            return
+
+        def give_up(_signal: int, _frame: FrameType | None) -> None:
+            raise Unavailable(
+                f"Another process has been writing to the store for {self._patience:.0f} s (lock {self._path}). "
+                "Nothing was written; look for a stopped holdfast process, then try again."
+            )
+
+        before = signal.signal(signal.SIGALRM, give_up)
+        signal.setitimer(signal.ITIMER_REAL, self._patience)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def close(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,198 @@
+"""The workspace ledger, the repos, and what was salvaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from holdfast import faults
+from holdfast.core.model import Event, Instant, Level, Repo, TaskSpec, Workspace
+from holdfast.core.preserve import Disposition, resolve
+from holdfast.core.states import TaskState, WorkspaceState, can_move
+from holdfast.errors import Conflict, NotFound
+from holdfast.ids import new_id
+from holdfast.store.port import Grip, Salvaged
+from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.guard import require_owner
+
+_EVENT_OF = {
+    WorkspaceState.READY: "workspace.created",
+    WorkspaceState.PRESERVED: "workspace.preserved",
+    WorkspaceState.TRASHED: "workspace.trashed",
+    WorkspaceState.GONE: "workspace.gone",
+}
+
+
+class SqliteWorkspaces:
+    def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
+        self._sql = Cursor(connection, "workspaces")
+        self._tasks = Cursor(connection, "tasks")
+        self._events = events
+
+    # -- repos ---------------------------------------------------------------------------------------------------
+
+    def register_repo(self, path: str, common_dir: str, now: Instant) -> Repo:
+        self._sql.change("add_repo", id=new_id(8), path=path, common_dir=common_dir, now=now.wall)
+        row = self._sql.row("repo_by_path", path=path)
+        assert row is not None  # just written, in this transaction
+        return rows.repo(row)
+
+    def repo(self, repo_id: str) -> Repo:
+        row = self._sql.row("repo", id=repo_id)
+        if row is None:
+            raise NotFound(f"Repository not found: {repo_id}")
+        return rows.repo(row)
+
+    def repos(self) -> Sequence[Repo]:
+        return [rows.repo(row) for row in self._sql.rows("repos")]
+
+    # -- ledger --------------------------------------------------------------------------------------------------
+
+    def intend(self, grip: Grip, workspace: Workspace, now: Instant) -> None:
+        require_owner(self._tasks, grip)
+        self._sql.change(
+            "intend",
+            id=workspace.id,
+            task_id=workspace.task_id,
+            repo_id=workspace.repo_id,
+            strategy=str(workspace.strategy),
+            path=workspace.path,
+            branch=workspace.branch,
+            base_commit=workspace.base_commit,
+            now=now.wall,
+        )
+        faults.tx("workspace.intend")
+
+    def get(self, workspace_id: str) -> Workspace:
+        row = self._sql.row("get", id=workspace_id)
+        if row is None:
+            raise NotFound(f"Workspace not found: {workspace_id}")
+        return rows.workspace(row)
+
+    def current(self, task_id: str) -> Workspace | None:
+        row = self._sql.row("current", task_id=task_id)
+        return rows.workspace(row) if row else None
+
+    def open_ones(self) -> Sequence[Workspace]:
+        return [rows.workspace(row) for row in self._sql.rows("open")]
+
+    def to_clean(self, now: Instant) -> Sequence[Workspace]:
+        return [rows.workspace(row) for row in self._sql.rows("to_clean", now=now.wall)]
+
+    def next_retry(self, now: Instant) -> float | None:
+        value = self._sql.value("next_retry", now=now.wall)
+        return None if value is None else float(value)
+
+    def move(self, workspace: Workspace, state: WorkspaceState, reason: str, now: Instant) -> Workspace:
+        if not can_move(workspace.state, state):
+            raise Conflict(f"A workspace cannot go from {workspace.state} to {state}.")
+        changed = self._sql.change(
+            "move", id=workspace.id, state=str(state), expected=str(workspace.state), reason=reason, now=now.wall
+        )
+        if changed == 0:
+            raise Conflict(f"Workspace {workspace.id} is no longer {workspace.state}.")
+        faults.tx(f"workspace.{state}")
+        self._events.emit(
+            Event(
+                kind=_EVENT_OF[state],
+                component="workspace-cleanup" if state is not WorkspaceState.READY else "workspaces",
+                task_id=workspace.task_id,
+                message=f"Workspace {workspace.path} is {state}: {reason}.",
+                reason=reason,
+                data={
+                    "workspace": workspace.id,
+                    "strategy": str(workspace.strategy),
+                    "path": workspace.path,
+                    "branch": workspace.branch,
+                },
+            ),
+            now,
+        )
+        return self.get(workspace.id)
+
+    def ready(self, grip: Grip, workspace: Workspace, reason: str, now: Instant) -> Workspace:
+        require_owner(self._tasks, grip)
+        return self.move(workspace, WorkspaceState.READY, reason, now)
+
+    def dispose(self, workspace: Workspace, disposition: str, reason: str, now: Instant) -> None:
+        self._sql.change("dispose", id=workspace.id, disposition=disposition, reason=reason, now=now.wall)
+        faults.tx("workspace.dispose")
+
+    def dispose_of_task(self, task_id: str, disposition: Disposition, now: Instant) -> None:
+        """Decide the fate of a finished task's workspace; the clean-up service carries it out."""
+        workspace = self.current(task_id)
+        if workspace is not None:
+            word = "preserve" if disposition.preserve else "clean"
+            self.dispose(workspace, word, f"{disposition.reason} ({disposition.tier})", now)
+
+    def dispose_by_setting(self, spec: TaskSpec, ending: TaskState, now: Instant) -> None:
+        self.dispose_of_task(spec.id, resolve(spec, ending), now)
+
+    def refuse_while_cleaning(self, task_id: str) -> None:
+        """A retry waits until the last ending is carried out: its path and branch must be free, its work saved."""
+        workspace = self.current(task_id)
+        if workspace is not None and workspace.state is not WorkspaceState.PRESERVED:
+            raise Conflict(
+                f"The workspace of task {task_id} is still being put away ({workspace.path}). "
+                "Try again in a moment; a supervisor must be running: `holdfast up`."
+            )
+
+    def cleanup_failed(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> int:
+        failures = int(
+            self._sql.value("cleanup_failed", id=workspace.id, reason=why, retry_at=retry_at, now=now.wall)
+        )
+        self._events.emit(
+            Event(
+                kind="workspace.cleanup-failed",
+                level=Level.WARNING,
+                component="workspace-cleanup",
+                task_id=workspace.task_id,
+                message=f"Workspace {workspace.path} could not be put away: {why or 'unknown error'}. It will be tried again.",
+                reason=why or "unknown error",
+                data={"workspace": workspace.id, "failures": failures, "retry_at": retry_at},
+            ),
+            now,
+        )
+        return failures
+
+    # -- salvage -------------------------------------------------------------------------------------------------
+
+    def record_salvage(self, workspace: Workspace, salvaged: Salvaged, now: Instant) -> None:
+        self._sql.change(
+            "add_salvage",
+            id=salvaged.id,
+            task_id=workspace.task_id,
+            repo_id=workspace.repo_id,
+            ref=salvaged.ref,
+            commit_id=salvaged.commit,
+            base=salvaged.base,
+            files=salvaged.files,
+            reason=salvaged.reason,
+            now=now.wall,
+        )
+        faults.tx("workspace.salvaged")
+        self._events.emit(
+            Event(
+                kind="workspace.salvaged",
+                component="workspace-cleanup",
+                task_id=workspace.task_id,
+                message=(
+                    f"Saved {salvaged.files} changed file(s) of task {workspace.task_id}; "
+                    f"get them back with `holdfast salvage restore {workspace.task_id} --branch NAME`."
+                ),
+                reason=salvaged.reason,
+                data={"commit": salvaged.commit, "ref": salvaged.ref, "files": salvaged.files},
+            ),
+            now,
+        )
+
+    def last_salvage(self, task_id: str) -> Salvaged | None:
+        row = self._sql.row("last_salvage", task_id=task_id)
+        if row is None:
+            return None
+        return Salvaged(
+            id=row["id"], ref=row["ref"], commit=row["commit_id"], base=row["base"], files=row["files"], reason=row["reason"]
+        )

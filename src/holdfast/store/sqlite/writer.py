@@ -1,0 +1,177 @@
+"""Group commit: one thread, one connection, whatever waits goes into one transaction.
+
+`synchronous=FULL` costs an fsync per commit, so many small commits are slow and one large one is not. Each operation
+runs in its own savepoint: a refused one (a stale fence, say) takes nothing else down with it. A caller's future
+resolves only after COMMIT. A caller that was cancelled meanwhile has still written: its operation id says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import apsw
+
+from holdfast import clock, faults
+from holdfast.errors import LeaseLost, Unavailable
+from holdfast.store.sqlite import connection as opening
+from holdfast.store.sqlite.store import DATABASE
+from holdfast.store.sqlite.transaction import SqliteTransaction
+from holdfast.store.sqlite.turnstile import Turnstile
+
+T = TypeVar("T")
+MOST_IN_A_BATCH = 500
+
+
+@dataclass(slots=True)
+class _Job:
+    operation: Callable[[SqliteTransaction], Any]
+    operation_id: str | None
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = None
+
+
+class GroupWriter:
+    """The supervisor's only way to write. `beat` is added to a batch every `beat_every` seconds."""
+
+    def __init__(
+        self,
+        home: str,
+        *,
+        beat: Callable[[SqliteTransaction], None] | None = None,
+        beat_every: float = 5.0,
+        on_lease_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._path = os.path.join(home, DATABASE)
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._beat = beat
+        self._beat_every = beat_every
+        self._on_lease_lost = on_lease_lost
+        self._connection = opening.open_connection(self._path)
+        self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), opening.BUSY_TIMEOUT_MS / 1000)
+        self._transaction = SqliteTransaction(self._connection)
+        self._closed = False
+        # A daemon thread: a writer that waits for a stopped process must not keep a stopping supervisor alive.
+        self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def write(
+        self, operation: Callable[[SqliteTransaction], T], operation_id: str | None = None
+    ) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self._loop.create_future()
+        if self._closed:
+            future.set_exception(Unavailable("The store's writer is closed."))
+        else:
+            self._jobs.put(_Job(operation, operation_id, future))
+        return future
+
+    def close(self) -> None:
+        """Finish what was handed in, then stop. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+            self._thread.join(timeout=10)
+
+    # -- the thread ----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        next_beat = time.monotonic()
+        open_for_jobs = True
+        while open_for_jobs:
+            batch, open_for_jobs = self._collect(next_beat)
+            beat_due = self._beat is not None and time.monotonic() >= next_beat
+            if batch or beat_due:
+                self._commit(batch, beat_due)
+            if beat_due:
+                next_beat = time.monotonic() + self._beat_every
+        self._connection.close()
+        self._turnstile.close()
+
+    def _collect(self, next_beat: float) -> tuple[list[_Job], bool]:
+        """Everything that waits now; blocks until there is something, or a beat is due."""
+        batch: list[_Job] = []
+        try:
+            timeout = None if self._beat is None else max(0.0, next_beat - time.monotonic())
+            job = self._jobs.get(timeout=timeout)
+            while True:
+                if job is None:
+                    return batch, False
+                batch.append(job)
+                if len(batch) >= MOST_IN_A_BATCH:
+                    return batch, True
+                job = self._jobs.get_nowait()
+        except queue.Empty:
+            return batch, True
+
+    def _commit(self, batch: list[_Job], beat_due: bool) -> None:
+        failure: BaseException | None = None
+        try:
+            with opening.translated(self._path), self._turnstile.turn():
+                self._begin()
+                try:
+                    for job in batch:
+                        self._run(job)
+                    if beat_due:
+                        self._add_beat()
+                    faults.tx("writer.commit")
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                    raise
+        except (Unavailable, apsw.Error, OSError) as error:
+            failure = error
+        self._answer(batch, failure)
+
+    def _begin(self) -> None:
+        """A process stopped inside its own transaction blocks everybody: wait for it, do not fail the batch."""
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            except apsw.BusyError:
+                continue
+            return
+
+    def _run(self, job: _Job) -> None:
+        self._connection.execute("SAVEPOINT job")
+        try:
+            job.result = job.operation(self._transaction)
+            if job.operation_id is not None:
+                self._transaction.remember_operation(job.operation_id, clock.now())
+        except (apsw.FullError, apsw.IOError, apsw.CorruptError):
+            raise  # the whole transaction is in doubt, not this operation
+        except Exception as error:  # noqa: BLE001 - every error of an operation belongs to its caller
+            job.error = error
+            self._connection.execute("ROLLBACK TO job")
+        self._connection.execute("RELEASE job")
+
+    def _add_beat(self) -> None:
+        assert self._beat is not None
+        try:
+            self._beat(self._transaction)
+        except LeaseLost:
+            self._loop.call_soon_threadsafe(self._on_lease_lost)
+
+    def _answer(self, batch: list[_Job], failure: BaseException | None) -> None:
+        def resolve() -> None:
+            for job in batch:
+                error = failure or job.error
+                if job.future.cancelled():
+                    continue
+                if error is not None:
+                    job.future.set_exception(error)
+                else:
+                    job.future.set_result(job.result)
+
+        try:
+            self._loop.call_soon_threadsafe(resolve)
+        except RuntimeError:
+            return  # the loop is closed: nobody is left to be told
