@@ -104,9 +104,7 @@ def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict) -> 
 
 def _stopped(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict) -> Verdict:
     if stop_why is None:
-        return _with(
-            from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast"
-        )
+        return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast")
     return _with(from_agent, Outcome.STOPPED, f"stopped by us ({stop_why}); it will continue")
 
 
@@ -117,6 +115,4 @@ def _signalled(number: int, from_agent: Verdict) -> Verdict:
 
 
 def _with(verdict: Verdict, outcome: Outcome, reason: str) -> Verdict:
-    return Verdict(
-        outcome=outcome, reason=reason, session_id=verdict.session_id, error_tail=verdict.error_tail
-    )
+    return Verdict(outcome=outcome, reason=reason, session_id=verdict.session_id, error_tail=verdict.error_tail)

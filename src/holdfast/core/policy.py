@@ -89,9 +89,7 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.CONTEXT_LIMIT: Rule(
         action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.CONTEXT_LIMIT, keeps_session=False
     ),
-    Outcome.SESSION_LOST: Rule(
-        action=Action.REQUEUE, spends=(Budget.SESSION, Budget.RUNS), keeps_session=False
-    ),
+    Outcome.SESSION_LOST: Rule(action=Action.REQUEUE, spends=(Budget.SESSION, Budget.RUNS), keeps_session=False),
     Outcome.AUTH: Rule(action=Action.PAUSE, pause=PauseReason.AUTH, alert=True),
     Outcome.BILLING: Rule(action=Action.PAUSE, pause=PauseReason.BILLING, alert=True),
     Outcome.TURN_LIMIT: _OVER,
@@ -126,9 +124,7 @@ class Decision:
         return self.action is Action.FREEZE or (self.action is Action.PAUSE and self.resume_after is None)
 
 
-def decide(
-    verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0
-) -> Decision:
+def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0) -> Decision:
     """The next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
     rule = POLICY[verdict.outcome]
     spent_out = _spent_out(rule, ledger, limits, now)
@@ -272,9 +268,7 @@ def backoff(n: int, cap: float, jitter: float) -> float:
     return min(cap, base * (1.0 + 0.25 * jitter))
 
 
-def _resume_after(
-    rule: Rule, verdict: Verdict, limits: Limits, now: Instant, jitter: float
-) -> float | None:
+def _resume_after(rule: Rule, verdict: Verdict, limits: Limits, now: Instant, jitter: float) -> float | None:
     if rule.pause is PauseReason.CONTEXT_LIMIT:
         return now.wall
     if rule.pause not in _AUTO_RESUMED:

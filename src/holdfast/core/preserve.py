@@ -44,7 +44,5 @@ def _on_failure(spec: TaskSpec) -> Disposition:
     if value:
         return Disposition(preserve=True, tier=tier, reason="preserve_on_failure=true")
     if not spec.cleanup_on_complete:
-        return Disposition(
-            preserve=True, tier="workspace", reason="cleanup_on_complete=false holds the cleanup back"
-        )
+        return Disposition(preserve=True, tier="workspace", reason="cleanup_on_complete=false holds the cleanup back")
     return Disposition(preserve=False, tier=tier, reason="preserve_on_failure=false")

@@ -104,9 +104,7 @@ WORKSPACE_OPEN = frozenset({W.INTENDED, W.READY, W.PRESERVED, W.TRASHED})
 """Something of such a workspace may exist outside the store."""
 
 
-def can_move(
-    before: TaskState | RunState | WorkspaceState, after: TaskState | RunState | WorkspaceState
-) -> bool:
+def can_move(before: TaskState | RunState | WorkspaceState, after: TaskState | RunState | WorkspaceState) -> bool:
     """Whether the table of their kind has this move."""
     for table in (TASK_MOVES, RUN_MOVES, WORKSPACE_MOVES):
         if before in table:

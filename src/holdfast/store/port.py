@@ -132,7 +132,15 @@ class Hosts(Protocol):
 
 
 class Requests(Protocol):
-    def ask(self, kind: RequestKind, task_id: str | None, by: str, why: str, data: Mapping[str, object], now: Instant) -> int: ...
+    def ask(
+        self,
+        kind: RequestKind,
+        task_id: str | None,
+        by: str,
+        why: str,
+        data: Mapping[str, object],
+        now: Instant,
+    ) -> int: ...
     def pending(self) -> Sequence[Request]: ...
     def answer(self, request_id: int, answer: str, now: Instant) -> None: ...
 
@@ -140,7 +148,13 @@ class Requests(Protocol):
 class Events(Protocol):
     def emit(self, event: Event, now: Instant) -> None: ...
     def raise_alert(
-        self, key: str, message: str, remedy: str, now: Instant, task_id: str | None = None, level: Level = Level.CRITICAL
+        self,
+        key: str,
+        message: str,
+        remedy: str,
+        now: Instant,
+        task_id: str | None = None,
+        level: Level = Level.CRITICAL,
     ) -> None:
         """One open alert per key: a second one only counts."""
         ...

@@ -39,7 +39,13 @@ class SqliteEvents:
         level: Level = Level.CRITICAL,
     ) -> None:
         row = self._sql.row(
-            "raise_alert", key=key, now=now.wall, level=str(level), task_id=task_id, message=message, remedy=remedy
+            "raise_alert",
+            key=key,
+            now=now.wall,
+            level=str(level),
+            task_id=task_id,
+            message=message,
+            remedy=remedy,
         )
         if row is not None and row["count"] == 1:
             self.emit(
@@ -58,5 +64,10 @@ class SqliteEvents:
         if self._sql.change("ack_alert", id=alert_id, by=by, now=now.wall) == 0:
             raise NotFound(f"No open alert {alert_id}. `holdfast alerts --all` lists every one.")
         self.emit(
-            Event(kind="alert.acknowledged", component="alerts", message=f"Alert {alert_id} acknowledged by {by}."), now
+            Event(
+                kind="alert.acknowledged",
+                component="alerts",
+                message=f"Alert {alert_id} acknowledged by {by}.",
+            ),
+            now,
         )

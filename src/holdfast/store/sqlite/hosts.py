@@ -71,11 +71,23 @@ class SqliteRequests:
         self._sql = Cursor(connection, "hosts")
 
     def ask(
-        self, kind: RequestKind, task_id: str | None, by: str, why: str, data: Mapping[str, object], now: Instant
+        self,
+        kind: RequestKind,
+        task_id: str | None,
+        by: str,
+        why: str,
+        data: Mapping[str, object],
+        now: Instant,
     ) -> int:
         return int(
             self._sql.value(
-                "ask", kind=str(kind), task_id=task_id, by=by, why=why, data=json.dumps(dict(data)), now=now.wall
+                "ask",
+                kind=str(kind),
+                task_id=task_id,
+                by=by,
+                why=why,
+                data=json.dumps(dict(data)),
+                now=now.wall,
             )
         )
 

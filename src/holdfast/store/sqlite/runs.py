@@ -88,18 +88,27 @@ class SqliteRuns:
         faults.tx("run.ended")
         unexpected = verdict.outcome not in _ASKED_FOR
         data = {"outcome": str(verdict.outcome), "unexpected": unexpected, "fence": grip.fence}
-        common = {"task_id": grip.task_id, "run_id": run_id, "reason": verdict.reason}
         self._events.emit(
-            Event(kind="run.ended", message=f"Run {run_id} ended: {verdict.outcome}.", data=data, **common), now
+            Event(
+                kind="run.ended",
+                task_id=grip.task_id,
+                run_id=run_id,
+                message=f"Run {run_id} ended: {verdict.outcome}.",
+                reason=verdict.reason,
+                data=data,
+            ),
+            now,
         )
         self._events.emit(
             Event(
                 kind="agent.terminated",
                 level=Level.WARNING if unexpected else Level.INFO,
                 component="processes",
+                task_id=grip.task_id,
+                run_id=run_id,
                 message=f"Agent of run {run_id} ended ({verdict.outcome}): {verdict.reason}.",
+                reason=verdict.reason,
                 data=data,
-                **common,
             ),
             now,
         )

@@ -39,7 +39,11 @@ _EVENT_OF = {
 
 class SqliteTasks:
     def __init__(
-        self, connection: apsw.Connection, events: SqliteEvents, runs: SqliteRuns, workspaces: SqliteWorkspaces
+        self,
+        connection: apsw.Connection,
+        events: SqliteEvents,
+        runs: SqliteRuns,
+        workspaces: SqliteWorkspaces,
     ) -> None:
         self._sql = Cursor(connection, "tasks")
         self._events = events
@@ -105,7 +109,10 @@ class SqliteTasks:
             raise Conflict(f"Task {task_id} is {task.state}, not paused; nothing was changed.")
         decision = decide_resume(task.resume_attempts, task.spec.max_resumes, task_id)
         statement = "resume" if decision.allowed else "resume_refused"
-        if self._sql.change(statement, id=task_id, reason=decision.message, attempt=decision.attempt, now=now.wall) == 0:
+        if (
+            self._sql.change(statement, id=task_id, reason=decision.message, attempt=decision.attempt, now=now.wall)
+            == 0
+        ):
             raise Conflict(f"Task {task_id} was resumed by someone else at the same moment; nothing was spent.")
         faults.tx("task.resume")
         data = {"resume_attempts": decision.attempt, "max_resume_attempts": task.spec.max_resumes, "by": by}
@@ -114,7 +121,15 @@ class SqliteTasks:
             self._emit("task.resumed", task_id, f"Task {task_id}: {decision.message}.", now, reason=by, data=data)
             return decision
         data["failure_reason"] = "max_resume_attempts_exceeded"
-        self._emit("task.failed", task_id, decision.message, now, level=Level.WARNING, reason=decision.message, data=data)
+        self._emit(
+            "task.failed",
+            task_id,
+            decision.message,
+            now,
+            level=Level.WARNING,
+            reason=decision.message,
+            data=data,
+        )
         self._workspaces.dispose_by_setting(task.spec, TaskState.FAILED, now)
         self._cancel_dependents(task_id, "failed", now)
         return decision
@@ -137,9 +152,7 @@ class SqliteTasks:
         return task
 
     def adopt(self, task: Task, host_id: str, now: Instant) -> Task:
-        row = self._sql.row(
-            "adopt", id=task.id, host=host_id, from_host=task.owner, fence=task.fence, now=now.wall
-        )
+        row = self._sql.row("adopt", id=task.id, host=host_id, from_host=task.owner, fence=task.fence, now=now.wall)
         if row is None:
             raise NotOwner(f"Task {task.id} was taken by someone else while we adopted it.")
         faults.tx("task.adopt")
@@ -254,7 +267,13 @@ class SqliteTasks:
             )
 
     def _tell_settled(
-        self, task: Task, run_id: str | None, state: TaskState, verdict: Verdict, decision: Decision, now: Instant
+        self,
+        task: Task,
+        run_id: str | None,
+        state: TaskState,
+        verdict: Verdict,
+        decision: Decision,
+        now: Instant,
     ) -> None:
         kind, level = _EVENT_OF[state]
         self._events.emit(
@@ -292,9 +311,7 @@ class SqliteTasks:
             dependent = str(row["id"])
             reason = f"it needs task {task_id}, which {'was' if how == 'cancelled' else 'has'} {how}"
             if self._sql.change("cancel_waiting", id=dependent, reason=reason, now=now.wall):
-                self._emit(
-                    "task.cancelled", dependent, f"Task {dependent} cancelled: {reason}.", now, reason=reason
-                )
+                self._emit("task.cancelled", dependent, f"Task {dependent} cancelled: {reason}.", now, reason=reason)
                 self._workspaces.dispose_by_setting(self.get(dependent).spec, TaskState.CANCELLED, now)
                 self._cancel_dependents(dependent, "cancelled", now)
 
@@ -310,5 +327,6 @@ class SqliteTasks:
         data: dict[str, object] | None = None,
     ) -> None:
         self._events.emit(
-            Event(kind=kind, level=level, task_id=task_id, message=message, reason=reason, data=data or {}), now
+            Event(kind=kind, level=level, task_id=task_id, message=message, reason=reason, data=data or {}),
+            now,
         )

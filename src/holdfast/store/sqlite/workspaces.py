@@ -90,7 +90,12 @@ class SqliteWorkspaces:
         if not can_move(workspace.state, state):
             raise Conflict(f"A workspace cannot go from {workspace.state} to {state}.")
         changed = self._sql.change(
-            "move", id=workspace.id, state=str(state), expected=str(workspace.state), reason=reason, now=now.wall
+            "move",
+            id=workspace.id,
+            state=str(state),
+            expected=str(workspace.state),
+            reason=reason,
+            now=now.wall,
         )
         if changed == 0:
             raise Conflict(f"Workspace {workspace.id} is no longer {workspace.state}.")
@@ -141,9 +146,7 @@ class SqliteWorkspaces:
             )
 
     def cleanup_failed(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> int:
-        failures = int(
-            self._sql.value("cleanup_failed", id=workspace.id, reason=why, retry_at=retry_at, now=now.wall)
-        )
+        failures = int(self._sql.value("cleanup_failed", id=workspace.id, reason=why, retry_at=retry_at, now=now.wall))
         self._events.emit(
             Event(
                 kind="workspace.cleanup-failed",
@@ -194,5 +197,10 @@ class SqliteWorkspaces:
         if row is None:
             return None
         return Salvaged(
-            id=row["id"], ref=row["ref"], commit=row["commit_id"], base=row["base"], files=row["files"], reason=row["reason"]
+            id=row["id"],
+            ref=row["ref"],
+            commit=row["commit_id"],
+            base=row["base"],
+            files=row["files"],
+            reason=row["reason"],
         )

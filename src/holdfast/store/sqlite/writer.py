@@ -63,9 +63,7 @@ class GroupWriter:
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
-    def write(
-        self, operation: Callable[[SqliteTransaction], T], operation_id: str | None = None
-    ) -> asyncio.Future[T]:
+    def write(self, operation: Callable[[SqliteTransaction], T], operation_id: str | None = None) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
         if self._closed:
             future.set_exception(Unavailable("The store's writer is closed."))

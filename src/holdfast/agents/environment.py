@@ -1,0 +1,60 @@
+"""What an agent may see of our environment: an allow-list, from the first day."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+
+ALLOWED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TERM",
+    "COLORTERM",
+    "TZ",
+    "TMPDIR",
+    "XDG_*_HOME",
+    "XDG_RUNTIME_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "SSH_AUTH_SOCK",
+    "GOPATH",
+    "GOROOT",
+    "GOCACHE",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "JAVA_HOME",
+    "GRADLE_USER_HOME",
+    "M2_HOME",
+    "NVM_DIR",
+    "NPM_CONFIG_*",
+    "PNPM_HOME",
+    "PYENV_ROOT",
+    "PIP_*",
+    "UV_*",
+    "DOTNET_ROOT",
+    "ANDROID_HOME",
+)
+
+
+def allowed(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
+    """The part of `environment` that an agent gets: our list and what `env.pass` names."""
+    patterns = (*ALLOWED, *also)
+    return {
+        name: value
+        for name, value in environment.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }

@@ -1,0 +1,126 @@
+"""The supervisor's children: which are ours, and what a dead keeper left behind.
+
+The supervisor is a child subreaper. Keepers and helpers are registered in the same breath as they are spawned, all on
+the loop's thread, so a child that is not registered is a dead keeper's stray (or a helper's), and may be ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from holdfast import faults
+from holdfast.processes.identity import identify, sight, signal_exactly
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Children:
+    """Spawns processes and remembers them. One per supervisor."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, subprocess.Popen[bytes]] = {}
+
+    def become_subreaper(self) -> bool:
+        """Orphans of our descendants become our children from now on. False where the system cannot."""
+        try:
+            return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+        except (OSError, AttributeError):
+            return False
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        pass_fds: Sequence[int] = (),
+    ) -> int:
+        """Start a process in a session of its own; its pid. Blocks for the few milliseconds of the fork."""
+        faults.effect("process.spawn")
+        process = subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env=dict(env),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+        self._known[process.pid] = process
+        faults.effect("process.spawned")
+        return process.pid
+
+    def is_ours(self, pid: int) -> bool:
+        return pid in self._known
+
+    def reap(self, pid: int) -> int | None:
+        """Collect a child that ended: its return code, or None when it was not ours or is not over."""
+        process = self._known.get(pid)
+        if process is None:
+            return None
+        code = process.poll()
+        if code is not None:
+            del self._known[pid]
+        return code
+
+    def strays(self) -> list[int]:
+        """Children that nobody registered."""
+        me = os.getpid()
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) not in self._known and _parent(int(name)) == me:
+                found.append(int(name))
+        return found
+
+    def end_strays(self, patience: float = 5.0) -> bool:
+        """Kill and reap strays until none is left: True is the proof that every dead keeper's tree is empty.
+
+        A stray's own children become ours when it dies, so "no stray child" means "no stray descendant".
+        """
+        deadline = time.monotonic() + patience
+        while True:
+            strays = self.strays()
+            if not strays:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            for pid in strays:
+                identity = identify(pid)
+                if identity is not None and not sight(pid).zombie:
+                    signal_exactly(identity, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.002)  # a kill takes effect in microseconds; this loop runs only after a keeper was killed
+
+    def kill_group_and_reap(self, pid: int) -> int:
+        """End a helper's whole process group, and wait until the kernel says that it is empty.
+
+        The leader is not reaped before the group is signalled, so the group's number cannot belong to anyone else.
+        """
+        process = self._known[pid]
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        code = process.wait()
+        del self._known[pid]
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-pid, 0)  # members whose parent died are ours: we are a subreaper
+        return code
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return -1

@@ -1,0 +1,86 @@
+"""Short-lived commands of the supervisor (git, set-up scripts): in a group of their own, killable, with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+from holdfast.processes.children import Children
+
+
+class HelperRunner:
+    """Runs one command to its end. Cancelled or late, its whole group is killed and reaped before we return.
+
+    Output goes to unlinked temporary files: no pipe that a grandchild could hold open, no limit on its size.
+    """
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+
+    async def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        timeout: float,
+        stdin: bytes = b"",
+    ) -> tuple[int, bytes, bytes]:
+        with (
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+            tempfile.TemporaryFile() as given,
+        ):
+            given.write(stdin)
+            given.seek(0)
+            pid = self._children.spawn(
+                argv,
+                cwd=cwd,
+                env=env,
+                stdin=given.fileno() if stdin else subprocess.DEVNULL,
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+            )
+            try:
+                async with asyncio.timeout(timeout):
+                    await wait_exit(pid)
+            except TimeoutError:
+                self._children.kill_group_and_reap(pid)
+                return 124, _content(out), f"timed out after {timeout:.0f} s: {' '.join(argv)}".encode()
+            except BaseException:
+                self._children.kill_group_and_reap(pid)
+                raise
+            return self._children.kill_group_and_reap(pid), _content(out), _content(err)
+
+
+async def wait_exit(pid: int) -> None:
+    """Until our child `pid` has ended (it stays a zombie until it is reaped)."""
+    fd = os.pidfd_open(pid)
+    try:
+        await wait_readable(fd)
+    finally:
+        os.close(fd)
+
+
+async def wait_readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def note() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(fd, note)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()

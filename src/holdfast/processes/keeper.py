@@ -1,0 +1,376 @@
+"""The keeper: one small process per agent, which outlives the supervisor and ends the agent's whole tree with proof.
+
+Run as `python -I -S keeper.py RUN_DIR LOCK_FD READY_FD`. Standard library only, one file, one thread, nothing imported
+later: it must go on working while Holdfast is upgraded under it. docs/architecture.md has the protocol; in short:
+
+1. The launcher holds the run's flock and we inherit it. While we live the lock is taken; a free lock proves that no
+   keeper lives or will wake.
+2. We become a child subreaper: every process of the agent's tree, daemons included, ends up as our child.
+3. The agent is forked, waits on a go-pipe, and is let go only after pid.json is on disk.
+4. We wait for: the agent's end, a stop signal (TERM fast, USR1 graceful), our deadline, or the supervisor's silence.
+5. Every path ends in one ladder: TERM the leader, TERM the rest when it is gone, KILL what is left when the grace,
+   shared by the whole tree, is over; reap until the kernel says ECHILD: there is no process left.
+6. exit.json and empty.json are overwritten in place in room reserved at launch, fsynced and renamed. Only then do we
+   go, and the lock with us. If they cannot be written we stay, hold the lock, and try again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+PROTOCOL = 1
+ROOM = 4096
+KILL_EVERY = 0.01  # how often the tree is signalled again once KILL has begun
+RETRY_RECORDS = 0.5
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+
+
+def fault_point(name: str) -> None:
+    """Die here when a test asks for it. The names appear in docs/architecture.md."""
+    if os.environ.get("HOLDFAST_KEEPER_FAULT") == name:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def process_stat(pid: int) -> tuple[int, int, str] | None:
+    """(parent, start ticks, state letter) of a process, or None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(fields[1]), int(fields[19]), fields[0].decode()
+
+
+def descendants(root: int) -> list[tuple[int, int]]:
+    """Every process below `root` as (pid, start ticks), from one snapshot of /proc."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            stat = process_stat(int(name))
+            if stat is not None:
+                children.setdefault(stat[0], []).append((int(name), stat[1]))
+    found: list[tuple[int, int]] = []
+    waiting = [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found.extend(below)
+        waiting.extend(pid for pid, _start in below)
+    return found
+
+
+def signal_exactly(pid: int, start_ticks: int, number: int) -> None:
+    """Signal that very process: the descriptor pins it, the start time proves that it is the one we meant."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        stat = process_stat(pid)
+        if stat is not None and stat[1] == start_ticks:
+            signal.pidfd_send_signal(fd, number)
+    except (ProcessLookupError, PermissionError):
+        return  # gone meanwhile; or not ours to signal: the ladder goes on and says so in the record
+    finally:
+        os.close(fd)
+
+
+class Records:
+    """The files of the run directory. Every write is durable before it is visible."""
+
+    def __init__(self) -> None:
+        self._directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def create(self, name: str, content: dict[str, object]) -> None:
+        fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, json.dumps(content).encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(name + ".new", name)
+        os.fsync(self._directory)
+
+    def fill(self, name: str, content: dict[str, object]) -> bool:
+        """Write into the room that the launcher reserved (`name`.room), which works on a full disk too."""
+        try:
+            self._fill(name, json.dumps(content).encode()[:ROOM].ljust(ROOM))
+        except FileNotFoundError:
+            return True  # already renamed into place; or the run directory was removed under us: nobody will read it
+        except OSError:
+            return False
+        return True
+
+    def _fill(self, name: str, block: bytes) -> None:
+        fd = os.open(name + ".room", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, block, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(name + ".room", name)
+        os.fsync(self._directory)
+
+
+class Keeper:
+    def __init__(self, intent: dict[str, object], ready_fd: int) -> None:
+        self.intent = intent
+        self.ready_fd = ready_fd
+        self.records = Records()
+        self.grace = float(str(intent["grace"]))
+        self.fast_grace = float(str(intent["fast_grace"]))
+        self.orphan_grace = float(str(intent["orphan_grace"]))
+        self.timeout = float(str(intent["timeout"]))
+        self.cause: str | None = None  # why the ladder began; None while nothing asked for it
+        self.kill_at: float | None = None
+        self.leader = 0
+        self.leader_status: int | None = None
+        self.exit_record: dict[str, object] = {}
+        self.rest_told = False
+        self.empty = False
+        self.exec_error = ""
+        self.asked: int | None = None  # the newest stop signal, set by the handler
+        self.last_beat = time.monotonic()
+        self.deadline = time.monotonic() + self.timeout
+
+    # -- start ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self.control = os.open("control", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.wake_r, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self.note_stop)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        self.fork_agent()
+
+    def fork_agent(self) -> None:
+        go_r, go_w = os.pipe2(os.O_CLOEXEC)
+        self.error_r, error_w = os.pipe2(os.O_CLOEXEC)
+        me = os.getpid()
+        fault_point("before-fork")
+        self.leader = os.fork()
+        if self.leader == 0:
+            os.close(go_w)
+            self.become_agent(me, go_r, error_w)
+        os.close(go_r)
+        os.close(error_w)
+        os.set_blocking(self.error_r, False)
+        fault_point("after-fork")
+        self.records.create("pid.json", self.identities())
+        fault_point("after-pid-record")
+        os.write(go_w, b"!")
+        os.close(go_w)
+        os.close(self.ready_fd)  # the launcher waits for this end-of-file
+        self.deadline = time.monotonic() + self.timeout
+
+    def identities(self) -> dict[str, object]:
+        me, leader = process_stat(os.getpid()), process_stat(self.leader)
+        assert me is not None
+        assert leader is not None  # our unreaped child
+        return {
+            "protocol": PROTOCOL,
+            "boot_id": boot_id(),
+            "keeper": {"pid": os.getpid(), "start": me[1]},
+            "agent": {"pid": self.leader, "start": leader[1]},
+        }
+
+    def become_agent(self, keeper: int, go: int, error: int) -> None:
+        """In the child: be what the agent should find, wait for the word, exec. Never returns."""
+        try:
+            os.setsid()
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != keeper:
+                os._exit(126)
+            for number in (
+                signal.SIGTERM,
+                signal.SIGUSR1,
+                signal.SIGCHLD,
+                signal.SIGINT,
+                signal.SIGHUP,
+                signal.SIGPIPE,
+            ):
+                signal.signal(number, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            os.dup2(os.open("stdin", os.O_RDONLY), 0)
+            os.dup2(os.open("out.log", os.O_WRONLY | os.O_APPEND), 1)
+            os.dup2(os.open("err.log", os.O_WRONLY | os.O_APPEND), 2)
+            os.chdir(str(self.intent["cwd"]))
+            if os.read(go, 1) != b"!":
+                os._exit(126)  # the keeper died before it had recorded us: we were never started
+            argv = [str(word) for word in self.intent["argv"]]  # type: ignore[attr-defined]  # a JSON list
+            os.execvp(argv[0], argv)
+        except BaseException as problem:  # noqa: BLE001 - whatever it is, it must reach the record, not unwind into the keeper
+            os.write(error, str(problem).encode()[:1000])
+        os._exit(127)
+
+    # -- wait ----------------------------------------------------------------------------------------------------
+
+    def note_stop(self, number: int, _frame: object) -> None:
+        self.asked = number
+
+    def run(self) -> None:
+        """Until nothing of the tree is left."""
+        poller = select.poll()
+        for fd in (self.wake_r, self.control, self.error_r):
+            poller.register(fd, select.POLLIN)
+        while True:
+            self.reap()
+            if self.empty:
+                return
+            self.react(time.monotonic())
+            wait = max(0.0, self.next_moment() - time.monotonic())
+            for fd, _event in poller.poll(wait * 1000 + 1):
+                if fd == self.error_r:
+                    poller.unregister(fd)
+                self.read(fd)
+
+    def reap(self) -> None:
+        """Collect every child that ended. ECHILD is the proof: as a subreaper we are the parent of last resort."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.empty = True
+                return
+            if pid == 0:
+                return
+            if pid == self.leader and self.leader_status is None:
+                self.leader_ended(status)
+
+    def leader_ended(self, status: int) -> None:
+        self.leader_status = status
+        self.read(self.error_r)
+        if self.cause is None:
+            self.cause = "exec_failed" if self.exec_error else "exited"
+        self.exit_record = self.ending(status)
+        self.records.fill("exit.json", self.exit_record)  # tried again by finish() if it fails
+        fault_point("after-exit-record")
+
+    def react(self, now: float) -> None:
+        """Advance the ladder by what time and signals say."""
+        if self.asked is not None:
+            fast = self.asked == signal.SIGTERM
+            self.asked = None
+            self.begin("stopped", now, self.fast_grace if fast else self.grace)
+        elif now >= self.deadline and self.cause is None:
+            self.begin("timeout", now, self.grace)
+        elif now >= self.last_beat + self.orphan_grace and self.cause is None:
+            self.begin("orphaned", now, self.grace)
+        if self.leader_status is not None and not self.rest_told:
+            self.rest_told = True  # launchers die at once; what they leave gets what is left of the grace
+            self.kill_at = now + self.grace if self.kill_at is None else self.kill_at
+            self.signal_tree(signal.SIGTERM)
+        if self.kill_at is not None and now >= self.kill_at:
+            self.signal_tree(signal.SIGKILL)
+
+    def begin(self, cause: str, now: float, grace: float) -> None:
+        """Start the ladder, or shorten one that is under way. A leader that ended by itself keeps its cause."""
+        first = self.kill_at is None
+        self.kill_at = now + grace if self.kill_at is None else min(self.kill_at, now + grace)
+        if self.leader_status is None:
+            if self.cause is None:
+                self.cause = cause
+            if first:
+                signal_exactly(self.leader, self.leader_start(), signal.SIGTERM)
+                signal_exactly(self.leader, self.leader_start(), signal.SIGCONT)
+
+    def leader_start(self) -> int:
+        stat = process_stat(self.leader)
+        return stat[1] if stat is not None else -1
+
+    def signal_tree(self, number: int) -> None:
+        for pid, start in descendants(os.getpid()):
+            signal_exactly(pid, start, number)
+            if number != signal.SIGKILL:
+                signal_exactly(pid, start, signal.SIGCONT)  # a stopped process takes TERM only after CONT
+
+    def next_moment(self) -> float:
+        if self.kill_at is not None:
+            now = time.monotonic()
+            return now + KILL_EVERY if now >= self.kill_at else self.kill_at
+        return min(self.deadline, self.last_beat + self.orphan_grace)
+
+    def read(self, fd: int) -> None:
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return
+        if fd == self.error_r:
+            self.exec_error += data.decode(errors="replace")
+        elif fd == self.control:
+            self.note_beats(data)
+
+    def note_beats(self, data: bytes) -> None:
+        """Each beat carries the time it was sent: old ones that piled up in the pipe are not signs of life now."""
+        for line in data.split(b"\n"):
+            try:
+                sent = float(line.split()[1]) if line.startswith(b"beat ") else 0.0
+            except (IndexError, ValueError):
+                continue  # a torn line: the next beat is whole
+            self.last_beat = max(self.last_beat, min(sent, time.monotonic()))
+
+    # -- end -----------------------------------------------------------------------------------------------------
+
+    def ending(self, status: int) -> dict[str, object]:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return {
+            "protocol": PROTOCOL,
+            "cause": self.cause,
+            "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+            "detail": self.exec_error[:1000],
+            "at": time.time(),
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+            "max_rss_kb": usage.ru_maxrss,
+        }
+
+    def finish(self) -> None:
+        """Leave the records. While they cannot be written we stay, and so does the lock: nobody thinks us dead."""
+        fault_point("before-empty-record")
+        proof = {"protocol": PROTOCOL, "proof": "ECHILD", "by": "keeper", "at": time.time()}
+        while not (self.records.fill("exit.json", self.exit_record) and self.records.fill("empty.json", proof)):
+            time.sleep(RETRY_RECORDS)
+
+
+def main() -> None:
+    run_dir, lock_fd, ready_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    os.set_inheritable(lock_fd, False)  # ours alone: an agent that held it would look like a living keeper
+    os.set_inheritable(ready_fd, False)
+    os.chdir(run_dir)
+    os.umask(0o077)
+    with open("intent.json", encoding="utf-8") as file:
+        intent = json.load(file)
+    if intent["protocol"] != PROTOCOL:
+        raise SystemExit(f"keeper: intent.json speaks protocol {intent['protocol']}, this keeper {PROTOCOL}")
+    os.umask(int(intent.get("umask", 0o022)))  # the agent's files get the user's usual modes
+    keeper = Keeper(intent, ready_fd)
+    keeper.start()
+    keeper.run()
+    keeper.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Launching agents under keepers, and finding those of an earlier supervisor again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from holdfast import clock, faults
+from holdfast.core.liveness import Identity
+from holdfast.core.outcome import Cause, ProcessEnd
+from holdfast.errors import LaunchError
+from holdfast.processes.children import Children
+from holdfast.processes.helpers import wait_readable
+from holdfast.processes.identity import identify, open_pidfd, signal_exactly
+from holdfast.processes.port import LaunchSpec
+from holdfast.processes.rundir import RunDirectory
+
+KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
+LOOK_AGAIN = 0.02  # an inherited lock without pid.json yet: the keeper is about to write it
+
+
+class KeptProcesses:
+    """The Processes port on keepers. `root` holds one directory per run."""
+
+    def __init__(self, root: str, children: Children) -> None:
+        self._root = root
+        self._children = children
+
+    def launch(self, spec: LaunchSpec) -> KeptRun:
+        directory = RunDirectory(os.path.join(self._root, spec.run_id))
+        try:
+            directory.prepare(_intent(spec), spec.stdin)
+            lock = directory.take_lock()
+        except OSError as error:
+            raise LaunchError(f"The run directory {directory.path} could not be made: {error}.") from error
+        if lock is None:
+            raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
+        faults.effect("keeper.locked")
+        ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
+        log = os.open(directory.file("keeper.log"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            # The keeper inherits the lock: there is no moment at which a living keeper does not hold it.
+            pid = self._children.spawn(
+                [sys.executable, "-I", "-S", KEEPER, directory.path, str(lock), str(ready_w)],
+                cwd="/",
+                env=spec.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock, ready_w),
+            )
+        except OSError as error:
+            os.close(ready_r)
+            raise LaunchError(f"The keeper of run {spec.run_id} could not be started: {error}.") from error
+        finally:
+            os.close(lock)
+            os.close(ready_w)
+            os.close(log)
+        return KeptRun(directory, self._children, identify(pid), ready_r)
+
+    def find(self, run_id: str) -> KeptRun:
+        directory = RunDirectory(os.path.join(self._root, run_id))
+        return KeptRun(directory, self._children, None, None)
+
+    def forget(self, run_id: str) -> None:
+        directory = RunDirectory(os.path.join(self._root, run_id))
+        for name in ("control", "exit.json.room", "empty.json.room", "lock", "stdin"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(directory.file(name))
+        faults.effect("rundir.forgotten")
+
+
+class KeptRun:
+    """One run: a directory, and perhaps a living keeper."""
+
+    def __init__(self, directory: RunDirectory, children: Children, keeper: Identity | None, ready: int | None) -> None:
+        self._directory = directory
+        self._children = children
+        self._keeper = keeper
+        self._ready = ready
+
+    async def wait_started(self) -> int | None:
+        if self._ready is not None:
+            await wait_readable(self._ready)  # end-of-file: recorded and let go, or dead
+            self.close()
+        while True:
+            identities = self._directory.identities()
+            if identities is not None:
+                self._keeper = identities[0]
+                return identities[1].pid
+            if self._directory_is_idle():
+                return None
+            await asyncio.sleep(LOOK_AGAIN)  # only after a restart: a keeper of the dead supervisor is starting up
+
+    def _directory_is_idle(self) -> bool:
+        """No keeper lives or will wake. Checked by taking the lock; the records are read again afterwards."""
+        if not self._directory.exists():
+            return True
+        lock = self._directory.take_lock()
+        if lock is None:
+            return False
+        os.close(lock)
+        return self._directory.identities() is None
+
+    async def wait_over(self) -> ProcessEnd:
+        await self._wait_keeper_gone()
+        if self._directory.is_empty():
+            ending = self._directory.ending()
+            return ending or ProcessEnd(cause=Cause.KEEPER_DIED, detail="it left no exit record")
+        return self._without_keeper()
+
+    async def _wait_keeper_gone(self) -> None:
+        if self._keeper is None:
+            return
+        fd = open_pidfd(self._keeper)
+        if fd is None:
+            return
+        try:
+            await wait_readable(fd)
+        finally:
+            os.close(fd)
+
+    def _without_keeper(self) -> ProcessEnd:
+        """The keeper was killed before it could prove anything. What can we prove?"""
+        swept = False
+        if self._keeper is not None and self._children.is_ours(self._keeper.pid):
+            self._children.reap(self._keeper.pid)
+            swept = self._children.end_strays()
+        identities = self._directory.identities()
+        if identities is None:
+            return ProcessEnd(cause=Cause.NEVER_STARTED)  # the go-pipe: an agent that is not recorded never ran
+        keeper, _agent = identities
+        if keeper.boot_id != clock.boot_id():
+            return self._proven("the machine was restarted since", "reboot")
+        if swept:
+            return self._proven("the supervisor ended what it left", "outer-subreaper")
+        return ProcessEnd(cause=Cause.UNPROVEN, detail=f"keeper pid {keeper.pid}")
+
+    def _proven(self, detail: str, proof: str) -> ProcessEnd:
+        known = self._directory.ending()  # written when the leader ended, before the keeper was killed
+        self._directory.declare_empty(proof, clock.now().wall)
+        if known is not None:
+            return known
+        return ProcessEnd(cause=Cause.KEEPER_DIED, detail=detail)
+
+    def stop(self, *, fast: bool) -> None:
+        """Ask the keeper to end its tree. A stopped keeper obeys too: CONT follows."""
+        if self._keeper is not None:
+            faults.effect("keeper.stop")
+            signal_exactly(self._keeper, signal.SIGTERM if fast else signal.SIGUSR1, signal.SIGCONT)
+
+    def beat(self, incarnation: str) -> None:
+        """A sign of life for the keeper. A full or missing pipe is skipped: the next beat counts as well."""
+        with contextlib.suppress(OSError):
+            fd = os.open(self._directory.file("control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(fd, f"beat {time.monotonic():.3f} {incarnation}\n".encode())
+            finally:
+                os.close(fd)
+
+    def output(self) -> Iterator[str]:
+        """The agent's standard output so far, line by line: it may be larger than memory."""
+        with contextlib.suppress(FileNotFoundError), open(self._directory.file("out.log"), "rb") as file:
+            for line in file:
+                yield line.decode(errors="replace").rstrip("\n")
+
+    def error_tail(self) -> str:
+        return self._directory.tail("err.log")
+
+    def close(self) -> None:
+        """Let go of our descriptors, and collect the keeper if it was our child and has ended."""
+        if self._ready is not None:
+            os.close(self._ready)
+            self._ready = None
+        if self._keeper is not None:
+            self._children.reap(self._keeper.pid)
+
+
+def _intent(spec: LaunchSpec) -> dict[str, object]:
+    """What is written before the spawn. The environment is not: it may hold secrets, and the keeper inherits it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return {
+        "run": spec.run_id,
+        "argv": list(spec.argv),
+        "cwd": spec.cwd,
+        "timeout": spec.timeout,
+        "grace": spec.grace,
+        "fast_grace": spec.fast_grace,
+        "orphan_grace": spec.orphan_grace,
+        "umask": mask,
+        "metadata": dict(spec.metadata),
+    }

@@ -1,0 +1,123 @@
+"""The run directory: what launcher, keeper and a later supervisor know of one run, in files."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from typing import Any
+
+from holdfast import faults
+from holdfast.core.liveness import Identity
+from holdfast.core.outcome import Cause, ProcessEnd
+
+PROTOCOL = 1
+ROOM = 4096
+_ENDLESS = ("out.log", "err.log", "keeper.log")
+
+
+class RunDirectory:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def prepare(self, intent: dict[str, object], stdin: str) -> None:
+        """Everything the keeper needs, on disk before it is spawned. Repeatable: a half-made one is made again."""
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        faults.effect("rundir.made")
+        for name in _ENDLESS:
+            os.close(os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        self._write("stdin", stdin.encode())
+        self._write("exit.json.room", b" " * ROOM)
+        self._write("empty.json.room", b" " * ROOM)
+        if not os.path.exists(self.file("control")):
+            os.mkfifo(self.file("control"), 0o600)
+        self._write("intent.json.new", json.dumps({"protocol": PROTOCOL, **intent}, indent=1).encode())
+        os.rename(self.file("intent.json.new"), self.file("intent.json"))
+        self._sync()
+        faults.effect("rundir.intent")
+
+    def take_lock(self) -> int | None:
+        """The run's flock as a descriptor, or None while a keeper (or somebody who spawns one) holds it."""
+        fd = os.open(self.file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        return fd
+
+    def exists(self) -> bool:
+        return os.path.exists(self.file("intent.json"))
+
+    def identities(self) -> tuple[Identity, Identity] | None:
+        """(keeper, agent) as the keeper recorded them, or None while it has not."""
+        record = self._read("pid.json")
+        if record is None:
+            return None
+
+        def one(name: str) -> Identity:
+            return Identity(boot_id=record["boot_id"], pid=record[name]["pid"], start_ticks=record[name]["start"])
+
+        return one("keeper"), one("agent")
+
+    def is_empty(self) -> bool:
+        """The proof that no process of this run is left."""
+        return self._read("empty.json") is not None
+
+    def ending(self) -> ProcessEnd | None:
+        record = self._read("exit.json")
+        if record is None:
+            return None
+        return ProcessEnd(
+            cause=Cause(record["cause"]),
+            code=record["code"],
+            signal=record["signal"],
+            detail=record["detail"],
+        )
+
+    def declare_empty(self, proof: str, at: float) -> None:
+        """Written by the supervisor in a dead keeper's stead, on a proof of its own."""
+        self._write("empty.json.new", json.dumps({"proof": proof, "by": "supervisor", "at": at}).encode())
+        os.rename(self.file("empty.json.new"), self.file("empty.json"))
+        self._sync()
+        faults.effect("rundir.empty")
+
+    def tail(self, name: str, limit: int = 2000) -> str:
+        """The end of a log, for records and messages."""
+        try:
+            with open(self.file(name), "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - limit))
+                return file.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            with open(self.file(name), "rb") as file:
+                text = file.read().strip()
+        except FileNotFoundError:
+            return None
+        record: dict[str, Any] = json.loads(text)
+        return record
+
+    def _write(self, name: str, content: bytes) -> None:
+        fd = os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _sync(self) -> None:
+        for folder in (self.path, os.path.dirname(self.path)):
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)

@@ -1,0 +1,1 @@
+"""Public test tools: the scripted agent's scenarios and player. Users rehearse with them."""

@@ -1,0 +1,51 @@
+"""Our entries under `<common dir>/worktrees`. Dropped one by one, never with `git worktree prune`: that would delete
+the entries of the user's own worktrees on disks that happen to be unmounted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from holdfast import faults
+from holdfast.workspaces.trash import delete_tree
+
+
+def entry_of(common_dir: str, path: str) -> str | None:
+    """The admin directory whose worktree is at `path`, or None."""
+    folder = os.path.join(common_dir, "worktrees")
+    likely = os.path.basename(path)
+    try:
+        names = sorted(os.listdir(folder), key=lambda name: (not name.startswith(likely), name))
+    except FileNotFoundError:
+        return None
+    for name in names:
+        entry = os.path.join(folder, name)
+        if worktree_of(entry) == os.path.realpath(path):
+            return entry
+    return None
+
+
+def worktree_of(entry: str) -> str | None:
+    """The path of the worktree that an admin directory stands for."""
+    try:
+        with open(os.path.join(entry, "gitdir"), encoding="utf-8", errors="surrogateescape") as file:
+            return os.path.realpath(os.path.dirname(file.read().rstrip("\n")))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def drop_entry(common_dir: str, path: str) -> bool:
+    """Remove our admin entry, locked or not, whole or half made. The caller holds the repo lock."""
+    entry = entry_of(common_dir, path)
+    if entry is None:
+        return False
+    faults.effect("admin.drop")
+    # `gitdir` goes last: while it is there a repetition finds the entry.
+    for name in os.listdir(entry):
+        if name != "gitdir":
+            delete_tree(os.path.join(entry, name))
+    delete_tree(entry)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.join(common_dir, "worktrees"))  # as git does, when it was the last
+    faults.effect("admin.dropped")
+    return True

@@ -1,0 +1,72 @@
+"""A plain directory: empty, or a copy of the checkout without its `.git`. Its files are salvaged before it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+
+from holdfast import faults
+from holdfast.core.model import Repo, Workspace
+from holdfast.errors import LaunchError, WorkspaceProblem
+from holdfast.workspaces import marker, names
+from holdfast.workspaces.git import Git
+from holdfast.workspaces.port import Plan, Saved
+from holdfast.workspaces.salvage import restore_into, salvage
+from holdfast.workspaces.trash import delete_tree, move_away
+
+
+class DirectoryStrategy:
+    def __init__(self, home: str, git: Git, *, copy: bool) -> None:
+        self._home = home
+        self._git = git
+        self._copy = copy
+
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+        if self._copy and not os.path.isdir(repo.path):
+            raise LaunchError(f"The checkout {repo.path} is gone, so it cannot be copied.")
+        return Plan(path=names.workspace_path(self._home, repo.id, task_id), branch=None, base_commit=None)
+
+    async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
+        marker.write(workspace)
+        if os.path.lexists(workspace.path):
+            await asyncio.to_thread(delete_tree, workspace.path)  # half made: no agent has worked in it yet
+        faults.effect("directory.make")
+        if self._copy and restore is None:
+            await asyncio.to_thread(_copy_checkout, repo.path, workspace.path)
+        else:
+            os.makedirs(workspace.path, mode=0o700)
+        faults.effect("directory.made")
+        if restore is not None:
+            await restore_into(self._git, self._home, repo, workspace, restore)
+
+    async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
+        return os.path.isdir(workspace.path)
+
+    async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
+        return None  # there is no branch: the result is salvaged, like everything else in it
+
+    async def salvage(self, repo: Repo, workspace: Workspace, reason: str) -> Saved | None:
+        return await salvage(self._git, self._home, repo, workspace, reason)
+
+    async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
+        target = names.trash_path(self._home, workspace.id)
+        if not os.path.lexists(workspace.path):
+            return os.path.lexists(target)
+        if marker.owner(workspace.path) != workspace.id:
+            raise WorkspaceProblem(f"{workspace.path} carries no record of ours; it was left alone")
+        return move_away(workspace.path, target)
+
+    async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
+        return False
+
+    async def delete_trash(self, workspace: Workspace) -> None:
+        await asyncio.to_thread(delete_tree, names.trash_path(self._home, workspace.id))
+        marker.remove(workspace)
+
+
+def _copy_checkout(source: str, target: str) -> None:
+    def skip(folder: str, entries: list[str]) -> list[str]:
+        return [name for name in entries if name == ".git" and os.path.samefile(folder, source)]
+
+    shutil.copytree(source, target, symlinks=True, ignore=skip)

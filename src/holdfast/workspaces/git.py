@@ -1,0 +1,120 @@
+"""The only module that runs git.
+
+An agent may have written anything into a work tree or a shared `.git`: every call neutralises what would make git run
+other programs (hooks, fsmonitor, pagers, external diffs, filters, credential helpers) and drops inherited GIT_*.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from holdfast.errors import UsageError, WorkspaceProblem
+from holdfast.workspaces.port import CommandRunner
+
+OLDEST = (2, 31)
+_HARDENED = (
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.pager=cat",
+    "core.editor=true",
+    "diff.external=",
+    "protocol.ext.allow=never",
+    "credential.helper=",
+    "commit.gpgsign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.detachedHead=false",
+    "core.quotePath=false",
+)
+_KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A small environment without any inherited GIT_* variable."""
+    env = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    env.update(LC_ALL="C", GIT_TERMINAL_PROMPT="0", GIT_OPTIONAL_LOCKS="0", GIT_ASKPASS="/bin/false")
+    env.update(extra or {})
+    return env
+
+
+def command(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
+    options = [word for setting in (*_HARDENED, *settings) for word in ("-c", setting)]
+    return ["git", *options, *arguments]
+
+
+class GitFailed(WorkspaceProblem):
+    """A git command that should have worked did not. Its words are kept."""
+
+    def __init__(self, arguments: Sequence[str], code: int, err: str) -> None:
+        super().__init__(f"git {' '.join(arguments[:3])} failed ({code}): {err.strip() or 'no message'}")
+        self.code = code
+        self.err = err
+
+
+class Git:
+    """Git for the supervisor: every call in its own process group, with a deadline, killed when cancelled."""
+
+    def __init__(self, runner: CommandRunner) -> None:
+        self._runner = runner
+
+    async def run(
+        self,
+        *arguments: str,
+        cwd: str,
+        env: Mapping[str, str] | None = None,
+        settings: Sequence[str] = (),
+        stdin: bytes = b"",
+        timeout: float = 300.0,
+    ) -> str:
+        code, out, err = await self._runner(
+            command(arguments, settings), cwd=cwd, env=environment(env), timeout=timeout, stdin=stdin
+        )
+        if code != 0:
+            raise GitFailed(arguments, code, err.decode(errors="replace"))
+        return out.decode(errors="surrogateescape")
+
+    async def ok(self, *arguments: str, cwd: str, env: Mapping[str, str] | None = None) -> bool:
+        """Whether the command says yes."""
+        try:
+            await self.run(*arguments, cwd=cwd, env=env)
+        except GitFailed:
+            return False
+        return True
+
+    async def filters_off(self, cwd: str) -> list[str]:
+        """Settings that switch off every content filter which the repository's own config defines.
+
+        A filter is a command. Those of the user's own global config (git-lfs) stay; an agent cannot write there.
+        """
+        names: set[str] = set()
+        for scope in ("--local", "--worktree"):
+            try:
+                listed = await self.run("config", scope, "--name-only", "--get-regexp", r"^filter\.", cwd=cwd)
+            except GitFailed:
+                continue
+            names.update(line.split(".", 1)[1].rsplit(".", 1)[0] for line in listed.splitlines())
+        return [
+            f"filter.{name}.{key}"
+            for name in sorted(names)
+            for key in ("clean=", "smudge=", "process=", "required=false")
+        ]
+
+
+def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    """Git for the CLI: one short synchronous call."""
+    try:
+        done = subprocess.run(
+            command(arguments), cwd=cwd, env=environment(env), capture_output=True, timeout=300, check=False
+        )
+    except FileNotFoundError as error:
+        raise UsageError("git is not installed, or not in PATH. Install it, e.g.: sudo apt-get install git") from error
+    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+
+
+def version() -> tuple[int, ...]:
+    _code, out, _err = call("version", cwd="/")
+    words = out.split()
+    numbers = words[2].split(".") if len(words) > 2 else []
+    return tuple(int(number) for number in numbers if number.isdigit())

@@ -1,0 +1,50 @@
+"""The owner marker: says, beside a workspace, that it is ours. Nothing without our record is ever deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+from holdfast import faults
+from holdfast.core.model import Workspace
+from holdfast.workspaces.names import OWNER_SUFFIX
+
+
+def write(workspace: Workspace) -> None:
+    """Before the directory exists."""
+    os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)
+    target = workspace.path + OWNER_SUFFIX
+    with open(target + ".new", "w", encoding="utf-8") as file:
+        json.dump(
+            {
+                "workspace": workspace.id,
+                "task": workspace.task_id,
+                "repo": workspace.repo_id,
+                "path": workspace.path,
+            },
+            file,
+        )
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(target + ".new", target)
+    faults.effect("workspace.marker")
+
+
+def remove(workspace: Workspace) -> None:
+    """After the directory is gone. A marker that a later workspace of the task wrote stays."""
+    target = workspace.path + OWNER_SUFFIX
+    if owner(workspace.path) == workspace.id:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(target)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(workspace.path))  # the repo's folder, when this was its last workspace
+
+
+def owner(path: str) -> str | None:
+    """The id of the workspace that `path` was made for, or None without a record of ours."""
+    try:
+        with open(path + OWNER_SUFFIX, encoding="utf-8") as file:
+            return str(json.load(file)["workspace"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None

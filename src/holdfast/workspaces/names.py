@@ -1,0 +1,33 @@
+"""Every name we give to things outside the store, in one place (R-TREE-12)."""
+
+from __future__ import annotations
+
+import os
+
+BRANCH_PREFIX = "holdfast/"
+REPO_LOCK = "holdfast.lock"  # in the git common directory: two homes may share a repository
+TRASH = ".trash"  # beside the workspaces, on their file system
+OWNER_SUFFIX = ".owner.json"  # beside the workspace, never in it: it must not be committed
+SALVAGE_REFS = "refs/salvage/"  # in the shadow repository only
+
+
+def branch_of(task_id: str, generation: int) -> str:
+    """The branch of a task; a retry from the base gets its own, so that earlier commits stay where they are."""
+    return f"{BRANCH_PREFIX}{task_id}" if generation == 0 else f"{BRANCH_PREFIX}{task_id}-r{generation}"
+
+
+def workspace_path(home: str, repo_id: str, task_id: str) -> str:
+    """The same path for every attempt of a task: an agent's session resumes only where it was."""
+    return os.path.join(home, "workspaces", repo_id, task_id)
+
+
+def trash_path(home: str, workspace_id: str) -> str:
+    return os.path.join(home, "workspaces", TRASH, workspace_id)
+
+
+def shadow_path(home: str, repo_id: str) -> str:
+    return os.path.join(home, "shadows", f"{repo_id}.git")
+
+
+def salvage_ref(task_id: str, workspace_id: str) -> str:
+    return f"{SALVAGE_REFS}{task_id}/{workspace_id}"

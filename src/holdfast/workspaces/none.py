@@ -1,0 +1,37 @@
+"""No workspace: the agent works in the user's checkout. One task at a time per path; nothing is ever cleaned."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.core.model import Repo, Workspace
+from holdfast.errors import LaunchError
+from holdfast.workspaces.port import Plan, Saved
+
+
+class NoneStrategy:
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+        if not os.path.isdir(repo.path):
+            raise LaunchError(f"The checkout {repo.path} is gone. Put it back, then `holdfast retry` the task.")
+        return Plan(path=repo.path, branch=None, base_commit=None)
+
+    async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
+        return
+
+    async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
+        return os.path.isdir(workspace.path)
+
+    async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
+        return None  # it is the user's checkout: what is in it is the user's to commit
+
+    async def salvage(self, repo: Repo, workspace: Workspace, reason: str) -> Saved | None:
+        return None  # nothing is removed, so nothing can be lost
+
+    async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
+        return False
+
+    async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
+        return False
+
+    async def delete_trash(self, workspace: Workspace) -> None:
+        return

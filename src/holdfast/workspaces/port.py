@@ -1,0 +1,66 @@
+"""What the supervisor may ask of a workspace strategy. Every step is idempotent: recovery repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.core.model import Repo, Workspace
+
+
+class CommandRunner(Protocol):
+    """Runs a helper command in a group of its own, to its proven end."""
+
+    def __call__(
+        self, argv: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float, stdin: bytes = b""
+    ) -> Awaitable[tuple[int, bytes, bytes]]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """Work that left a workspace for the shadow repository."""
+
+    ref: str
+    commit: str
+    base: str | None
+    files: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """Where a task will work: decided once, recorded before anything is made."""
+
+    path: str
+    branch: str | None
+    base_commit: str | None
+
+
+class WorkspaceStrategy(Protocol):
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+        """Resolve the base and name the place. Raises LaunchError when the task cannot start from there."""
+        ...
+
+    async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
+        """Make it (again), from nothing or from a half-made one; put a salvaged commit's files into it if given."""
+        ...
+
+    async def is_intact(self, repo: Repo, workspace: Workspace) -> bool: ...
+
+    async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
+        """Commit what a successful agent left uncommitted; the commit, or None when there was nothing to do."""
+        ...
+
+    async def salvage(self, repo: Repo, workspace: Workspace, reason: str) -> Saved | None:
+        """Save what no branch holds; None when nothing would be lost. Raises WorkspaceProblem when it cannot tell."""
+        ...
+
+    async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
+        """Rename into the trash and drop our git entry; False when nothing was there. The name is free afterwards."""
+        ...
+
+    async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool: ...
+
+    async def delete_trash(self, workspace: Workspace) -> None:
+        """Delete from the trash; may take long; may be interrupted and repeated."""
+        ...

@@ -1,0 +1,132 @@
+"""The private shadow repository: where salvaged work is kept.
+
+Refs of ours in the user's repository broke it when an agent ran `git prune` at the wrong instant, so nothing but the
+task's branch and worktree entry is ever written there. The shadow is a bare clone in our home: byte exact (no filters,
+no end-of-line conversion), fsynced, and out of reach of anything an agent does to its own `.git`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from holdfast import faults
+from holdfast.core.model import Repo
+from holdfast.errors import WorkspaceProblem
+from holdfast.workspaces.git import Git, GitFailed
+from holdfast.workspaces.names import shadow_path
+from holdfast.workspaces.trash import delete_tree
+
+_PRIVATE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+_SETTINGS = (
+    "core.fsync=all",
+    "core.fsyncMethod=batch",
+    "core.bigFileThreshold=32k",
+    "core.logAllRefUpdates=false",
+)
+_IDENTITY = {
+    "GIT_AUTHOR_NAME": "Holdfast",
+    "GIT_AUTHOR_EMAIL": "holdfast@localhost",
+    "GIT_COMMITTER_NAME": "Holdfast",
+    "GIT_COMMITTER_EMAIL": "holdfast@localhost",
+}
+_RAW = "* -text -filter -ident -eol -working-tree-encoding -diff -merge\n"
+
+
+class Shadow:
+    """The shadow of one repository. `ensure` before anything else."""
+
+    def __init__(self, home: str, repo: Repo, git: Git) -> None:
+        self.path = shadow_path(home, repo.id)
+        self._repo = repo
+        self._git = git
+
+    async def ensure(self) -> None:
+        """Make it on first use. A half-made one (no marker file) is made again."""
+        if not os.path.exists(os.path.join(self.path, "holdfast-complete")):
+            await self._make()
+        self._pass_on_excludes()
+
+    async def _make(self) -> None:
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        delete_tree(self.path)
+        faults.effect("shadow.clone")
+        try:
+            await self._git.run(
+                "clone",
+                "--quiet",
+                "--bare",
+                "--local",
+                "--no-tags",
+                self._repo.common_dir,
+                self.path,
+                cwd="/",
+                env=_PRIVATE,
+            )
+        except GitFailed:
+            delete_tree(self.path)  # an empty, shallow or vanished repository: a bare one of our own serves as well
+            await self._git.run("init", "--quiet", "--bare", self.path, cwd="/", env=_PRIVATE)
+        os.makedirs(os.path.join(self.path, "info"), exist_ok=True)
+        with open(os.path.join(self.path, "info", "attributes"), "w", encoding="ascii") as file:
+            file.write(_RAW)
+        with open(os.path.join(self.path, "holdfast-complete"), "w", encoding="ascii") as file:
+            file.write("1\n")
+        faults.effect("shadow.made")
+
+    def _pass_on_excludes(self) -> None:
+        """What the user's repository excludes privately is excluded here too."""
+        theirs = os.path.join(self._repo.common_dir, "info", "exclude")
+        if os.path.isfile(theirs):
+            shutil.copyfile(theirs, os.path.join(self.path, "info", "exclude"))
+
+    async def run(
+        self,
+        *arguments: str,
+        work_tree: str | None = None,
+        index: str | None = None,
+        borrow: bool = False,
+        stdin: bytes = b"",
+    ) -> str:
+        """Git on the shadow. `borrow` lets it read the user's objects for this call only."""
+        env = {**_PRIVATE, **_IDENTITY, "GIT_DIR": self.path}
+        if work_tree is not None:
+            env["GIT_WORK_TREE"] = work_tree
+        if index is not None:
+            env["GIT_INDEX_FILE"] = index
+        if borrow:
+            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.path.join(self._repo.common_dir, "objects")
+        excludes = await self._user_excludes()
+        return await self._git.run(
+            *arguments, cwd=work_tree or self.path, env=env, settings=(*_SETTINGS, *excludes), stdin=stdin
+        )
+
+    async def _user_excludes(self) -> list[str]:
+        """The user's global ignore file still counts: what git would not add, we do not save."""
+        try:
+            found = (await self._git.run("config", "--global", "--type=path", "core.excludesFile", cwd="/")).strip()
+        except GitFailed:
+            found = ""
+        default = os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "ignore")
+        return [f"core.excludesFile={found or default}"]
+
+    async def fetch(self, source: str, what: str, ref: str) -> str:
+        """Bring a commit of the user's repository in; its id."""
+        await self.run("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", source, f"+{what}:{ref}")
+        return (await self.run("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")).strip()
+
+    async def has(self, commit: str) -> bool:
+        try:
+            await self.run("cat-file", "-e", f"{commit}^{{commit}}")
+        except GitFailed:
+            return False
+        return True
+
+    async def copy_objects(self, tree: str) -> None:
+        """Copy what `tree` needs out of the user's objects into the shadow, so that it stands alone."""
+        listed = await self.run("rev-list", "--objects", "--no-object-names", tree, "--not", "--all", borrow=True)
+        wanted = "\n".join(listed.split()).encode() + b"\n"
+        base = os.path.join(self.path, "objects", "pack", "pack")
+        try:
+            await self.run("pack-objects", "--quiet", base, borrow=True, stdin=wanted)
+        except GitFailed as error:
+            raise WorkspaceProblem(f"Staged content could not be copied: {error}") from error

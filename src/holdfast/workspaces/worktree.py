@@ -1,0 +1,194 @@
+"""Git worktrees: one per task, on a branch of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from holdfast import faults
+from holdfast.core.model import Repo, Workspace
+from holdfast.errors import LaunchError, WorkspaceProblem
+from holdfast.workspaces import marker, names
+from holdfast.workspaces.admin import drop_entry, entry_of
+from holdfast.workspaces.git import Git, GitFailed
+from holdfast.workspaces.port import Plan, Saved
+from holdfast.workspaces.repolock import repo_lock
+from holdfast.workspaces.salvage import restore_into, salvage
+from holdfast.workspaces.trash import delete_tree, move_away
+
+_IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
+TRIES = 5
+
+
+class WorktreeStrategy:
+    def __init__(self, home: str, git: Git) -> None:
+        self._home = home
+        self._git = git
+
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+        await self._refuse_broken(repo)
+        path = names.workspace_path(self._home, repo.id, task_id)
+        if branch is not None and fresh_name == 0:
+            return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
+        branch = names.branch_of(task_id, fresh_name)
+        return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
+
+    async def _refuse_broken(self, repo: Repo) -> None:
+        if not os.path.isdir(repo.common_dir):
+            raise LaunchError(
+                f"The repository {repo.path} is gone (no {repo.common_dir}). Put it back, then `holdfast retry` the task."
+            )
+        if await self._git.ok("show-ref", "--verify", "--quiet", "refs/heads/holdfast", cwd=repo.common_dir):
+            raise LaunchError(
+                f"The repository {repo.path} has a branch named 'holdfast', which stands in the way of our branches "
+                f"'holdfast/…'. Rename it: git -C {repo.path} branch -m holdfast SOMETHING-ELSE"
+            )
+
+    async def _resolve(self, repo: Repo, base_ref: str) -> str:
+        try:
+            out = await self._git.run(
+                "rev-parse",
+                "--verify",
+                "--quiet",
+                "--end-of-options",
+                f"{base_ref}^{{commit}}",
+                cwd=repo.path,
+            )
+        except (GitFailed, OSError) as error:
+            raise LaunchError(
+                f"The base '{base_ref}' is not a commit in {repo.path}. Choose another one with --base, "
+                "or make a first commit if the repository is empty."
+            ) from error
+        return out.split()[-1].strip()
+
+    async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
+        """Creation fails closed: an agent never falls back to the user's checkout (R-TREE-05)."""
+        marker.write(workspace)
+        async with repo_lock(repo.common_dir):
+            await self._clear_half_made(repo, workspace)
+            await self._add(repo, workspace)
+        filters = await self._git.filters_off(repo.common_dir)
+        workers = f"checkout.workers={min(4, os.cpu_count() or 1)}"
+        faults.effect("worktree.checkout")
+        await self._git.run(
+            "reset", "--quiet", "--hard", cwd=workspace.path, settings=(*filters, workers), timeout=3600
+        )
+        faults.effect("worktree.ready")
+        if restore is not None:
+            await restore_into(self._git, self._home, repo, workspace, restore)
+
+    async def _clear_half_made(self, repo: Repo, workspace: Workspace) -> None:
+        """What an earlier try left when it was killed. No agent has worked in it yet, so there is nothing to save."""
+        if os.path.lexists(workspace.path):
+            leftover = names.trash_path(self._home, f"{workspace.id}-half-made")
+            delete_tree(leftover)
+            move_away(workspace.path, leftover)
+            await asyncio.to_thread(delete_tree, leftover)
+        drop_entry(repo.common_dir, workspace.path)
+
+    async def _add(self, repo: Repo, workspace: Workspace) -> None:
+        assert workspace.branch is not None
+        options = ["--no-checkout", "--lock", "--reason", f"holdfast task={workspace.task_id}"]
+        ours = f"refs/heads/{workspace.branch}"
+        if await self._git.ok("show-ref", "--verify", "--quiet", ours, cwd=repo.common_dir):
+            arguments = [*options, workspace.path, workspace.branch]
+        else:
+            arguments = [
+                *options,
+                "--no-track",
+                "-b",
+                workspace.branch,
+                workspace.path,
+                str(workspace.base_commit),
+            ]
+        for attempt in range(1, TRIES + 1):
+            faults.effect("worktree.add")
+            try:
+                await self._git.run("worktree", "add", "--quiet", *arguments, cwd=repo.common_dir)
+                break
+            except GitFailed as error:
+                if attempt == TRIES or ".lock" not in error.err:
+                    raise
+                await asyncio.sleep(0.05 * attempt)  # the user's own git holds a lock of the repository for a moment
+        faults.effect("worktree.added")
+
+    async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
+        return os.path.lexists(os.path.join(workspace.path, ".git")) and (
+            entry_of(repo.common_dir, workspace.path) is not None
+        )
+
+    async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
+        if mode == "none" or not await self._is_on_its_branch(workspace):
+            return None
+        settings = await self._identity(workspace)
+        settings += await self._git.filters_off(repo.common_dir)
+        try:
+            what = ["--all", "."] if mode == "all" else ["--update", "."]
+            await self._git.run("add", *what, cwd=workspace.path, settings=settings)
+            if await self._git.ok("diff", "--cached", "--quiet", cwd=workspace.path):
+                return None
+            faults.effect("worktree.commit")
+            await self._git.run(
+                "commit", "--quiet", "--no-verify", "-m", message, cwd=workspace.path, settings=settings
+            )
+        except GitFailed:
+            return None  # mid-merge, a nested repository without a commit, …: the salvage takes it as it is
+        faults.effect("worktree.committed")
+        return (await self._git.run("rev-parse", "HEAD", cwd=workspace.path)).strip()
+
+    async def _is_on_its_branch(self, workspace: Workspace) -> bool:
+        try:
+            top = (await self._git.run("rev-parse", "--show-toplevel", cwd=workspace.path)).strip()
+            head = (await self._git.run("symbolic-ref", "--quiet", "HEAD", cwd=workspace.path)).strip()
+        except (GitFailed, OSError):
+            return False
+        # An emptied directory makes git answer for a parent repository: only a top level of ours counts.
+        return os.path.realpath(top) == os.path.realpath(workspace.path) and head == f"refs/heads/{workspace.branch}"
+
+    async def _identity(self, workspace: Workspace) -> list[str]:
+        """The user's identity where there is one; ours, so that work is never refused, where there is none."""
+        if await self._git.ok("var", "GIT_COMMITTER_IDENT", cwd=workspace.path) and await self._git.ok(
+            "config", "user.email", cwd=workspace.path
+        ):
+            return []
+        return list(_IDENTITY)
+
+    async def salvage(self, repo: Repo, workspace: Workspace, reason: str) -> Saved | None:
+        return await salvage(self._git, self._home, repo, workspace, reason)
+
+    async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
+        target = names.trash_path(self._home, workspace.id)
+        moved = False
+        if os.path.lexists(workspace.path):
+            if marker.owner(workspace.path) != workspace.id:
+                raise WorkspaceProblem(f"{workspace.path} carries no record of ours; it was left alone")
+            moved = move_away(workspace.path, target)
+        if os.path.isdir(repo.common_dir):
+            async with repo_lock(repo.common_dir):
+                dropped = drop_entry(repo.common_dir, workspace.path)
+        else:
+            dropped = False
+        return moved or dropped or os.path.lexists(target)
+
+    async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
+        """Delete the branch when it has no commit beyond its base. `update-ref` compares and deletes in one step."""
+        if workspace.branch is None or workspace.base_commit is None or not os.path.isdir(repo.common_dir):
+            return False
+        if not workspace.branch.startswith(names.BRANCH_PREFIX):
+            return False
+        ref = f"refs/heads/{workspace.branch}"
+        try:
+            tip = (await self._git.run("rev-parse", "--verify", "--quiet", ref, cwd=repo.common_dir)).strip()
+            inside = await self._git.ok("merge-base", "--is-ancestor", tip, workspace.base_commit, cwd=repo.common_dir)
+            if not inside:
+                return False
+            faults.effect("branch.delete")
+            await self._git.run("update-ref", "-d", ref, tip, cwd=repo.common_dir)
+        except GitFailed:
+            return False
+        faults.effect("branch.deleted")
+        return True
+
+    async def delete_trash(self, workspace: Workspace) -> None:
+        await asyncio.to_thread(delete_tree, names.trash_path(self._home, workspace.id))
+        marker.remove(workspace)
