@@ -111,15 +111,6 @@ class Config:
         return self._values[key]
 
 
-def home_directory() -> str:
-    """$HOLDFAST_HOME, else the XDG state directory."""
-    chosen = os.environ.get("HOLDFAST_HOME")
-    if chosen:
-        return os.path.abspath(os.path.expanduser(chosen))
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(state, "holdfast")
-
-
 def user_file() -> str:
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return os.environ.get("HOLDFAST_CONFIG") or os.path.join(folder, "holdfast", "config.toml")

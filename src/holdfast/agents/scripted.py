@@ -1,4 +1,4 @@
-"""The scripted agent: plays a scenario file, so that users can rehearse and tests can be exact (docs/scripted-agent.md)."""
+"""The scripted agent: plays a scenario file. Users rehearse with it and tests are exact (docs/scripted-agent.md)."""
 
 from __future__ import annotations
 

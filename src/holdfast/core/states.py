@@ -104,19 +104,21 @@ WORKSPACE_OPEN = frozenset({W.INTENDED, W.READY, W.PRESERVED, W.TRASHED})
 """Something of such a workspace may exist outside the store."""
 
 
-def can_move(before: TaskState | RunState | WorkspaceState, after: TaskState | RunState | WorkspaceState) -> bool:
+AnyState = TaskState | RunState | WorkspaceState
+
+
+def moves_from(state: AnyState) -> Mapping[AnyState, str]:
+    """The legal moves from `state`, with their words. By type: equal words of two kinds are different states."""
+    table: Mapping[AnyState, Mapping[AnyState, str]]
+    if isinstance(state, TaskState):
+        table = TASK_MOVES  # type: ignore[assignment]  # Mapping is invariant in its key; we only read
+    elif isinstance(state, RunState):
+        table = RUN_MOVES  # type: ignore[assignment]  # likewise
+    else:
+        table = WORKSPACE_MOVES  # type: ignore[assignment]  # likewise
+    return table[state]
+
+
+def can_move(before: AnyState, after: AnyState) -> bool:
     """Whether the table of their kind has this move."""
-    for table in (TASK_MOVES, RUN_MOVES, WORKSPACE_MOVES):
-        if before in table:
-            return after in table[before]  # type: ignore[index]  # the three tables have disjoint enums
-    return False
-
-
-def sources_of(after: TaskState | RunState | WorkspaceState) -> frozenset[str]:
-    """Every state from which `after` may be reached: what a compare-and-set has to expect."""
-    return frozenset(
-        str(before)
-        for table in (TASK_MOVES, RUN_MOVES, WORKSPACE_MOVES)
-        for before, moves in table.items()
-        if after in moves and type(before) is type(after)
-    )
+    return type(before) is type(after) and after in moves_from(before)

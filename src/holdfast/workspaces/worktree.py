@@ -26,18 +26,16 @@ class WorktreeStrategy:
         self._git = git
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
-        await self._refuse_broken(repo)
+        await self._refuse_broken(repo, task_id)
         path = names.workspace_path(self._home, repo.id, task_id)
         if branch is not None and fresh_name == 0:
             return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
         branch = names.branch_of(task_id, fresh_name)
         return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
 
-    async def _refuse_broken(self, repo: Repo) -> None:
+    async def _refuse_broken(self, repo: Repo, task_id: str) -> None:
         if not os.path.isdir(repo.common_dir):
-            raise LaunchError(
-                f"The repository {repo.path} is gone (no {repo.common_dir}). Put it back, then `holdfast retry` the task."
-            )
+            raise LaunchError(f"The repository {repo.path} is gone. Put it back, then `holdfast retry {task_id}`.")
         if await self._git.ok("show-ref", "--verify", "--quiet", "refs/heads/holdfast", cwd=repo.common_dir):
             raise LaunchError(
                 f"The repository {repo.path} has a branch named 'holdfast', which stands in the way of our branches "

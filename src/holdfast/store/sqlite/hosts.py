@@ -23,13 +23,14 @@ class SqliteHosts:
         self._events = events
 
     def open(self, host: Host, ttl: float, now: Instant) -> Sequence[str]:
+        self._sql.change("drop_old_downs", now=now.wall)
         lost = self._sql.rows("lose_others", id=host.id, now=now.wall)
         for row in lost:
             self._events.emit(
                 Event(
                     kind="host.lost",
                     level=Level.WARNING,
-                    message=f"Supervisor {row['id']} (pid {row['pid']}) is gone without a farewell; its tasks are taken over.",
+                    message=f"Supervisor {row['id']} (pid {row['pid']}) died; its tasks are taken over.",
                     data={"host": row["id"], "pid": row["pid"]},
                 ),
                 now,

@@ -12,12 +12,13 @@ from holdfast import clock, faults
 from holdfast.errors import Unavailable
 from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.reader import DATABASE
 from holdfast.store.sqlite.transaction import SqliteTransaction
 from holdfast.store.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
 
-DATABASE = "holdfast.db"
+
 BACKUPS_KEPT = 3
 PATIENCE = 30.0
 

@@ -134,7 +134,12 @@ class SqliteWorkspaces:
             self.dispose(workspace, word, f"{disposition.reason} ({disposition.tier})", now)
 
     def dispose_by_setting(self, spec: TaskSpec, ending: TaskState, now: Instant) -> None:
-        self.dispose_of_task(spec.id, resolve(spec, ending), now)
+        """For a task that ended while it waited: nobody has saved its work yet, so the clean-up does that first."""
+        workspace = self.current(spec.id)
+        if workspace is not None:
+            disposition = resolve(spec, ending)
+            word = "preserve" if disposition.preserve else "salvage"
+            self.dispose(workspace, word, f"{disposition.reason} ({disposition.tier})", now)
 
     def refuse_while_cleaning(self, task_id: str) -> None:
         """A retry waits until the last ending is carried out: its path and branch must be free, its work saved."""
@@ -153,7 +158,7 @@ class SqliteWorkspaces:
                 level=Level.WARNING,
                 component="workspace-cleanup",
                 task_id=workspace.task_id,
-                message=f"Workspace {workspace.path} could not be put away: {why or 'unknown error'}. It will be tried again.",
+                message=f"Workspace {workspace.path} was not put away: {why or 'unknown error'}. It is tried again.",
                 reason=why or "unknown error",
                 data={"workspace": workspace.id, "failures": failures, "retry_at": retry_at},
             ),

@@ -21,7 +21,7 @@ import apsw
 from holdfast import clock, faults
 from holdfast.errors import LeaseLost, Unavailable
 from holdfast.store.sqlite import connection as opening
-from holdfast.store.sqlite.store import DATABASE
+from holdfast.store.sqlite.reader import DATABASE
 from holdfast.store.sqlite.transaction import SqliteTransaction
 from holdfast.store.sqlite.turnstile import Turnstile
 

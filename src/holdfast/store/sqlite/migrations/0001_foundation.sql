@@ -85,7 +85,7 @@ CREATE TABLE workspaces (
     branch      TEXT,
     base_commit TEXT,
     state       TEXT NOT NULL CHECK (state IN ('intended', 'ready', 'preserved', 'trashed', 'gone')),
-    disposition TEXT,                              -- clean | preserve, decided when the task ended
+    disposition TEXT,                              -- clean | salvage (save first, then clean) | preserve
     reason      TEXT,
     failures    INTEGER NOT NULL DEFAULT 0,        -- cleanups that failed; retried with back-off
     retry_at    REAL,

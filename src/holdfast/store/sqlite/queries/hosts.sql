@@ -6,6 +6,10 @@ VALUES (:id, 'active', :boot_id, :pid, :start_ticks, :version, :agents, :lease_u
 -- Only ever run by the holder of the home's lock: no other supervisor of this home can be alive.
 UPDATE hosts SET state = 'lost', ended_at = :now WHERE state = 'active' AND id != :id RETURNING id, pid, started_at
 
+-- name: drop_old_downs
+-- A `down` that was meant for a supervisor that is gone must not stop the next one.
+UPDATE requests SET answered_at = :now, answer = 'the supervisor was gone already' WHERE answered_at IS NULL AND kind = 'down'
+
 -- name: beat
 UPDATE hosts SET lease_until = :lease_until WHERE id = :id AND state = 'active'
 

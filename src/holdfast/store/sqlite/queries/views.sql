@@ -50,7 +50,7 @@ SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message,
 FROM events WHERE seq > :after AND (:task IS NULL OR task_id = :task) ORDER BY seq LIMIT :limit
 
 -- name: last_seq
-SELECT coalesce(max(seq), 0) FROM events
+SELECT coalesce(max(seq), 0) AS seq FROM events
 
 -- name: last_events
 SELECT * FROM (

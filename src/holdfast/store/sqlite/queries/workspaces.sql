@@ -9,7 +9,9 @@ SELECT * FROM workspaces WHERE id = :id
 SELECT * FROM workspaces WHERE task_id = :task_id AND state IN ('intended', 'ready', 'preserved')
 
 -- name: move
-UPDATE workspaces SET state = :state, reason = :reason, updated_at = :now WHERE id = :id AND state = :expected
+UPDATE workspaces
+SET state = :state, reason = :reason, updated_at = :now, disposition = CASE WHEN :state = 'ready' THEN NULL ELSE disposition END
+WHERE id = :id AND state = :expected
 
 -- name: dispose
 UPDATE workspaces SET disposition = :disposition, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
@@ -25,7 +27,9 @@ SELECT w.* FROM workspaces w JOIN tasks t ON t.id = w.task_id
 WHERE w.state IN ('intended', 'ready') AND w.disposition IS NOT NULL AND t.state IN ('completed', 'failed', 'cancelled')
   AND (w.retry_at IS NULL OR w.retry_at <= :now)
 UNION ALL
-SELECT w.* FROM workspaces w WHERE w.state = 'preserved' AND w.disposition = 'clean' AND (w.retry_at IS NULL OR w.retry_at <= :now)
+SELECT w.* FROM workspaces w JOIN tasks t ON t.id = w.task_id
+WHERE w.state = 'preserved' AND w.disposition = 'salvage' AND t.state IN ('completed', 'failed', 'cancelled')
+  AND (w.retry_at IS NULL OR w.retry_at <= :now)
 UNION ALL
 SELECT w.* FROM workspaces w WHERE w.state = 'trashed' AND (w.retry_at IS NULL OR w.retry_at <= :now)
 

@@ -1,0 +1,215 @@
+"""Changing: each command is one short transaction and a ring at the doorbell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import clock, config
+from holdfast.api import repos
+from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
+from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.errors import Conflict, UsageError
+from holdfast.ids import new_id
+from holdfast.storage import open_store
+from holdfast.store import doorbell
+from holdfast.store.sqlite.store import SqliteStore
+
+BIGGEST_PROMPT = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewTask:
+    """What `add` and `run` take. None: not given, so the settings decide."""
+
+    prompt: str
+    directory: str
+    agent: str | None = None
+    command: Sequence[str] = ()
+    scenario: Sequence[Mapping[str, Any]] | None = None
+    base: str | None = None
+    workspace: str | None = None
+    priority: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+    after: Sequence[str] = ()
+    delay: float | None = None
+    timeout: float | None = None
+    max_resumes: int | None = None
+    preserve_on_failure: bool | None = None
+    keep_workspace: bool = False
+
+
+def who() -> str:
+    return os.environ.get("USER") or f"uid {os.getuid()}"
+
+
+class Commands:
+    def __init__(self, home: str, *, create: bool = True) -> None:
+        self.home = home
+        self._store: SqliteStore = open_store(home, create=create)
+
+    def register(self, directory: str) -> Repo:
+        """Make a repository known."""
+        top, common = repos.locate(directory)
+        return self._store.write(lambda tx: tx.workspaces.register_repo(top, common, clock.now()))
+
+    def add(self, new: NewTask) -> Task:
+        """Accept a task: when this returns it is on disk."""
+        check_prompt(new.prompt)
+        top, common = repos.locate(new.directory)
+        settings = config.load(
+            repo=top,
+            flags={
+                "agent": new.agent,
+                "workspace.strategy": new.workspace,
+                "resume.max_attempts": new.max_resumes,
+            },
+        )
+        agent, options = _agent(new, settings)
+        strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
+        base = _base(top, new.base, strategy)
+        task_id = new_id()
+
+        def accept(tx: Any) -> Task:
+            repo = tx.workspaces.register_repo(top, common, clock.now())
+            spec = TaskSpec(
+                id=task_id,
+                repo_id=repo.id,
+                prompt=new.prompt,
+                agent=agent,
+                agent_options=options,
+                strategy=Strategy(strategy),
+                directory_copy=variant == "copy",
+                base_ref=base,
+                priority=new.priority,
+                labels=new.labels,
+                parent_id=new.parent,
+                needs=tuple(new.after),
+                not_before=None if new.delay is None else clock.now().wall + new.delay,
+                timeout=settings["health.max_runtime"] if new.timeout is None else new.timeout,
+                grace=settings["health.grace"],
+                orphan_grace=settings["health.orphan_grace"],
+                max_resumes=settings["resume.max_attempts"],
+                preserve_on_failure=new.preserve_on_failure,
+                preserve_strategy_default=settings_of_strategy(settings, strategy),
+                preserve_global_default=settings["workspace.preserve_on_failure"],
+                cleanup_on_complete=settings["workspace.cleanup_on_complete"],
+                keep_workspace=new.keep_workspace,
+                commit_leftovers=settings["workspace.commit_leftovers"],
+                environment={"pass": settings["env.pass"], "set": settings["env.set"]},
+            )
+            added: Task = tx.tasks.add(spec, clock.now())
+            return added
+
+        task = self._store.write(accept)
+        doorbell.ring(self.home)
+        return task
+
+    def cancel(self, task_id: str, why: str, *, assume_dead: bool = False) -> int | None:
+        """None: done (it was waiting). A number: the request that the supervisor has to carry out."""
+
+        def ask(tx: Any) -> int | None:
+            task = tx.tasks.get(task_id)
+            if task.state in (TaskState.QUEUED, TaskState.PAUSED):
+                tx.tasks.cancel_waiting(task_id, who(), why, clock.now())
+                return None
+            if task.state is not TaskState.RUNNING:
+                raise Conflict(f"Task {task_id} is {task.state} already; there is nothing to cancel.")
+            data = {"assume_dead": assume_dead}
+            request: int = tx.requests.ask(RequestKind.CANCEL, task_id, who(), why, data, clock.now())
+            return request
+
+        request = self._store.write(ask)
+        doorbell.ring(self.home)
+        return request
+
+    def retry(self, task_id: str, *, fresh: bool) -> None:
+        self._store.write(lambda tx: tx.tasks.retry(task_id, who(), fresh, clock.now()))
+        doorbell.ring(self.home)
+
+    def resume(self, task_id: str) -> str:
+        """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""
+        decision = self._store.write(lambda tx: tx.tasks.resume(task_id, who(), clock.now()))
+        doorbell.ring(self.home)
+        if not decision.allowed:
+            raise Conflict(decision.message)
+        return decision.message
+
+    def down(self, mode: str) -> int:
+        request = self._store.write(
+            lambda tx: tx.requests.ask(RequestKind.DOWN, None, who(), "", {"mode": mode}, clock.now())
+        )
+        doorbell.ring(self.home)
+        return request
+
+    def ack_alert(self, alert_id: int) -> None:
+        self._store.write(lambda tx: tx.events.ack_alert(alert_id, who(), clock.now()))
+
+    def clean_workspace(self, task_id: str) -> None:
+        """Let go of a preserved workspace; its work is salvaged first."""
+
+        def dispose(tx: Any) -> None:
+            workspace = tx.workspaces.current(task_id)
+            if workspace is None or workspace.state is not WorkspaceState.PRESERVED:
+                raise Conflict(f"Task {task_id} has no preserved workspace. `holdfast workspaces` lists what there is.")
+            tx.workspaces.dispose(workspace, "salvage", f"dropped by {who()}", clock.now())
+
+        self._store.write(dispose)
+        doorbell.ring(self.home)
+
+
+def check_prompt(prompt: str) -> None:
+    if not prompt.strip():
+        raise UsageError("The prompt is empty: say what the agent should do.")
+    if len(prompt.encode(errors="surrogatepass")) > BIGGEST_PROMPT:
+        raise UsageError(
+            f"The prompt is larger than {BIGGEST_PROMPT // 1024} KiB. Put the material into a file instead."
+        )
+    if "\0" in prompt or any(0xD800 <= ord(letter) <= 0xDFFF for letter in prompt):
+        raise UsageError("The prompt is not text (it has NUL or undecodable bytes).")
+
+
+def settings_of_strategy(settings: config.Config, strategy: str) -> bool | None:
+    key = f"workspace.{strategy}.preserve_on_failure"
+    value: bool | None = settings[key] if key in config.SETTINGS else None
+    return value
+
+
+def _agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
+    """The agent's name and its options, or a refusal that says what to write."""
+    from holdfast.wiring import AGENTS  # not needed by any other command
+
+    if new.command and new.scenario is not None:
+        raise UsageError("Give either a scenario or a command after `--`, not both.")
+    options: dict[str, Any] = {}
+    if new.command:
+        name, options = new.agent or "command", {"argv": list(new.command)}
+    elif new.scenario is not None:
+        name, options = new.agent or "scripted", {"steps": [dict(step) for step in new.scenario]}
+    else:
+        name = settings["agent"]
+    if not name:
+        raise UsageError(
+            "No agent is chosen. Give a command after `--`, or a rehearsal with --scenario FILE, "
+            "or set `agent` in your config."
+        )
+    if name not in AGENTS:
+        raise UsageError(f"There is no agent '{name}'. This version knows: {', '.join(sorted(AGENTS))}.")
+    if name == "command" and not options and settings["command.argv"]:
+        options = {"argv": settings["command.argv"]}
+    problem = AGENTS[name].problem(options)
+    if problem is not None:
+        raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
+    return name, options
+
+
+def _base(top: str, base: str | None, strategy: str) -> str:
+    if strategy != "worktree":
+        return "HEAD"
+    if base is None:
+        return repos.current_base(top)
+    repos.check_base(top, base)
+    return base

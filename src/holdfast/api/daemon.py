@@ -1,0 +1,69 @@
+"""Starting a supervisor: here, or in the background."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from holdfast.api.queries import Queries
+from holdfast.errors import Conflict, Unavailable
+from holdfast.home import ensure_home
+from holdfast.storage import open_store
+
+START_PATIENCE = 30.0
+
+
+def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
+    """Blocks until the supervisor has stopped."""
+    from holdfast import config, wiring
+
+    ensure_home(home)
+    settings = config.load(flags={"agents": agents})
+    wiring.run_supervisor(home, settings, int(settings["agents"]), idle_exit)
+
+
+def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> int:
+    """Start one in the background and wait until it is registered; its pid."""
+    ensure_home(home)
+    open_store(home, create=True).close()
+    queries = Queries(home)
+    running = queries.supervisor()
+    if running is not None:
+        raise Conflict(f"A supervisor is already running on {home} (pid {running['pid']}).")
+    log_path = log_file(home)
+    arguments = [sys.executable, "-m", "holdfast", "up"]
+    if agents is not None:
+        arguments += ["--agents", str(agents)]
+    if idle_exit is not None:
+        arguments += ["--idle-exit", idle_exit]
+    with open(log_path, "ab") as log:
+        process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env={**os.environ, "HOLDFAST_HOME": home},
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + START_PATIENCE
+    while time.monotonic() < deadline:
+        running = queries.supervisor()
+        if running is not None:
+            return int(running["pid"])
+        if process.poll() not in (None, Conflict.exit_code):  # a conflict: somebody else's is about to register
+            raise Unavailable(f"The supervisor ended at once: {_last_line(log_path)} (its log: {log_path})")
+        time.sleep(0.01)
+    raise Unavailable(f"The supervisor did not come up within {START_PATIENCE:.0f} s; its log: {log_path}")
+
+
+def log_file(home: str) -> str:
+    return os.path.join(home, "supervisor.log")
+
+
+def _last_line(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = file.read().strip().splitlines()
+    return lines[-1] if lines else "no message"

@@ -1,0 +1,223 @@
+"""The doctor: is this machine fit, and does the home agree with the disk, with git and with /proc?
+
+It looks for itself (directories, admin entries, branches, processes) and compares with the store, in both directions.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.api.queries import Queries
+from holdfast.errors import HoldfastError
+from holdfast.storage import open_store
+from holdfast.workspaces import admin, git
+from holdfast.workspaces.names import BRANCH_PREFIX, OWNER_SUFFIX, TRASH
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. `level` is ok, note (worth knowing) or problem."""
+
+    level: str
+    what: str
+    text: str
+
+
+def examine(home: str) -> list[Finding]:
+    findings = list(_machine())
+    if not os.path.exists(os.path.join(home, "holdfast.db")):
+        return [*findings, Finding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
+    try:
+        findings += _store(home)
+        queries = Queries(home)
+        findings += _supervisor(queries)
+        findings += _directories(queries)
+        findings += _repositories(queries)
+        findings += _processes(queries)
+        findings += _run_directories(queries)
+    except HoldfastError as error:
+        findings.append(Finding("problem", "store", str(error)))
+    return findings
+
+
+def _machine() -> Iterator[Finding]:
+    import apsw
+
+    from holdfast.store.sqlite.connection import SAFE_SQLITE
+
+    version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    shown = apsw.sqlite_lib_version()
+    if version >= SAFE_SQLITE:
+        yield Finding("ok", "sqlite", f"{shown}, free of the WAL-reset bug")
+    else:
+        yield Finding("problem", "sqlite", f"{shown} can corrupt the store; install a newer apsw")
+    found = git.version()
+    needed = ".".join(str(part) for part in git.OLDEST)
+    if found >= git.OLDEST:
+        yield Finding("ok", "git", ".".join(str(part) for part in found))
+    else:
+        yield Finding("problem", "git", f"git {needed} or newer is needed")
+    if sys.platform != "linux":
+        yield Finding(
+            "problem", "system", f"{sys.platform} has no subreapers and pidfds: agents cannot be supervised here"
+        )
+    elif not hasattr(os, "pidfd_open"):
+        yield Finding("problem", "system", "this Python or kernel has no pidfd; Linux 5.4 or newer is needed")
+    else:
+        yield Finding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof (no cgroup tier yet)")
+
+
+def _store(home: str) -> Iterator[Finding]:
+    mode = os.stat(home).st_mode & 0o777
+    if mode & 0o077:
+        yield Finding("problem", "home", f"{home} is open to others (mode {mode:o}); chmod 700 it")
+    problems = open_store(home, create=False).integrity_problems()
+    if problems:
+        yield Finding("problem", "store", f"integrity check: {problems[0]}")
+    else:
+        yield Finding("ok", "store", f"{home}, integrity check passed")
+
+
+def _supervisor(queries: Queries) -> Iterator[Finding]:
+    running = queries.supervisor()
+    counts = queries.counts()
+    if running is not None:
+        yield Finding("ok", "supervisor", f"pid {running['pid']}, version {running['version']}")
+    elif counts.get("running"):
+        yield Finding(
+            "problem",
+            "supervisor",
+            f"none is running, but {counts['running']} task(s) are marked running; `holdfast up` takes them over",
+        )
+    else:
+        yield Finding("note", "supervisor", "none is running")
+    for alert in queries.alerts():
+        yield Finding("note", "alert", alert["message"])
+
+
+def _directories(queries: Queries) -> Iterator[Finding]:
+    """Workspaces on disk against the ledger."""
+    rows = {row["path"]: row for row in queries.workspaces() if row["strategy"] != "none"}
+    root = os.path.join(queries.home, "workspaces")
+    clean = True
+    for path in sorted(_workspace_directories(root)):
+        if path not in rows or rows[path]["state"] not in ("intended", "ready", "preserved"):
+            clean = False
+            yield Finding("problem", "workspaces", f"{path} is on disk, but no live record knows it")
+    for path, row in rows.items():
+        if row["state"] in ("ready", "preserved") and not os.path.isdir(path):
+            clean = False
+            yield Finding("problem", "workspaces", f"{path} is {row['state']} in the ledger, but not on disk")
+    known = {row["id"] for row in rows.values() if row["state"] == "trashed"}
+    for name in _listed(os.path.join(root, TRASH)):
+        if name.removesuffix("-half-made") not in known:
+            clean = False
+            yield Finding("problem", "trash", f"{os.path.join(root, TRASH, name)} is left over")
+    unfinished = [
+        row for row in rows.values() if row["state"] == "trashed" or row["disposition"] in ("clean", "salvage")
+    ]
+    if unfinished and queries.supervisor() is None:
+        yield Finding("note", "workspaces", f"{len(unfinished)} wait to be put away by the next `holdfast up`")
+    if clean:
+        yield Finding("ok", "workspaces", f"{len(rows)} in the ledger, all as recorded")
+
+
+def _workspace_directories(root: str) -> Iterator[str]:
+    for repo in _listed(root):
+        if repo == TRASH:
+            continue
+        for name in _listed(os.path.join(root, repo)):
+            path = os.path.join(root, repo, name)
+            if os.path.isdir(path):
+                yield path
+            elif name.endswith(OWNER_SUFFIX) and not os.path.lexists(path.removesuffix(OWNER_SUFFIX)):
+                yield path.removesuffix(OWNER_SUFFIX)
+
+
+def _repositories(queries: Queries) -> Iterator[Finding]:
+    """Admin entries and branches of ours in every repository, against the ledger."""
+    live = {os.path.realpath(row["path"]) for row in queries.workspaces() if row["state"] != "trashed"}
+    tasks = {row["branch"]: row for row in queries.tasks(everything=True) if row["branch"]}
+    root = os.path.realpath(os.path.join(queries.home, "workspaces"))
+    for repo in queries.repos():
+        if not os.path.isdir(repo["common_dir"]):
+            yield Finding("note", "repo", f"{repo['path']} is gone")
+            continue
+        problems = [*_stray_entries(repo["common_dir"], root, live), *_stray_branches(repo, tasks)]
+        yield from problems
+        if not problems:
+            yield Finding("ok", "repo", f"{repo['path']}: no stray worktree entry or branch")
+
+
+def _stray_entries(common_dir: str, root: str, live: set[str]) -> Iterator[Finding]:
+    folder = os.path.join(common_dir, "worktrees")
+    for name in _listed(folder):
+        path = admin.worktree_of(os.path.join(folder, name))
+        if path is not None and path.startswith(root + "/") and path not in live:
+            yield Finding("problem", "repo", f"worktree entry {name} in {common_dir} stands for nothing ({path})")
+
+
+def _stray_branches(repo: Row, tasks: dict[str, Row]) -> Iterator[Finding]:
+    """Ours and empty, though its task has ended: it should have been deleted. Unknown ones may be another home's."""
+    _code, out, _err = git.call(
+        "for-each-ref", "--format=%(refname:short) %(objectname)", f"refs/heads/{BRANCH_PREFIX}", cwd=repo["common_dir"]
+    )
+    for line in out.splitlines():
+        branch, tip = line.rsplit(" ", 1)
+        task = tasks.get(branch)
+        if task is not None and task["state"] in ("completed", "failed", "cancelled") and tip == task["base_commit"]:
+            yield Finding("problem", "repo", f"branch {branch} of the {task['state']} task {task['id']} is empty")
+
+
+def _processes(queries: Queries) -> Iterator[Finding]:
+    """Every process that carries the marker of a run of this home."""
+    open_runs = {
+        run["id"]
+        for task in queries.tasks(everything=True)
+        if task["state"] == "running"
+        for run in queries.task(task["id"])["runs"]
+        if run["state"] != "settled"
+    }
+    strays = [(pid, run) for pid, run in marked_processes(queries.home) if run not in open_runs]
+    for pid, run in strays:
+        yield Finding("problem", "processes", f"pid {pid} belongs to run {run}, which is over")
+    if not strays:
+        yield Finding("ok", "processes", f"none left over ({len(open_runs)} run(s) open)")
+
+
+def marked_processes(home: str) -> Iterator[tuple[int, str]]:
+    """(pid, run id) of every process whose environment names a run directory in `home`."""
+    prefix = b"HOLDFAST_RUN_DIR=" + os.fsencode(os.path.join(home, "runs")) + b"/"
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                variables = file.read().split(b"\0")
+        except OSError:
+            continue
+        for variable in variables:
+            if variable.startswith(prefix):
+                yield int(name), variable[len(prefix) :].decode(errors="replace")
+
+
+def _run_directories(queries: Queries) -> Iterator[Finding]:
+    known = {run["id"] for task in queries.tasks(everything=True) for run in queries.task(task["id"])["runs"]}
+    strays = [name for name in _listed(os.path.join(queries.home, "runs")) if name not in known]
+    for name in strays:
+        yield Finding("problem", "runs", f"run directory {name} has no record")
+    if not strays:
+        yield Finding("ok", "runs", f"{len(known)} run(s) recorded, no stray directory")
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

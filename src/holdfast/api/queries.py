@@ -1,0 +1,125 @@
+"""Looking: plain dicts, stable names (docs/reference/json.md). Imports little; `ps` is measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from holdfast.errors import Conflict, NotFound
+from holdfast.storage import open_reader
+
+Row = dict[str, Any]
+
+
+class Queries:
+    """Everything there is to see of one home."""
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+        self._reader = open_reader(home)
+
+    def resolve(self, prefix: str) -> str:
+        """The full id of the one task whose id starts with `prefix`."""
+        ids = [str(row["id"]) for row in self._reader.view("ids_like", prefix=prefix)] if prefix.isalnum() else []
+        if prefix in ids:
+            return prefix
+        if not ids:
+            raise NotFound(f"Task not found: {prefix}")
+        if len(ids) > 1:
+            raise Conflict(f"'{prefix}' may be any of {', '.join(ids)}: write more of the id.")
+        return ids[0]
+
+    def tasks(self, *, everything: bool, recent: float = 0.0) -> list[Row]:
+        rows = self._reader.view("tasks", all=int(everything), recent=recent)
+        for row in rows:
+            row["labels"] = json.loads(row.pop("settings"))["labels"]
+        return rows
+
+    def task(self, task_id: str) -> Row:
+        """One task with its runs, workspace, budgets and what it needs."""
+        found = self._reader.view("task", id=task_id)
+        if not found:
+            raise NotFound(f"Task not found: {task_id}")
+        task = found[0]
+        settings = json.loads(task.pop("settings"))
+        task["labels"] = settings["labels"]
+        task["max_resumes"] = settings["max_resumes"]
+        task["timeout"] = settings["timeout"]
+        task["runs"] = self._reader.view("runs", id=task_id)
+        workspace = self._reader.view("workspace", id=task_id)
+        task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
+        task["needs"] = self._reader.view("needs", id=task_id)
+        task["salvages"] = self._reader.view("salvages", task=task_id)
+        task["checkpoints"] = []
+        task["spends"] = self._reader.view("spends", id=task_id, generation=task["generation"])
+        return task
+
+    def state(self, task_id: str) -> Row:
+        """Only the task's own row: cheap enough to ask again and again."""
+        found = self._reader.view("task", id=task_id)
+        if not found:
+            raise NotFound(f"Task not found: {task_id}")
+        return found[0]
+
+    def ahead_of(self, task_id: str) -> int:
+        return int(self._reader.view("ahead", id=task_id)[0]["count(*)"])
+
+    def counts(self) -> dict[str, int]:
+        return {str(row["state"]): int(row["n"]) for row in self._reader.view("counts")}
+
+    def events(self, *, after: int = 0, task_id: str | None = None, limit: int = 1000) -> list[Row]:
+        return [_event(row) for row in self._reader.view("events", after=after, task=task_id, limit=limit)]
+
+    def last_events(self, *, task_id: str | None = None, limit: int = 50) -> list[Row]:
+        return [_event(row) for row in self._reader.view("last_events", task=task_id, limit=limit)]
+
+    def last_seq(self) -> int:
+        return int(self._reader.view("last_seq")[0]["seq"])
+
+    def alerts(self, *, everything: bool = False) -> list[Row]:
+        return self._reader.view("alerts", all=int(everything))
+
+    def workspaces(self, *, everything: bool = False) -> list[Row]:
+        return self._reader.view("workspaces", all=int(everything))
+
+    def salvages(self, task_id: str | None = None) -> list[Row]:
+        return self._reader.view("salvages", task=task_id)
+
+    def repos(self) -> list[Row]:
+        return self._reader.view("repos")
+
+    def pending_requests(self, task_id: str | None = None) -> list[Row]:
+        return self._reader.view("pending_requests", task=task_id)
+
+    def request(self, request_id: int) -> Row:
+        return self._reader.view("request", id=request_id)[0]
+
+    def data_version(self) -> int:
+        return self._reader.data_version()
+
+    def run_directory(self, run_id: str) -> str:
+        return os.path.join(self.home, "runs", run_id)
+
+    def supervisor(self) -> Row | None:
+        """The living supervisor's row, or None. Alive means: that very process, by boot, pid and start time."""
+        hosts = self._reader.view("host")
+        if not hosts or not _lives(hosts[0]):
+            return None
+        return hosts[0]
+
+
+def _event(row: Row) -> Row:
+    return {**row, "data": json.loads(row["data"])}
+
+
+def _lives(host: Row) -> bool:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            if file.read().strip() != host["boot_id"]:
+                return False
+        with open(f"/proc/{host['pid']}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return False
+    return fields[0] != b"Z" and int(fields[19]) == host["start_ticks"]

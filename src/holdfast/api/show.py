@@ -1,0 +1,142 @@
+"""Words and numbers that interfaces show: durations, budgets, explanations."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.units import parse_duration, show_duration
+
+Row = dict[str, Any]
+
+
+def duration(seconds: float) -> str:
+    return show_duration(seconds)
+
+
+def moment(at: float | None) -> str | None:
+    """A wall time for people, in their zone."""
+    return None if at is None else time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
+
+
+def budgets(task: Row) -> Row:
+    """What a task has spent of each budget, and its limit. The limits are those of this machine's settings."""
+    from holdfast import clock, config
+    from holdfast.core.model import Instant
+    from holdfast.core.policy import Budget, Spend, lost_without_progress, recent_crashes, spent
+    from holdfast.wiring import limits_of
+
+    limits = limits_of(config.load())
+    ledger = [
+        Spend(
+            budget=Budget(row["budget"]),
+            at=Instant(wall=row["wall"], boottime=row["boottime"], boot_id=row["boot_id"]),
+        )
+        for row in task["spends"]
+    ]
+    return {
+        "runs": {"spent": spent(ledger, Budget.RUNS), "limit": limits.runs},
+        "crash": {"spent": recent_crashes(ledger, limits, clock.now()), "limit": limits.crash},
+        "retry": {"spent": spent(ledger, Budget.RETRY), "limit": limits.retry},
+        "lost": {"spent": lost_without_progress(ledger), "limit": limits.lost},
+        "resume": {"spent": task["resume_attempts"], "limit": task["max_resumes"]},
+    }
+
+
+def explain(task: Row, ahead: int, supervisor: Row | None, pending: list[Row]) -> list[str]:
+    """Why the task is where it is, what happens next, and what to type."""
+    lines = _EXPLAIN[task["state"]](task, ahead)
+    for request in pending:
+        lines.append(f"{request['by']} asked to {request['kind']} it; that is being carried out.")
+    if supervisor is None and task["state"] in ("queued", "running", "paused"):
+        lines.append("No supervisor is running, so nothing will happen until one is: `holdfast up`.")
+    return lines
+
+
+def _queued(task: Row, ahead: int) -> list[str]:
+    waiting = [need["id"] for need in task["needs"] if need["state"] != "completed"]
+    lines = [f"It waits: {task['reason']}."]
+    if waiting:
+        lines.append(f"It starts after {', '.join(waiting)} completed.")
+    if task["not_before"] is not None and task["not_before"] > time.time():
+        lines.append(f"It is not taken before {moment(task['not_before'])}.")
+    if not waiting and ahead:
+        lines.append(f"{ahead} queued task(s) are ahead of it (higher priority, or older).")
+    return lines
+
+
+def _running(task: Row, _ahead: int) -> list[str]:
+    runs = task["runs"]
+    if not runs:
+        return ["It was claimed; its workspace is being made."]
+    run = runs[-1]
+    if run["state"] == "stopping":
+        return [f"Run {run['id']} was told to stop ({run['stop_why']}); its processes are being ended."]
+    since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
+    return [
+        f"Run {run['id']} (number {run['number']}) is {run['state']}, pid {run['pid']}, since {since}. "
+        f"It is ended after {duration(task['timeout'])}.",
+        f"See its output: `holdfast logs {task['id']} -f`.",
+    ]
+
+
+def _paused(task: Row, _ahead: int) -> list[str]:
+    lines = [f"It is paused ({task['pause_reason']}): {task['reason']}."]
+    if task["resume_after"] is not None:
+        wait = max(0.0, task["resume_after"] - time.time())
+        lines.append(f"It resumes by itself at {moment(task['resume_after'])} (in {duration(wait)}).")
+    lines.append(
+        f"Resume it now with `holdfast resume {task['id']}`, or cancel it with `holdfast cancel {task['id']}`."
+    )
+    return lines
+
+
+def _completed(task: Row, _ahead: int) -> list[str]:
+    lines = [f"It completed: {task['reason']}."]
+    if task["branch"]:
+        lines.append(f"Its work is on branch {task['branch']}; see it with `holdfast diff {task['id']}`.")
+    return lines
+
+
+def _failed(task: Row, _ahead: int) -> list[str]:
+    lines = [f"It failed ({task['failure_reason'] or task['outcome']}): {task['reason']}."]
+    errors = task["runs"][-1]["error_tail"] if task["runs"] else None
+    if errors:
+        lines.append("The last words on its standard error:\n" + errors.rstrip())
+    if task["salvages"]:
+        lines.append(
+            f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` brings it back."
+        )
+    lines.append(f"Try again with `holdfast retry {task['id']}` (or --fresh, from the base).")
+    return lines
+
+
+def _cancelled(task: Row, _ahead: int) -> list[str]:
+    lines = [f"It was cancelled: {task['reason']}."]
+    if task["salvages"]:
+        lines.append(
+            f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` brings it back."
+        )
+    lines.append(f"Queue it again with `holdfast retry {task['id']}`.")
+    return lines
+
+
+_EXPLAIN = {
+    "queued": _queued,
+    "running": _running,
+    "paused": _paused,
+    "completed": _completed,
+    "failed": _failed,
+    "cancelled": _cancelled,
+}
+
+
+def duration_of(option: str, text: str | None) -> float | None:
+    """A duration given on the command line."""
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}.") from error

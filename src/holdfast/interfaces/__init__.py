@@ -1,0 +1,1 @@
+"""Faces of Holdfast. They see only api, config and errors."""

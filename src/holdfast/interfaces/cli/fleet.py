@@ -1,0 +1,127 @@
+"""Commands about the whole: init, up, down, doctor, rehearse."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+
+from holdfast.errors import Unavailable
+from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import clean, paint, print_json
+
+KNOWN_AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "copilot", "aider")
+DOWN_PATIENCE = 120.0
+
+
+def configure_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
+
+
+def run_init(arguments: argparse.Namespace) -> int:
+    from holdfast.api.commands import Commands
+
+    home = home_directory()
+    repo = Commands(home).register(os.path.abspath(arguments.directory))
+    print(f"Repository {repo.path} is known to Holdfast (home {home}).")
+    found = [name for name in KNOWN_AGENTS if shutil.which(name)]
+    if found:
+        print(f"Agent CLIs in PATH: {', '.join(found)}. This version drives them as commands, for example:")
+        print(f'  holdfast run "fix the flaky test" -- {found[0]} …')
+    else:
+        print("No agent CLI was found in PATH. Any command can be an agent:")
+        print('  holdfast run "say hello" -- sh -c "cat > hello.txt"')
+    print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
+    return 0
+
+
+def configure_up(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--agents", type=int, metavar="N", help="how many agents run at once (4)")
+    parser.add_argument("--detach", "-d", action="store_true", help="in the background")
+    parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
+    parser.epilog = "Ctrl-C or SIGTERM: agents get their grace, their tasks stay queued. A second one: at once."
+
+
+def run_up(arguments: argparse.Namespace) -> int:
+    from holdfast.api.daemon import log_file, run_here, start_detached
+    from holdfast.api.show import duration_of
+
+    home = home_directory()
+    idle = duration_of("--idle-exit", arguments.idle_exit)
+    if arguments.detach:
+        pid = start_detached(home, agents=arguments.agents, idle_exit=arguments.idle_exit)
+        print(f"Supervisor started, pid {pid}; its log: {log_file(home)}")
+        return 0
+    run_here(home, agents=arguments.agents, idle_exit=idle)
+    return 0
+
+
+def configure_down(parser: argparse.ArgumentParser) -> None:
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--now", action="store_true", help="end agents at once (within 2 s)")
+    how.add_argument("--keep-agents", action="store_true", help="leave agents running; the next `up` takes them back")
+
+
+def run_down(arguments: argparse.Namespace) -> int:
+    from holdfast.api.commands import Commands
+    from holdfast.api.queries import Queries
+
+    home = home_directory()
+    queries = Queries(home)
+    running = queries.supervisor()
+    if running is None:
+        print("No supervisor is running.")
+        return 0
+    mode = "now" if arguments.now else "keep-agents" if arguments.keep_agents else "graceful"
+    Commands(home, create=False).down(mode)
+    deadline = time.monotonic() + DOWN_PATIENCE
+    while time.monotonic() < deadline:
+        now_running = queries.supervisor()
+        if now_running is None or now_running["id"] != running["id"]:
+            print("Stopped." if mode != "keep-agents" else "Stopped; agents go on under their keepers.")
+            return 0
+        time.sleep(0.02)
+    raise Unavailable(f"The supervisor (pid {running['pid']}) has not stopped yet; the request stands.")
+
+
+def configure_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    from holdfast.api.doctor import examine
+
+    findings = examine(home_directory())
+    problems = sum(1 for finding in findings if finding.level == "problem")
+    for finding in findings:
+        if arguments.json:
+            print_json({"level": finding.level, "what": finding.what, "text": finding.text})
+        else:
+            colour = {"ok": "green", "note": "yellow", "problem": "red"}[finding.level]
+            print(f"{paint(finding.level.ljust(8), colour)} {finding.what.ljust(12)} {clean(finding.text)}")
+    if not arguments.json:
+        print("All well." if problems == 0 else f"{problems} problem(s).")
+    return 0 if problems == 0 else 1
+
+
+def configure_rehearse(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", help="a scenario file; docs/scripted-agent.md explains the format")
+    parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 5s")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_rehearse(arguments: argparse.Namespace) -> int:
+    from holdfast.api.rehearsal import rehearse
+    from holdfast.api.show import duration_of, explain
+
+    task, left = rehearse(arguments.scenario, timeout=duration_of("--timeout", arguments.timeout))
+    if arguments.json:
+        print_json({"id": task["id"], "state": task["state"], "outcome": task["outcome"], "left_behind": left})
+    else:
+        print(f"The task ended {paint(task['state'], 'bold')} after {len(task['runs'])} run(s).")
+        print(clean(explain(task, 0, {}, [])[0]))
+        print("Nothing was left behind." if not left else "Left behind:\n  " + "\n  ".join(left))
+    sys.stdout.flush()
+    return 0 if task["state"] == "completed" and not left else 75 if task["state"] == "paused" else 1

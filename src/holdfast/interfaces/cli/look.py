@@ -1,0 +1,292 @@
+"""Commands that only look: ps, show, why, events, logs, alerts. They import little until they must."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import Any
+
+from holdfast.api.queries import Queries
+from holdfast.errors import NotFound, UsageError
+from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import ago, clean, is_fancy, one_line, paint, print_json, rich_table, table
+
+Row = dict[str, Any]
+RECENT = 3600.0  # failures stay in `ps` for an hour without --all
+
+
+def _json_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+# -- ps ----------------------------------------------------------------------------------------------------------------
+
+
+def configure_ps(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", "-a", action="store_true", help="finished tasks too")
+    parser.add_argument("--watch", "-w", action="store_true", help="keep the list on screen, live")
+    _json_flag(parser)
+    parser.epilog = "Without --all: what is queued, running or paused, and what failed within the last hour."
+
+
+def run_ps(arguments: argparse.Namespace) -> int:
+    queries = Queries(home_directory())
+    if arguments.json:
+        for row in queries.tasks(everything=arguments.all, recent=time.time() - RECENT):
+            print_json(row)
+        return 0
+    if arguments.watch:
+        return _watch(queries, everything=arguments.all)
+    rows = queries.tasks(everything=arguments.all, recent=time.time() - RECENT)
+    if rows:
+        table(_PS_HEADERS, [_ps_row(row) for row in rows], state_column=1)
+    print(_summary(queries), file=sys.stderr)
+    return 0
+
+
+_PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
+
+
+def _ps_row(row: Row) -> list[str]:
+    return [
+        row["id"],
+        row["state"],
+        row["agent"],
+        ago(row["created_at"]),
+        str(row["runs"]),
+        one_line(row["prompt"], 40),
+        one_line(row["reason"] or "", 70),
+    ]
+
+
+def _summary(queries: Queries) -> str:
+    counts = queries.counts()
+    listed = ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "no tasks"
+    running = queries.supervisor()
+    state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
+    alerts = len(queries.alerts())
+    noted = f"; {alerts} alert(s): `holdfast alerts`" if alerts else ""
+    return f"{listed}; {state}{noted}"
+
+
+def _watch(queries: Queries, *, everything: bool) -> int:
+    if not is_fancy():
+        raise UsageError("--watch needs a terminal; in a script use `holdfast events -f --json`.")
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    def screen() -> Any:
+        rows = queries.tasks(everything=everything, recent=time.time() - RECENT)
+        return Group(rich_table(_PS_HEADERS, [_ps_row(row) for row in rows], 1), Text(_summary(queries), style="dim"))
+
+    with Live(screen(), refresh_per_second=4, screen=False) as live:
+        while True:
+            time.sleep(0.25)
+            live.update(screen())
+
+
+# -- show, why ---------------------------------------------------------------------------------------------------------
+
+
+def configure_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    _json_flag(parser)
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    from holdfast.api.show import budgets, moment
+
+    queries = Queries(home_directory())
+    task = queries.task(queries.resolve(arguments.id))
+    task["budgets"] = budgets(task)
+    if arguments.json:
+        del task["spends"]
+        print_json(task)
+        return 0
+    print(f"{paint('task', 'bold')} {task['id']}  {task['state']}  {one_line(task['reason'] or '', 90)}")
+    _fields(
+        prompt=clean(task["prompt"]),
+        agent=task["agent"],
+        repo=task["repo"],
+        base=f"{task['base_ref']} {task['base_commit'] or ''}",
+        branch=task["branch"],
+        labels=" ".join(f"{key}={value}" for key, value in task["labels"].items()),
+        needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
+        paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after'])}",
+        workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
+        budgets=", ".join(f"{name} {used['spent']}/{used['limit']}" for name, used in task["budgets"].items()),
+    )
+    for run in task["runs"]:
+        ended = f"{run['outcome']}: {clean(run['reason'])}" if run["outcome"] else "…"
+        print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {ended}")
+    for salvage in task["salvages"]:
+        print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")
+    return 0
+
+
+def _fields(**fields: str | None) -> None:
+    for name, value in fields.items():
+        if value:
+            print(f"  {name:<10}{value}")
+
+
+def configure_why(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    _json_flag(parser)
+
+
+def run_why(arguments: argparse.Namespace) -> int:
+    from holdfast.api.show import budgets, explain
+
+    queries = Queries(home_directory())
+    task = queries.task(queries.resolve(arguments.id))
+    lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
+    used = budgets(task)
+    events = queries.last_events(task_id=task["id"], limit=12)
+    if arguments.json:
+        print_json({"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "events": events})
+        return 0
+    print(f"Task {task['id']} is {paint(task['state'], 'bold')}.")
+    for line in lines:
+        print(clean(line))
+    print("Budgets: " + ", ".join(f"{name} {entry['spent']} of {entry['limit']}" for name, entry in used.items()) + ".")
+    print("What happened last:")
+    for event in events:
+        print("  " + _event_line(event))
+    return 0
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def configure_events(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", help="only events of this task")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on as they happen")
+    parser.add_argument("--last", "-n", type=int, default=50, metavar="N", help="how many to begin with (50)")
+    _json_flag(parser)
+
+
+def run_events(arguments: argparse.Namespace) -> int:
+    queries = Queries(home_directory())
+    task_id = queries.resolve(arguments.id) if arguments.id else None
+    if arguments.last < 0:
+        raise UsageError("--last takes a number that is not negative.")
+    events = queries.last_events(task_id=task_id, limit=arguments.last)
+    after = events[-1]["seq"] if events else queries.last_seq()
+    _print_events(events, as_json=arguments.json)
+    if arguments.follow:
+        from holdfast.api.subscribe import follow
+
+        for batch in follow(queries, after=after, task_id=task_id):
+            _print_events(batch, as_json=arguments.json)
+    return 0
+
+
+def _print_events(events: list[Row], *, as_json: bool) -> None:
+    for event in events:
+        if as_json:
+            print_json(event)
+        else:
+            print(_event_line(event))
+    if events:
+        sys.stdout.flush()
+
+
+def _event_line(event: Row) -> str:
+    colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
+    at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
+    return f"{at} {paint(event['kind'].ljust(20), colour)} {clean(event['message'])}"
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def configure_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until the task ends")
+    parser.add_argument("--run", type=int, metavar="N", help="the task's N-th run (the last one by default)")
+    parser.add_argument("--err", action="store_true", help="standard error instead of standard output")
+    parser.add_argument("--raw", action="store_true", help="do not filter escape sequences")
+
+
+def run_logs(arguments: argparse.Namespace) -> int:
+    queries = Queries(home_directory())
+    task_id = queries.resolve(arguments.id)
+    position, shown_run = 0, None
+    while True:
+        task = queries.task(task_id)
+        run = _pick_run(task, arguments.run)
+        if run is None and not arguments.follow:
+            raise NotFound(f"Task {task_id} has no run yet; see `holdfast why {task_id}`.")
+        if run is not None:
+            if run["id"] != shown_run:
+                shown_run, position = run["id"], 0
+            path = os.path.join(queries.run_directory(run["id"]), "err.log" if arguments.err else "out.log")
+            position = _print_from(path, position, raw=arguments.raw)
+        if not arguments.follow or task["state"] in ("completed", "failed", "cancelled"):
+            return 0
+        time.sleep(0.1)
+
+
+def _pick_run(task: Row, number: int | None) -> Row | None:
+    if number is None:
+        return task["runs"][-1] if task["runs"] else None
+    for run in task["runs"]:
+        if run["number"] == number:
+            return dict(run)
+    raise NotFound(f"Task {task['id']} has no run {number}; it had {len(task['runs'])}.")
+
+
+def _print_from(path: str, position: int, *, raw: bool) -> int:
+    try:
+        with open(path, "rb") as file:
+            file.seek(position)
+            while block := file.read(1 << 16):
+                text = block.decode(errors="replace")
+                sys.stdout.write(text if raw else clean(text))
+                position += len(block)
+    except FileNotFoundError:
+        return position
+    sys.stdout.flush()
+    return position
+
+
+# -- alerts ------------------------------------------------------------------------------------------------------------
+
+
+def configure_alerts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["ack"], help="acknowledge an alert")
+    parser.add_argument("number", nargs="?", type=int, help="which one")
+    parser.add_argument("--all", "-a", action="store_true", help="acknowledged ones too")
+    _json_flag(parser)
+
+
+def run_alerts(arguments: argparse.Namespace) -> int:
+    if arguments.action == "ack":
+        return _ack(arguments.number)
+    alerts = Queries(home_directory()).alerts(everything=arguments.all)
+    for alert in alerts:
+        if arguments.json:
+            print_json(alert)
+            continue
+        again = f" ({alert['count']} times)" if alert["count"] > 1 else ""
+        print(
+            f"{alert['id']}  {paint(alert['level'], 'red')}  {ago(alert['at'])} ago{again}  {clean(alert['message'])}"
+        )
+        print(f"    {clean(alert['remedy'])} Then: `holdfast alerts ack {alert['id']}`.")
+    if not alerts and not arguments.json:
+        print("No alerts.")
+    return 0
+
+
+def _ack(number: int | None) -> int:
+    from holdfast.api.commands import Commands
+
+    if number is None:
+        raise UsageError("Say which alert: `holdfast alerts ack NUMBER`.")
+    Commands(home_directory(), create=False).ack_alert(number)
+    print(f"Alert {number} acknowledged.")
+    return 0

@@ -1,0 +1,113 @@
+"""The command line's front door: finds the command, imports only its module, turns errors into one line and a code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+
+from holdfast.errors import HoldfastError, UsageError
+
+# name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("fleet", "make this repository known and show what Holdfast finds"),
+    "run": ("tasks", "add a task and watch it to its end"),
+    "add": ("tasks", "queue a task"),
+    "up": ("fleet", "run the supervisor"),
+    "down": ("fleet", "stop the supervisor; its tasks stay queued"),
+    "ps": ("look", "list tasks"),
+    "show": ("look", "everything about one task"),
+    "why": ("look", "why a task is where it is, and what happens next"),
+    "events": ("look", "what happened, in order"),
+    "logs": ("look", "an agent's output"),
+    "alerts": ("look", "what needs a person"),
+    "cancel": ("tasks", "end a task; its work is saved"),
+    "retry": ("tasks", "queue a failed or cancelled task again"),
+    "resume": ("tasks", "let a paused task go on now"),
+    "diff": ("work", "what a task changed"),
+    "workspaces": ("work", "list workspaces, drop preserved ones"),
+    "salvage": ("work", "list and restore saved work"),
+    "doctor": ("fleet", "check this machine and this home"),
+    "rehearse": ("fleet", "play a scenario in a throw-away repository and home"),
+}
+
+_EPILOG = """\
+examples:
+  holdfast run "fix the flaky test" -- my-agent --headless
+  holdfast add "tidy the docs" --priority 5 --label area=docs -- my-agent
+  holdfast ps --watch
+  holdfast why 7f3a
+
+exit codes: 0 done, 1 task failed or operation refused, 2 usage, 3 not found, 4 conflict,
+            69 store or supervisor unavailable, 75 paused
+"""
+
+
+def run(argv: list[str]) -> int:
+    """Run one command; its exit code."""
+    try:
+        name, rest = _choose(argv)
+        module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name][0]}")
+        parser = argparse.ArgumentParser(
+            prog=f"holdfast {name}",
+            description=f"{COMMANDS[name][1][0].upper()}{COMMANDS[name][1][1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        getattr(module, f"configure_{name}")(parser)
+        arguments, extra = _parse(parser, name, rest)
+        arguments.command = extra
+        code: int = getattr(module, f"run_{name}")(arguments)
+        sys.stdout.flush()
+        return code
+    except HoldfastError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output went away: not our error
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """What stands behind `--` is the agent's command, never ours to interpret."""
+    command: list[str] = []
+    if name in ("run", "add") and "--" in rest:
+        cut = rest.index("--")
+        rest, command = rest[:cut], rest[cut + 1 :]
+        if not command:
+            raise UsageError("After `--` a command is expected.")
+    return parser.parse_args(rest), command
+
+
+def _choose(argv: list[str]) -> tuple[str, list[str]]:
+    if argv and argv[0] in COMMANDS:
+        return argv[0], argv[1:]
+    parser = argparse.ArgumentParser(
+        prog="holdfast",
+        description="Holdfast runs fleets of AI coding agents unattended: nothing lost, leaked, run twice or silent.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    listing = "\n".join(f"  {name:<12}{text}" for name, (_module, text) in COMMANDS.items())
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.usage = f"holdfast COMMAND [options]\n\ncommands:\n{listing}\n\nholdfast COMMAND --help explains one."
+    found, _rest = parser.parse_known_args(argv)
+    if found.version:
+        from holdfast import __version__
+
+        print(f"holdfast {__version__}")
+        raise SystemExit(0)
+    if found.command is None:
+        parser.print_help()
+        raise SystemExit(0)
+    raise UsageError(f"There is no command '{found.command}'{_nearest(found.command)}. See `holdfast --help`.")
+
+
+def _nearest(word: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

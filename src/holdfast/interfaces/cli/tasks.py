@@ -1,0 +1,271 @@
+"""Commands that change tasks: add, run, cancel, retry, resume."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import Any
+
+from holdfast.api.commands import Commands, NewTask
+from holdfast.api.queries import Queries
+from holdfast.api.subscribe import follow
+from holdfast.errors import Conflict, Unavailable, UsageError
+from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import clean, is_fancy, one_line, paint, print_json
+
+EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
+CANCEL_PATIENCE = 30.0
+
+
+def _task_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "prompt", nargs="?", metavar="PROMPT", help="what the agent should do; `-` reads standard input"
+    )
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
+    parser.add_argument("--agent", help="which agent")
+    parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
+    parser.add_argument("--base", metavar="REF", help="where to start from (the current branch)")
+    parser.add_argument("--workspace", metavar="KIND", help="worktree, directory, directory:copy or none")
+    parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
+    parser.add_argument("--delay", metavar="T", help="do not start before this long from now")
+    parser.add_argument("--max-resumes", type=int, metavar="N", help="how often it may be resumed after a pause")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher first (0)")
+    parser.add_argument("--label", action="append", default=[], metavar="K=V", help="a label; may be repeated")
+    parser.add_argument("--parent", metavar="ID", help="the task that this one belongs to")
+    parser.add_argument("--after", action="append", default=[], metavar="ID", help="start after that task completed")
+    parser.add_argument(
+        "--preserve-on-failure",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="keep the workspace if it fails",
+    )
+    parser.add_argument("--keep-workspace", action="store_true", help="keep the workspace whatever the outcome")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    parser.usage = f"{parser.prog} PROMPT [options] [-- COMMAND…]"
+
+
+def _new_task(arguments: argparse.Namespace) -> NewTask:
+    from holdfast.api.scenarios import load_scenario
+    from holdfast.api.show import duration_of
+
+    queries: Queries | None = None
+    ids: dict[str, str] = {}
+    for wanted in [*arguments.after, *([arguments.parent] if arguments.parent else [])]:
+        queries = queries or Queries(home_directory())
+        ids[wanted] = queries.resolve(wanted)
+    return NewTask(
+        prompt=_prompt(arguments),
+        directory=os.path.abspath(arguments.repo),
+        agent=arguments.agent,
+        command=arguments.command,
+        scenario=load_scenario(arguments.scenario) if arguments.scenario else None,
+        base=arguments.base,
+        workspace=arguments.workspace,
+        priority=arguments.priority,
+        labels=_labels(arguments.label),
+        parent=ids.get(arguments.parent),
+        after=[ids[wanted] for wanted in arguments.after],
+        delay=duration_of("--delay", arguments.delay),
+        timeout=duration_of("--timeout", arguments.timeout),
+        max_resumes=arguments.max_resumes,
+        preserve_on_failure=arguments.preserve_on_failure,
+        keep_workspace=arguments.keep_workspace,
+    )
+
+
+def _prompt(arguments: argparse.Namespace) -> str:
+    if arguments.prompt == "-":
+        return sys.stdin.buffer.read().decode(errors="surrogateescape")
+    if arguments.prompt is not None:
+        return str(arguments.prompt)
+    if arguments.command:
+        return " ".join(arguments.command)
+    if arguments.scenario:
+        return f"play {os.path.basename(arguments.scenario)}"
+    raise UsageError("Say what the agent should do: holdfast run PROMPT [-- COMMAND…].")
+
+
+def _labels(pairs: list[str]) -> dict[str, str]:
+    labels = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise UsageError(f"A label is written KEY=VALUE, not '{pair}'.")
+        labels[key] = value
+    return labels
+
+
+# -- add ---------------------------------------------------------------------------------------------------------------
+
+
+def configure_add(parser: argparse.ArgumentParser) -> None:
+    _task_options(parser)
+
+
+def run_add(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    task = Commands(home).add(_new_task(arguments))
+    running = Queries(home).supervisor()
+    if arguments.json:
+        print_json({"id": task.id, "state": str(task.state), "supervisor": running is not None})
+        return 0
+    print(task.id)
+    if running is None:
+        print("Queued. No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+    return 0
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+def configure_run(parser: argparse.ArgumentParser) -> None:
+    _task_options(parser)
+    parser.epilog = "Ctrl-C cancels the task; a second one leaves it running and returns."
+
+
+def run_run(arguments: argparse.Namespace) -> int:
+    from holdfast.api.daemon import start_detached
+
+    home = home_directory()
+    commands = Commands(home)
+    task = commands.add(_new_task(arguments))
+    queries = Queries(home)
+    if queries.supervisor() is None:
+        try:
+            pid = start_detached(home, agents=None, idle_exit="60s")
+            print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
+        except Conflict:
+            pass  # somebody else started one at the same moment
+    print(f"Task {task.id}: {one_line(task.spec.prompt, 70)}", file=sys.stderr)
+    final = _attend(commands, queries, task.id)
+    if arguments.json:
+        print_json(final)
+    else:
+        _tell_end(queries, final)
+    return EXIT_OF_STATE.get(final["state"], 130)
+
+
+def _attend(commands: Commands, queries: Queries, task_id: str) -> dict[str, Any]:
+    """Show events until the task ends or pauses. The first Ctrl-C cancels, the second detaches."""
+    interrupts = 0
+    watching = follow(queries, after=0, task_id=task_id)
+    while True:
+        try:
+            for events in watching:
+                for event in events:
+                    _tell(event)
+                state = queries.state(task_id)
+                if state["state"] in EXIT_OF_STATE and not events:
+                    return queries.task(task_id)
+                if queries.supervisor() is None and not events and state["state"] == "running":
+                    print("The supervisor died; waiting for another one (`holdfast up`).", file=sys.stderr)
+                    _wait_supervisor(queries)
+        except KeyboardInterrupt:
+            interrupts += 1
+            if interrupts > 1:
+                print(f"\nDetached. Task {task_id} goes on: `holdfast logs {task_id} -f`.", file=sys.stderr)
+                return queries.task(task_id)
+            print("\nCancelling (Ctrl-C again leaves it running) …", file=sys.stderr)
+            try:
+                commands.cancel(task_id, "Ctrl-C")
+            except Conflict:
+                continue  # it ended at the same moment
+            watching = follow(queries, after=queries.last_seq(), task_id=task_id)
+
+
+def _wait_supervisor(queries: Queries) -> None:
+    while queries.supervisor() is None:
+        time.sleep(0.2)
+
+
+def _tell(event: dict[str, Any]) -> None:
+    at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
+    colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
+    print(
+        f"  {paint(at, 'dim', sys.stderr)} {paint(event['kind'], colour, sys.stderr)} {clean(event['message'])}",
+        file=sys.stderr,
+    )
+
+
+def _tell_end(queries: Queries, task: dict[str, Any]) -> None:
+    from holdfast.api.show import explain
+
+    colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")
+    print(f"{paint(task['state'], colour) if is_fancy() else task['state']} {task['id']}")
+    for line in explain(task, 0, queries.supervisor(), []):
+        print(clean(line))
+
+
+# -- cancel, retry, resume ---------------------------------------------------------------------------------------------
+
+
+def configure_cancel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--why", default="", help="recorded with the request")
+    parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
+    parser.add_argument(
+        "--assume-dead", action="store_true", help="for a frozen task: you vouch that none of its processes lives"
+    )
+
+
+def run_cancel(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    queries = Queries(home)
+    task_id = queries.resolve(arguments.id)
+    request = Commands(home, create=False).cancel(task_id, arguments.why, assume_dead=arguments.assume_dead)
+    if request is None:
+        print(f"Cancelled {task_id}.")
+        return 0
+    if queries.supervisor() is None:
+        raise Unavailable(
+            f"The request is recorded, but task {task_id} is marked running and no supervisor is up to end it. "
+            "Start one: `holdfast up`."
+        )
+    if arguments.no_wait:
+        print(f"Asked the supervisor to cancel {task_id}.")
+        return 0
+    return _wait_answer(queries, request, task_id)
+
+
+def _wait_answer(queries: Queries, request: int, task_id: str) -> int:
+    deadline = time.monotonic() + CANCEL_PATIENCE
+    while time.monotonic() < deadline:
+        answer = queries.request(request)["answer"]
+        if answer is not None:
+            state = queries.state(task_id)["state"]
+            if state != "cancelled":
+                raise Conflict(f"Task {task_id} was not cancelled: {answer}.")
+            print(f"Cancelled {task_id}.")
+            return 0
+        if queries.supervisor() is None:
+            raise Unavailable(f"The supervisor went away; the request to cancel {task_id} stays recorded.")
+        time.sleep(0.02)
+    raise Unavailable(
+        f"The supervisor has not ended task {task_id} yet; the request stands. See `holdfast why {task_id}`."
+    )
+
+
+def configure_retry(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--fresh", action="store_true", help="start from the base instead of where it stopped")
+
+
+def run_retry(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    task_id = Queries(home).resolve(arguments.id)
+    Commands(home, create=False).retry(task_id, fresh=arguments.fresh)
+    print(f"Queued {task_id} again, {'from its base' if arguments.fresh else 'where it stopped'}.")
+    return 0
+
+
+def configure_resume(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+
+
+def run_resume(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    task_id = Queries(home).resolve(arguments.id)
+    print(f"{task_id}: {Commands(home, create=False).resume(task_id)}.")
+    return 0

@@ -1,0 +1,136 @@
+"""Commands about a task's work: diff, workspaces, salvage."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from holdfast.api.queries import Queries
+from holdfast.errors import NotFound, UsageError
+from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import ago, is_fancy, one_line, print_json, table
+
+
+def configure_diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--stat", action="store_true", help="only which files, and how much")
+
+
+def run_diff(arguments: argparse.Namespace) -> int:
+    from holdfast.api.work import diff
+
+    queries = Queries(home_directory())
+    task = queries.task(queries.resolve(arguments.id))
+    text = diff(queries.home, task, colour=is_fancy(), stat=arguments.stat)
+    sys.stdout.write(text)
+    if not text:
+        print("No changes.", file=sys.stderr)
+    return 0
+
+
+def configure_workspaces(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["clean"], help="drop a preserved workspace (salvaged first)")
+    parser.add_argument("id", nargs="?", help="whose")
+    parser.add_argument("--all", "-a", action="store_true", help="those that are gone too")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_workspaces(arguments: argparse.Namespace) -> int:
+    queries = Queries(home_directory())
+    if arguments.action == "clean":
+        return _clean(queries, arguments.id)
+    rows = queries.workspaces(everything=arguments.all)
+    if arguments.json:
+        for row in rows:
+            print_json(row)
+        return 0
+    if not rows:
+        print("No workspaces.")
+        return 0
+    table(
+        ("TASK", "STATE", "STRATEGY", "AGE", "SIZE", "PATH", "WHY"),
+        [
+            [
+                row["task"],
+                row["state"],
+                row["strategy"],
+                ago(row["created_at"]),
+                _size(row),
+                row["path"],
+                one_line(row["reason"] or "", 60),
+            ]
+            for row in rows
+        ],
+    )
+    return 0
+
+
+def _size(row: dict[str, Any]) -> str:
+    from holdfast.api.work import size_of
+
+    if row["strategy"] == "none" or row["state"] not in ("ready", "preserved") or not os.path.isdir(row["path"]):
+        return "-"
+    size = float(size_of(row["path"]))
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return "-"
+
+
+def _clean(queries: Queries, wanted: str | None) -> int:
+    from holdfast.api.commands import Commands
+
+    if wanted is None:
+        raise UsageError("Say whose workspace: `holdfast workspaces clean ID`.")
+    task_id = queries.resolve(wanted)
+    Commands(queries.home, create=False).clean_workspace(task_id)
+    print(f"The workspace of {task_id} will be salvaged and removed.")
+    if queries.supervisor() is None:
+        print("No supervisor is running: that happens at the next `holdfast up`.", file=sys.stderr)
+    return 0
+
+
+def configure_salvage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["list", "restore"], help="what to do")
+    parser.add_argument("id", nargs="?", help="a task's id, or the beginning of it")
+    parser.add_argument("--branch", metavar="NAME", help="restore: the new branch that gets the saved work")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_salvage(arguments: argparse.Namespace) -> int:
+    queries = Queries(home_directory())
+    task_id = queries.resolve(arguments.id) if arguments.id else None
+    if arguments.action == "restore":
+        return _restore(queries, task_id, arguments.branch)
+    rows = queries.salvages(task_id)
+    if arguments.json:
+        for row in rows:
+            print_json(row)
+        return 0
+    if not rows:
+        print("Nothing was salvaged.")
+        return 0
+    table(
+        ("TASK", "FILES", "AGE", "COMMIT", "REPO", "WHY"),
+        [
+            [row["task"], str(row["files"]), ago(row["created_at"]), row["commit"][:12], row["repo"], row["reason"]]
+            for row in rows
+        ],
+    )
+    return 0
+
+
+def _restore(queries: Queries, task_id: str | None, branch: str | None) -> int:
+    from holdfast.api.work import restore
+
+    if task_id is None or not branch:
+        raise UsageError("Say what and where to: `holdfast salvage restore ID --branch NAME`.")
+    rows = queries.salvages(task_id)
+    if not rows:
+        raise NotFound(f"Nothing was salvaged for task {task_id}.")
+    restore(queries.home, rows[-1], branch)
+    print(f"The saved work of {task_id} is now branch {branch} of {rows[-1]['repo']}.")
+    return 0

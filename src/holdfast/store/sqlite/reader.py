@@ -1,0 +1,40 @@
+"""Reading only, and light to import: what `ps` and its like use. Everything they show comes from queries/views.sql."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from holdfast.errors import Unavailable
+from holdfast.store.sqlite import connection as opening
+from holdfast.store.sqlite.cursor import Cursor
+
+DATABASE = "holdfast.db"
+
+
+class SqliteReader:
+    def __init__(self, home: str) -> None:
+        self.path = os.path.join(home, DATABASE)
+        if not os.path.exists(self.path):
+            raise Unavailable(
+                f"There is no Holdfast store in {home} yet. Start with `holdfast init` in a git repository."
+            )
+        self._connection = opening.open_connection(self.path)
+        with opening.translated(self.path):
+            if opening.refuse_future(self._connection, self.path) < opening.newest_version():
+                raise Unavailable(
+                    f"The store {self.path} is of an older version. `holdfast up` (or any change) brings it up to date."
+                )
+        self._views = Cursor(self._connection, "views")
+
+    def view(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        with opening.translated(self.path):
+            return self._views.rows(name, **parameters)
+
+    def data_version(self) -> int:
+        """Changes when another connection has committed: what a follower polls."""
+        with opening.translated(self.path):
+            return int(self._connection.execute("PRAGMA data_version").get)
+
+    def close(self) -> None:
+        self._connection.close()

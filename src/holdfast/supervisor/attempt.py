@@ -1,0 +1,221 @@
+"""One claimed task, from wherever it stands to its settlement.
+
+After a crash the same code runs on what it finds: a run that was only intended, one whose keeper lives on, one that
+ended meanwhile, one that ended but was not settled. There is no recovery path of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+from holdfast.agents.port import WorkOrder
+from holdfast.core.model import Run, StopWhy, Task
+from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
+from holdfast.core.states import RunState
+from holdfast.errors import LaunchError, NotOwner
+from holdfast.ids import new_id
+from holdfast.processes.port import LaunchSpec, LiveRun
+from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.ending import freeze, settle
+from holdfast.supervisor.preparing import ensure_workspace
+
+T = TypeVar("T")
+
+
+class Attempt:
+    """Drives one task under one fence. Stops are durable before they are sent."""
+
+    def __init__(self, context: Context, task: Task) -> None:
+        assert task.owner is not None
+        self.task = task
+        self.grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+        self.frozen = False
+        self._context = context
+        self._run: Run | None = None
+        self._live: LiveRun | None = None
+        self._stop_wanted: StopWhy | None = None
+        self._fast = False
+        self._preparing: asyncio.Task[object] | None = None
+
+    async def drive(self) -> None:
+        """Until the task is settled, frozen, or no longer ours."""
+        try:
+            run_id, verdict = await self._until_ended()
+            if verdict.outcome is Outcome.UNKNOWN:
+                self.frozen = True
+                await freeze(self._context, self.grip, run_id, verdict)
+                return
+            await settle(self._context, self.task, self.grip, run_id, verdict)
+        except NotOwner:
+            self._let_go()
+        finally:
+            if self._live is not None:
+                self._live.close()
+
+    async def stop(self, why: StopWhy, *, fast: bool) -> None:
+        """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""
+        if self._stop_wanted is not StopWhy.CANCEL:
+            self._stop_wanted = why
+        self._fast = self._fast or fast
+        if self._preparing is not None:
+            self._preparing.cancel()
+        await self._send_stop()
+
+    def beat(self) -> None:
+        if self._live is not None:
+            self._live.beat(self._context.host_id)
+
+    # -- from claim to the end of the run -------------------------------------------------------------------------
+
+    async def _until_ended(self) -> tuple[str | None, Verdict]:
+        run = await self._write(lambda tx: tx.runs.open_run(self.task.id))
+        if run is not None and run.state is RunState.ENDED:
+            ended = run.id
+            return ended, await self._write(lambda tx: tx.runs.verdict(ended))
+        try:
+            if run is None:
+                run = await self._begin()
+            else:
+                self._run, self._live = run, self._context.processes.find(run.id)
+            return run.id, await self._watch(run)
+        except LaunchError as error:
+            return await self._could_not_start(str(error))
+        except _Stopped as stopped:
+            return await self._never_started(stopped.why)
+
+    async def _begin(self) -> Run:
+        """Workspace, durable intent, launch: in this order."""
+        await self._interruptible(ensure_workspace(self._context, self.task, self.grip))
+        if self._stop_wanted is not None:
+            raise _Stopped(self._stop_wanted)
+        run_id = new_id(12)
+        run = await self._write(lambda tx: tx.runs.intend(self.grip, run_id, self._context.clock()))
+        self._run = run
+        self._live = self._context.processes.launch(await self._launch_spec(run))
+        return run
+
+    async def _interruptible(self, work: Coroutine[object, None, object]) -> None:
+        """Preparing may take minutes (a large checkout): a stop ends it at once, helpers included."""
+        self._preparing = asyncio.create_task(work)
+        try:
+            await self._preparing
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if self._stop_wanted is None or (current is not None and current.cancelling()):
+                raise
+            raise _Stopped(self._stop_wanted) from None
+        finally:
+            preparing, self._preparing = self._preparing, None
+            if not preparing.done():
+                preparing.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await preparing
+
+    async def _watch(self, run: Run) -> Verdict:
+        """Until the whole tree is proven empty, or nobody can prove it."""
+        assert self._live is not None
+        pid = await self._live.wait_started()
+        if pid is None:
+            end = ProcessEnd(cause=Cause.NEVER_STARTED)
+        else:
+            if run.state is RunState.INTENDED:
+                await self._write(lambda tx: tx.runs.started(self.grip, run.id, pid, self._context.clock()))
+            self.beat()
+            await self._send_stop()
+            end = await self._live.wait_over()
+        return await self._ended(run, end)
+
+    async def _ended(self, run: Run, end: ProcessEnd) -> Verdict:
+        assert self._live is not None
+        adapter = self._context.agents[self.task.spec.agent]
+        said = adapter.judge(end, self._live.output(), self._live.error_tail())
+        recorded = await self._write(lambda tx: tx.runs.open_run(self.task.id))
+        verdict = classify(end, recorded.stop_why if recorded else self._stop_wanted, said)
+        if verdict.outcome is not Outcome.UNKNOWN:
+            await self._write(lambda tx: tx.runs.ended(self.grip, run.id, verdict, self._context.clock()))
+        return verdict
+
+    async def _could_not_start(self, why: str) -> tuple[str | None, Verdict]:
+        verdict = Verdict(outcome=Outcome.LAUNCH_ERROR, reason=why)
+        return await self._end_without_process(verdict)
+
+    async def _never_started(self, why: StopWhy) -> tuple[str | None, Verdict]:
+        outcome = Outcome.CANCELLED if why is StopWhy.CANCEL else Outcome.STOPPED
+        return await self._end_without_process(
+            Verdict(outcome=outcome, reason=f"stopped ({why}) before the agent started")
+        )
+
+    async def _end_without_process(self, verdict: Verdict) -> tuple[str | None, Verdict]:
+        run = self._run
+        if run is not None:
+            await self._write(lambda tx: tx.runs.ended(self.grip, run.id, verdict, self._context.clock()))
+        return (run.id if run else None), verdict
+
+    # -- pieces ----------------------------------------------------------------------------------------------------
+
+    async def _send_stop(self) -> None:
+        why, run = self._stop_wanted, self._run
+        if why is None or run is None or self._live is None:
+            return
+        with contextlib.suppress(NotOwner):
+            await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock()))
+        self._live.stop(fast=self._fast)
+
+    async def _launch_spec(self, run: Run) -> LaunchSpec:
+        spec = self.task.spec
+        workspace = await self._write(lambda tx: tx.workspaces.current(self.task.id))
+        assert workspace is not None  # ensure_workspace made it under our fence
+        command = self._context.agents[spec.agent].build(
+            WorkOrder(
+                prompt=spec.prompt, run_number=run.number, session_id=self.task.session_id, options=spec.agent_options
+            )
+        )
+        run_dir = os.path.join(self._context.home, "runs", run.id)
+        env = self._context.environment(spec.environment) | dict(command.env)
+        env.update(
+            HOLDFAST_RUN_ID=run.id,
+            HOLDFAST_TASK_ID=self.task.id,
+            HOLDFAST_RUN_DIR=run_dir,
+            HOLDFAST_RUN_NUMBER=str(run.number),
+            PWD=workspace.path,
+        )
+        return LaunchSpec(
+            run_id=run.id,
+            argv=command.argv,
+            env=env,
+            cwd=workspace.path,
+            stdin=command.stdin,
+            timeout=spec.timeout,
+            grace=spec.grace,
+            fast_grace=self._context.settings.fast_grace,
+            orphan_grace=spec.orphan_grace,
+            metadata={
+                "task": self.task.id,
+                "agent": spec.agent,
+                "stage": "work",
+                "host": self._context.host_id,
+                "fence": self.grip.fence,
+                "workspace": workspace.path,
+            },
+        )
+
+    def _let_go(self) -> None:
+        """Another incarnation owns the task: end our agent, write nothing."""
+        if self._live is not None:
+            self._live.stop(fast=True)
+
+    async def _write(self, operation: Callable[[Transaction], T]) -> T:
+        return await self._context.writer.write(operation)
+
+
+class _Stopped(Exception):
+    """A stop arrived while there was no process to stop."""
+
+    def __init__(self, why: StopWhy) -> None:
+        super().__init__(str(why))
+        self.why = why

@@ -1,0 +1,106 @@
+"""All attempts of this supervisor: started, watched, restarted when a step failed for a passing reason."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+
+from holdfast.core.model import Event, Level, StopWhy, Task
+from holdfast.core.outcome import Outcome, Verdict
+from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.ending import settle
+
+LONGEST_PAUSE = 30.0
+ALERT_FROM = 4.0  # the fourth failure in a row is no passing trouble any more
+
+
+class Attempts:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._attempts: dict[str, Attempt] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, task: Task) -> None:
+        self._tasks[task.id] = asyncio.create_task(self._keep_driving(task), name=f"attempt {task.id}")
+
+    @property
+    def running(self) -> int:
+        return len(self._tasks)
+
+    def get(self, task_id: str) -> Attempt | None:
+        return self._attempts.get(task_id)
+
+    def beat(self) -> None:
+        for attempt in self._attempts.values():
+            attempt.beat()
+
+    async def stop_all(self, why: StopWhy, *, fast: bool) -> None:
+        await asyncio.gather(*(attempt.stop(why, fast=fast) for attempt in list(self._attempts.values())))
+
+    async def wait_all(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    def abandon(self) -> None:
+        """Leave the agents to their keepers: what a crash would do, on purpose (`down --keep-agents`)."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def assume_dead(self, attempt: Attempt) -> None:
+        """An operator vouches that nothing of a frozen run lives: end it as cancelled."""
+        verdict = Verdict(outcome=Outcome.CANCELLED, reason="an operator vouched that nothing of it lives")
+        run = await self._context.writer.write(lambda tx: tx.runs.open_run(attempt.task.id))
+        if run is not None and run.outcome is None:
+            await self._context.writer.write(
+                lambda tx: tx.runs.ended(attempt.grip, run.id, verdict, self._context.clock())
+            )
+        await settle(self._context, attempt.task, attempt.grip, run.id if run else None, verdict)
+        self._attempts.pop(attempt.task.id, None)
+
+    async def _keep_driving(self, task: Task) -> None:
+        """A step that fails for a passing reason (disk full, say) is tried again from what the store then says."""
+        pause = 0.5
+        try:
+            while True:
+                attempt = self._attempts[task.id] = Attempt(self._context, task)
+                try:
+                    await attempt.drive()
+                    break
+                except Exception as error:  # noqa: BLE001 - nothing may end an attempt in silence
+                    await self._tell_trouble(task, error, pause)
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            if not attempt.frozen:
+                del self._attempts[task.id]
+        finally:
+            del self._tasks[task.id]
+            self._context.bell.ring()
+
+    async def _tell_trouble(self, task: Task, error: Exception, pause: float) -> None:
+        trace = "".join(traceback.format_exception(error))
+        event = Event(
+            kind="attempt.trouble",
+            level=Level.WARNING,
+            task_id=task.id,
+            message=f"A step of task {task.id} failed and is tried again in {pause:g} s: {error}",
+            reason=str(error),
+            data={"trace": trace[-2000:]},
+        )
+        try:
+            await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
+            if pause >= ALERT_FROM:
+                await self._alert(task, error)
+        except Exception as second:  # noqa: BLE001 - the store itself may be the trouble: say it where we still can
+            print(f"holdfast: {event.message} (and it could not be recorded: {second})\n{trace}", flush=True)
+
+    async def _alert(self, task: Task, error: Exception) -> None:
+        await self._context.writer.write(
+            lambda tx: tx.events.raise_alert(
+                f"trouble:{task.id}",
+                f"Task {task.id} cannot go on: {error}",
+                f"It is tried again every {LONGEST_PAUSE:.0f} s; `holdfast why {task.id}` shows the details.",
+                self._context.clock(),
+                task_id=task.id,
+            )
+        )

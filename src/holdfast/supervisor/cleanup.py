@@ -1,0 +1,107 @@
+"""The clean-up service: carries out what endings decided. Every step is repeated until it is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.core.model import Repo, Task, Workspace
+from holdfast.core.policy import backoff
+from holdfast.core.states import WorkspaceState
+from holdfast.errors import HoldfastError
+from holdfast.store.port import Transaction
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.saving import save_work
+
+RETRY_CAP = 3600.0
+
+
+class Cleanup:
+    """Renames first (instant), deletes afterwards, so that a path is free as soon as possible."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._work: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._work is not None and not self._work.done()
+
+    async def tick(self) -> None:
+        """Start a background worker if there is something to do; at most one at a time."""
+        if not self.busy and await self._waiting():
+            self._work = asyncio.create_task(self._until_nothing_is_left(), name="cleanup")
+
+    async def wait_idle(self, timeout: float) -> None:
+        if self._work is not None:
+            await asyncio.wait([self._work], timeout=timeout)
+
+    def cancel(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+
+    async def next_retry(self) -> float | None:
+        return await self._context.writer.write(lambda tx: tx.workspaces.next_retry(self._context.clock()))
+
+    async def _waiting(self) -> Sequence[Workspace]:
+        return await self._context.writer.write(lambda tx: tx.workspaces.to_clean(self._context.clock()))
+
+    async def _until_nothing_is_left(self) -> None:
+        while waiting := await self._waiting():
+            to_rename = [workspace for workspace in waiting if workspace.state is not WorkspaceState.TRASHED]
+            for workspace in to_rename or waiting[:1]:
+                await self._one(workspace)
+        self._context.bell.ring()
+
+    async def _one(self, workspace: Workspace) -> None:
+        try:
+            if workspace.state is WorkspaceState.TRASHED:
+                await self._delete(workspace)
+            else:
+                await self._put_away(workspace)
+        except (HoldfastError, OSError) as error:
+            await self._failed(workspace, str(error))
+
+    async def _put_away(self, workspace: Workspace) -> None:
+        task, repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))
+        if workspace.disposition == "salvage":
+            problem = await save_work(self._context, task.spec, repo, workspace, f"task {task.state}")
+            if problem is not None:
+                await self._preserve(workspace, problem)
+                return
+        if workspace.disposition == "preserve":
+            await self._preserve(workspace, "")
+            return
+        strategy = self._context.strategy_of(task.spec)
+        there = await strategy.put_away(repo, workspace)
+        await strategy.drop_empty_branch(repo, workspace)
+        # Cleanup that found nothing to rename (`none`, or it vanished) is done; otherwise the trash has to go.
+        await self._move(workspace, WorkspaceState.TRASHED if there else WorkspaceState.GONE, "cleaned")
+
+    async def _delete(self, workspace: Workspace) -> None:
+        task, _repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))
+        await self._context.strategy_of(task.spec).delete_trash(workspace)
+        await self._move(workspace, WorkspaceState.GONE, "deleted")
+
+    async def _preserve(self, workspace: Workspace, problem: str) -> None:
+        reason = (
+            f"{problem or 'asked for'}; look into it at {workspace.path}, "
+            f"drop it with `holdfast workspaces clean {workspace.task_id}`"
+        )
+        if workspace.state is WorkspaceState.INTENDED:
+            await self._move(workspace, WorkspaceState.GONE, "never made")
+        else:
+            await self._move(workspace, WorkspaceState.PRESERVED, reason)
+
+    async def _move(self, workspace: Workspace, state: WorkspaceState, reason: str) -> None:
+        await self._context.writer.write(lambda tx: tx.workspaces.move(workspace, state, reason, self._context.clock()))
+
+    async def _failed(self, workspace: Workspace, why: str) -> None:
+        """R-CLEAN-06: a warning on the task, never a changed outcome; it stays in the ledger and is tried again."""
+        now = self._context.clock()
+        delay = backoff(3, RETRY_CAP, self._context.jitter())
+        await self._context.writer.write(lambda tx: tx.workspaces.cleanup_failed(workspace, why, now.wall + delay, now))
+
+
+def _owners(tx: Transaction, workspace: Workspace) -> tuple[Task, Repo]:
+    return tx.tasks.get(workspace.task_id), tx.workspaces.repo(workspace.repo_id)

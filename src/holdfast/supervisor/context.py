@@ -1,0 +1,63 @@
+"""What every service of the supervisor works with. Ports only; wiring.py picks the adapters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.agents.port import AgentAdapter
+from holdfast.clock import Clock
+from holdfast.core.model import TaskSpec
+from holdfast.core.policy import Limits
+from holdfast.processes.port import Processes
+from holdfast.store.port import Store, Writer
+from holdfast.workspaces.port import WorkspaceStrategy
+
+
+class Bell:
+    """Something may have changed: look. Ringing twice before anybody looks is ringing once."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    async def wait(self, timeout: float) -> None:
+        """Until rung, or `timeout` seconds at most."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._rung.clear()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """How this supervisor runs; tasks carry their own settings."""
+
+    agents: int
+    lease_ttl: float = 30.0
+    beat_every: float = 5.0
+    fast_grace: float = 1.0
+    idle_exit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Context:
+    home: str
+    host_id: str
+    clock: Clock
+    jitter: Callable[[], float]
+    store: Store  # for reading; every write goes through the writer
+    writer: Writer
+    processes: Processes
+    strategy_of: Callable[[TaskSpec], WorkspaceStrategy]
+    agents: Mapping[str, AgentAdapter]
+    environment: Callable[[Mapping[str, object]], dict[str, str]]
+    limits: Limits
+    settings: Settings
+    bell: Bell = field(default_factory=Bell)

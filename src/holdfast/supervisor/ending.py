@@ -1,0 +1,111 @@
+"""The one tail of every ending: save work, decide, settle. Crashed and normal runs share it."""
+
+from __future__ import annotations
+
+from holdfast.core.model import Event, Level, Repo, Task, Workspace
+from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.policy import Action, Decision, decide
+from holdfast.core.preserve import Disposition, resolve
+from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.saving import save_work
+
+_TERMINAL = {
+    Action.COMPLETE: TaskState.COMPLETED,
+    Action.FAIL: TaskState.FAILED,
+    Action.CANCEL: TaskState.CANCELLED,
+}
+
+
+async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict) -> None:
+    """The tree is proven empty. Work is saved before the task moves; the clean-up service does what is decided here."""
+    ledger = await context.writer.write(lambda tx: tx.tasks.ledger(task))
+    decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
+    disposition = await _save(context, task, decision)
+    await context.writer.write(
+        lambda tx: tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
+    )
+    if run_id is not None:
+        context.processes.forget(run_id)
+    context.bell.ring()
+
+
+async def _save(context: Context, task: Task, decision: Decision) -> Disposition | None:
+    """Between attempts the workspace stays as it is; only a terminal state saves and disposes."""
+    ending = _TERMINAL.get(decision.action)
+    if ending is None:
+        return None
+    disposition = resolve(task.spec, ending)
+    workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
+    if workspace is None or workspace.state is WorkspaceState.INTENDED:
+        return disposition
+    repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
+    if ending is TaskState.COMPLETED:
+        await _commit_leftovers(context, task, repo, workspace)
+    if disposition.preserve:
+        return disposition
+    problem = await save_work(context, task.spec, repo, workspace, f"task {ending}")
+    if problem is None:
+        return disposition
+    await _alert_unsaved(context, task, workspace, problem)
+    return Disposition(preserve=True, tier="safety", reason=problem)
+
+
+async def _commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
+    title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
+    message = f"{title}\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
+    commit = await context.strategy_of(task.spec).commit_leftovers(repo, workspace, task.spec.commit_leftovers, message)
+    if commit is not None:
+        await context.writer.write(
+            lambda tx: tx.events.emit(
+                Event(
+                    kind="workspace.kept",
+                    component="workspaces",
+                    task_id=task.id,
+                    message=f"What task {task.id} left uncommitted is now commit {commit[:12]} on {workspace.branch}.",
+                    data={"commit": commit, "branch": workspace.branch},
+                ),
+                context.clock(),
+            )
+        )
+
+
+async def _alert_unsaved(context: Context, task: Task, workspace: Workspace, problem: str) -> None:
+    await context.writer.write(
+        lambda tx: tx.events.raise_alert(
+            f"unsaved:{workspace.id}",
+            f"The workspace {workspace.path} of task {task.id} is preserved because {problem}.",
+            f"Look into it; drop it with `holdfast workspaces clean {task.id}` when you have what you need.",
+            context.clock(),
+            task_id=task.id,
+        )
+    )
+
+
+async def freeze(context: Context, grip: Grip, run_id: str | None, verdict: Verdict) -> None:
+    """Nothing proves that the tree is empty: not requeued, not cleaned, told loudly."""
+    assert verdict.outcome is Outcome.UNKNOWN
+
+    def record(tx: Transaction) -> None:
+        now = context.clock()
+        tx.events.emit(
+            Event(
+                kind="task.frozen",
+                level=Level.CRITICAL,
+                task_id=grip.task_id,
+                run_id=run_id,
+                message=f"Task {grip.task_id} is frozen: {verdict.reason}.",
+                reason=verdict.reason,
+            ),
+            now,
+        )
+        tx.events.raise_alert(
+            f"frozen:{run_id}",
+            f"Task {grip.task_id} is frozen: {verdict.reason}. It is neither run again nor cleaned.",
+            f"Make sure that nothing of run {run_id} lives, then `holdfast cancel {grip.task_id} --assume-dead`.",
+            now,
+            task_id=grip.task_id,
+        )
+
+    await context.writer.write(record)

@@ -1,0 +1,36 @@
+"""One supervisor per home: a lock that the kernel drops when its holder dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from holdfast.errors import Conflict
+
+NAME = "supervisor.lock"
+
+
+class HomeLock:
+    def __init__(self, home: str) -> None:
+        self._path = os.path.join(home, NAME)
+        self._fd: int | None = None
+
+    def take(self) -> None:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            raise Conflict(
+                f"A supervisor is already running on {os.path.dirname(self._path)} (pid {holder}). "
+                "Use it as it is, or end it first with `holdfast down`."
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

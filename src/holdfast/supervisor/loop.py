@@ -1,0 +1,167 @@
+"""The supervisor itself: recover, then look whenever something may have changed, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from enum import StrEnum
+
+from holdfast.core.model import StopWhy
+from holdfast.store import doorbell
+from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.claims import Claims
+from holdfast.supervisor.cleanup import Cleanup
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.narrator import Narrator
+from holdfast.supervisor.recovery import recover
+from holdfast.supervisor.requests import Requests
+from holdfast.supervisor.resumes import Resumes
+from holdfast.supervisor.sweep import sweep
+
+SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
+CLEANUP_PATIENCE = 10.0
+
+
+class StopMode(StrEnum):
+    GRACEFUL = "graceful"
+    NOW = "now"
+    KEEP_AGENTS = "keep-agents"
+
+
+class Supervisor:
+    """Made by wiring.py, with the home's lock held and the host registered."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._attempts = Attempts(context)
+        self._requests = Requests(context, self._attempts)
+        self._resumes = Resumes(context)
+        self._claims = Claims(context, self._attempts)
+        self._cleanup = Cleanup(context)
+        self._narrator = Narrator(context.store)
+        self._stop: StopMode | None = None
+        self._idle_since: float | None = None
+        self._hurry: asyncio.Task[None] | None = None
+        self.lease_lost = False
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        bell_fd = doorbell.hang_up(self._context.home)
+        loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
+        background = [asyncio.create_task(self._lifeline()), asyncio.create_task(self._narrator.run())]
+        try:
+            await recover(self._context, self._attempts)
+            await sweep(self._context)
+            await self._until_stopped()
+            await self._shut_down()
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            loop.remove_reader(bell_fd)
+            self._narrator.look()
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    async def _until_stopped(self) -> None:
+        while self._stop is None:
+            await self._look()
+            if not await self._is_idle_for_long():
+                await self._context.bell.wait(await self._until_next_moment())
+
+    async def _look(self) -> None:
+        await self._requests.tick()
+        if self._requests.down is not None:
+            self._stop = self._stop or StopMode(str(self._requests.down.data.get("mode", "graceful")))
+            self._context.bell.ring()
+            return
+        await self._resumes.tick()
+        await self._claims.tick()
+        await self._cleanup.tick()
+
+    async def _until_next_moment(self) -> float:
+        due = [await self._resumes.next_due(), await self._cleanup.next_retry()]
+        now = self._context.clock().wall
+        waits = [max(0.01, moment - now) for moment in due if moment is not None]
+        return min([SLOW_POLL, *waits])
+
+    async def _is_idle_for_long(self) -> bool:
+        """`--idle-exit`: nothing runs, waits or is being cleaned, for that long."""
+        limit = self._context.settings.idle_exit
+        if limit is None:
+            return False
+        unfinished = await self._context.writer.write(lambda tx: tx.tasks.unfinished_count())
+        if unfinished or self._attempts.running or self._cleanup.busy:
+            self._idle_since = None
+            return False
+        now = asyncio.get_running_loop().time()
+        self._idle_since = self._idle_since or now
+        if now - self._idle_since >= limit:
+            self._stop = StopMode.GRACEFUL
+            return True
+        await self._context.bell.wait(min(SLOW_POLL, max(0.01, limit - (now - self._idle_since))))
+        return False
+
+    async def _lifeline(self) -> None:
+        """Tell every keeper that we are alive."""
+        while True:
+            self._attempts.beat()
+            await asyncio.sleep(self._context.settings.beat_every)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _on_doorbell(self, fd: int) -> None:
+        doorbell.drain(fd)
+        self._context.bell.ring()
+
+    def _on_signal(self) -> None:
+        """The first signal stops gracefully, the second fast."""
+        if self._stop is None:
+            self._stop = StopMode.GRACEFUL
+        else:
+            self._stop = StopMode.NOW
+            self._hurry = asyncio.create_task(self._attempts.stop_all(StopWhy.DOWN, fast=True))
+        self._context.bell.ring()
+
+    def on_lease_lost(self) -> None:
+        """Another incarnation was given our tasks: end our agents and go, writing nothing."""
+        self.lease_lost = True
+        self._stop = StopMode.NOW
+        self._context.bell.ring()
+
+    async def _shut_down(self) -> None:
+        self._claims.closed = True
+        if self._stop is StopMode.KEEP_AGENTS:
+            self._attempts.abandon()
+            await self._attempts.wait_all()
+        else:
+            watching = asyncio.create_task(self._watch_requests())
+            await self._attempts.stop_all(StopWhy.DOWN, fast=self._stop is StopMode.NOW)
+            await self._attempts.wait_all()
+            watching.cancel()
+            await self._cleanup.tick()
+        await self._cleanup.wait_idle(CLEANUP_PATIENCE)
+        self._cleanup.cancel()
+        if not self.lease_lost:
+            await self._farewell()
+
+    async def _watch_requests(self) -> None:
+        """While agents get their grace, cancels and a more urgent `down` are still heard."""
+        while True:
+            await self._requests.tick()
+            down = self._requests.down
+            if down is not None and down.data.get("mode") == StopMode.NOW and self._stop is not StopMode.NOW:
+                self._stop = StopMode.NOW
+                await self._attempts.stop_all(StopWhy.DOWN, fast=True)
+            await self._context.bell.wait(1.0)
+
+    async def _farewell(self) -> None:
+        now = self._context.clock()
+        for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
+            if request.kind == "down":
+                await self._requests.answer(request, f"stopped ({self._stop})")
+        with contextlib.suppress(Exception):
+            await self._context.writer.write(lambda tx: tx.hosts.close(self._context.host_id, now))

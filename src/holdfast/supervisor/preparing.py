@@ -1,0 +1,85 @@
+"""Giving a task its workspace: made once, kept between attempts, made again when it is gone."""
+
+from __future__ import annotations
+
+from holdfast.core.model import Repo, Task, Workspace
+from holdfast.core.states import WorkspaceState
+from holdfast.errors import LaunchError, WorkspaceProblem
+from holdfast.ids import new_id
+from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.saving import save_work
+
+
+async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspace:
+    """A workspace in state `ready`. Every step may be repeated after a crash; the ledger row comes first."""
+    workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
+    repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
+    strategy = context.strategy_of(task.spec)
+    if workspace is not None and task.fresh:
+        await _give_up(context, task, repo, workspace)
+        workspace = None
+    if workspace is not None and workspace.state is WorkspaceState.INTENDED:
+        return await _make(context, task, grip, repo, workspace)
+    if workspace is not None and await strategy.is_intact(repo, workspace):
+        if workspace.state is WorkspaceState.READY:
+            return workspace
+        return await _ready(context, grip, workspace, "retried in the preserved tree")
+    if workspace is not None:
+        await _give_up(context, task, repo, workspace)
+    return await _make(context, task, grip, repo, await _intend(context, task, grip, repo))
+
+
+async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Workspace:
+    fresh_name = task.generation if task.fresh else 0
+    plan = await context.strategy_of(task.spec).plan(repo, task.id, task.spec.base_ref, task.branch, fresh_name)
+    base = plan.base_commit if task.fresh or task.base_commit is None else task.base_commit
+    workspace = Workspace(
+        id=new_id(),
+        task_id=task.id,
+        repo_id=repo.id,
+        strategy=task.spec.strategy,
+        path=plan.path,
+        branch=plan.branch,
+        base_commit=base,
+        state=WorkspaceState.INTENDED,
+        disposition=None,
+    )
+    now = context.clock()
+
+    def record(tx: Transaction) -> None:
+        tx.tasks.set_base(grip, base, plan.branch, now)
+        tx.workspaces.intend(grip, workspace, now)
+
+    await context.writer.write(record)
+    return workspace
+
+
+async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace) -> Workspace:
+    """From the last salvage on a retry, unless the operator asked for a fresh start."""
+    salvaged = None
+    if task.generation > 0 and not task.fresh:
+        salvaged = await context.writer.write(lambda tx: tx.workspaces.last_salvage(task.id))
+    try:
+        await context.strategy_of(task.spec).prepare(repo, workspace, salvaged.commit if salvaged else None)
+    except (WorkspaceProblem, OSError) as error:
+        raise LaunchError(f"The workspace could not be made: {error}") from error
+    how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"
+    return await _ready(context, grip, workspace, how)
+
+
+async def _ready(context: Context, grip: Grip, workspace: Workspace, reason: str) -> Workspace:
+    return await context.writer.write(lambda tx: tx.workspaces.ready(grip, workspace, reason, context.clock()))
+
+
+async def _give_up(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
+    """Put a workspace away that the next attempt will not use: damaged, vanished, or a fresh start was asked for."""
+    problem = await save_work(context, task.spec, repo, workspace, "its task starts again")
+    if problem is not None:
+        raise LaunchError(f"The old workspace {workspace.path} stands in the way and {problem}")
+    strategy = context.strategy_of(task.spec)
+    there = await strategy.put_away(repo, workspace)
+    state = WorkspaceState.TRASHED if there else WorkspaceState.GONE
+    await context.writer.write(
+        lambda tx: tx.workspaces.move(workspace, state, "given up for a new one", context.clock())
+    )

@@ -1,0 +1,34 @@
+"""Start-up, before the first claim: take over what an earlier incarnation left. Repeating it is harmless."""
+
+from __future__ import annotations
+
+from holdfast.core.model import Event, Task
+from holdfast.errors import NotOwner
+from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.context import Context
+
+
+async def recover(context: Context, attempts: Attempts) -> None:
+    """Adopt every running task of a host that is gone. The attempt then goes on from what it finds."""
+    left = await context.writer.write(lambda tx: tx.tasks.running_elsewhere(context.host_id))
+    for task in left:
+        await _adopt(context, attempts, task)
+    if left:
+        await context.writer.write(
+            lambda tx: tx.events.emit(
+                Event(
+                    kind="recovery.completed",
+                    message=f"Took over {len(left)} task(s) of an earlier supervisor.",
+                    data={"tasks": [task.id for task in left]},
+                ),
+                context.clock(),
+            )
+        )
+
+
+async def _adopt(context: Context, attempts: Attempts, task: Task) -> None:
+    try:
+        adopted = await context.writer.write(lambda tx: tx.tasks.adopt(task, context.host_id, context.clock()))
+    except NotOwner:
+        return
+    attempts.start(adopted)

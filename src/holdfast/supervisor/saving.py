@@ -1,0 +1,26 @@
+"""Saving work before its workspace goes: shared by endings of running tasks and of waiting ones."""
+
+from __future__ import annotations
+
+from holdfast.core.model import Repo, TaskSpec, Workspace
+from holdfast.core.states import WorkspaceState
+from holdfast.errors import WorkspaceProblem
+from holdfast.ids import new_id
+from holdfast.store.port import Salvaged
+from holdfast.supervisor.context import Context
+
+
+async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str) -> str | None:
+    """Salvage what no branch holds. None: safe to remove. A text: why it must be preserved instead."""
+    if workspace.state is WorkspaceState.INTENDED:
+        return None  # never finished, so no agent has worked in it
+    try:
+        saved = await context.strategy_of(spec).salvage(repo, workspace, reason)
+    except (WorkspaceProblem, OSError) as error:
+        return f"its work could not be saved: {error}"
+    if saved is not None:
+        salvaged = Salvaged(
+            id=new_id(), ref=saved.ref, commit=saved.commit, base=saved.base, files=saved.files, reason=reason
+        )
+        await context.writer.write(lambda tx: tx.workspaces.record_salvage(workspace, salvaged, context.clock()))
+    return None
