@@ -100,7 +100,7 @@ def states_page() -> str:
             _moves(WORKSPACE_MOVES),
             "## How a run ended, and what follows",
             "Every ending has one row. What goes on by itself pays from a budget that lives in the store, so that"
-            " neither a crash nor a restart can make it loop; only `stopped` is free, because an operator asked for it.",
+            " neither a crash nor a restart can make it loop; only `stopped` is free: an operator asked for it.",
             _policy_table(),
             "## Budgets",
             _budget_table(),

@@ -40,6 +40,7 @@ STATE_AFTER = {
 
 STEPS = ["base", "intend", "started", "stopping", "ended"]
 
+depths = st.sampled_from([0, 1, 2, 3, 5, 6, 6, 6])  # how far a run comes; 6 is settled
 numbers = st.integers(0, 1_000)  # which of the candidates there are at that moment
 decisions = st.builds(
     Decision,
@@ -109,6 +110,10 @@ class ModelTask:
         if state in TERMINAL:
             self.endings.append(f"task.{state}")
 
+    def cancel(self) -> None:
+        self.not_before = None
+        self.end("cancelled")
+
 
 @dataclass(frozen=True)
 class Held:
@@ -133,13 +138,19 @@ class StoreMachine(RuleBasedStateMachine):
         self.hosts: list[str] = []
         self.lease_until = 0.0
 
-    @initialize(first=st.lists(wishes, min_size=1, max_size=4))
-    def first_start(self, first: list[Wish]) -> None:
+    @initialize(
+        first=st.lists(wishes, min_size=1, max_size=4),
+        tried=st.lists(st.tuples(depths, decisions), min_size=1, max_size=4),
+    )
+    def first_start(self, first: list[Wish], tried: list[tuple[int, Decision]]) -> None:
+        """Some tasks are there and some attempts under way before the walk begins: that is where it gets interesting."""
         self.store = self.open_store()
         self.repo = self.store.write(lambda tx: tx.workspaces.register_repo("/src", "/src/.git", self.now))
         self.open_host(expect_lost=[])
         for wish in first:
             self.add(wish)
+        for depth, decision in tried:
+            self.attempt(depth, decision)
 
     def teardown(self) -> None:
         for store in self.stores:
@@ -198,7 +209,7 @@ class StoreMachine(RuleBasedStateMachine):
         for dependent in self.tasks.values():
             if task_id in dependent.needs and dependent.state in WAITING:
                 event("dependent cancelled")
-                dependent.end("cancelled")
+                dependent.cancel()
                 self.cancel_dependents(dependent.id)
 
     # -- operators -----------------------------------------------------------------------------------------------
@@ -238,7 +249,7 @@ class StoreMachine(RuleBasedStateMachine):
         refusal = None if task.state in WAITING else Conflict
         self.expect(refusal, lambda tx: tx.tasks.cancel_waiting(task.id, "ann", "", self.now), self.store)
         if refusal is None:
-            task.end("cancelled")
+            task.cancel()
             self.cancel_dependents(task.id)
 
     def retry(self, task: ModelTask) -> None:
@@ -278,7 +289,7 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         return min(ready, key=lambda task: (-task.priority, task.seq), default=None)
 
-    @rule(depth=st.sampled_from([0, 1, 2, 3, 5, 6, 6, 6]), decision=decisions)
+    @rule(depth=depths, decision=decisions)
     def attempt(self, depth: int, decision: Decision) -> None:
         """Claim what is next and take its run `depth` steps far, up to its settling."""
         if self.claim_next():
@@ -412,7 +423,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- time and death ------------------------------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, 5.0, 40.0]), beat=st.booleans())
+    @rule(seconds=st.sampled_from([0.0, 1.0, 5.0, 5.0, 40.0]), beat=st.booleans())
     def time_passes(self, seconds: float, beat: bool) -> None:
         self.now = replace(self.now, wall=self.now.wall + seconds, boottime=self.now.boottime + seconds)
         if beat:
@@ -462,7 +473,7 @@ class StoreMachine(RuleBasedStateMachine):
                 "owner": task.owner,
                 "generation": task.generation,
                 "seq": task.seq,
-                "not_before": task.not_before if task.state not in {"cancelled"} else None,
+                "not_before": task.not_before,
             }
             assert (row["resume_attempts"], row["base_commit"]) == (task.resumes, task.base)
             assert (row["owner"] is not None) == (row["state"] == "running")
@@ -506,7 +517,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreModel = StoreMachine.TestCase
 TestStoreModel.settings = settings(
-    max_examples=150,
+    max_examples=200,
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

@@ -1,0 +1,231 @@
+"""Driving Holdfast from outside: the CLI, a real repository, real processes, and witnesses that are not Holdfast."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+PATIENCE = 60.0  # how long a fact may take on a loaded machine before a test gives up
+
+
+def wait_until(fact: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+    """Wait for a fact, not for time: returns as soon as `fact()` is truthy, fails by name when it never is."""
+    deadline = time.monotonic() + patience
+    while True:
+        value = fact()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            pytest.fail(f"this never became true: {what}")
+        time.sleep(0.01)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there and not a zombie, by /proc alone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def processes_of(folder: Path) -> dict[int, str]:
+    """Every process whose environment, working directory or command line mentions `folder`: an independent witness."""
+    needle = os.fsencode(folder)
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            texts = [(entry / "environ").read_bytes(), (entry / "cmdline").read_bytes()]
+            texts.append(os.fsencode(os.readlink(entry / "cwd")))
+        except OSError:
+            continue
+        if any(needle in text for text in texts) and lives(int(entry.name)):
+            found[int(entry.name)] = texts[1].replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+class Fleet:
+    """Drives the CLI from outside, as a user would."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / "home"
+        self.repo = root / "repo"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(root / "user"),
+            "HOLDFAST_HOME": str(self.home),
+            "LANG": "C.UTF-8",
+        }
+        (root / "user").mkdir()
+        (root / "user" / ".gitconfig").write_text("[user]\n\tname = Tess Tester\n\temail = tess@example.org\n")
+        self._supervisors: list[subprocess.Popen[bytes]] = []
+        self.make_repo(self.repo)
+
+    # -- git -----------------------------------------------------------------------------------------------------
+
+    def make_repo(self, path: Path, files: Mapping[str, str] | None = None) -> Path:
+        for name, text in (files or {"README.md": "# Test\n", "src/app.py": "print('hello')\n"}).items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_text(text)
+        self.git("init", "--quiet", "-b", "main", cwd=path)
+        self.git("add", ".", cwd=path)
+        self.git("commit", "--quiet", "-m", "Start", cwd=path)
+        return path
+
+    def git(self, *arguments: str, cwd: Path | None = None, check: bool = True) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=cwd or self.repo, env=self.env, capture_output=True, text=True, check=False
+        )
+        if check:
+            assert done.returncode == 0, f"git {arguments}: {done.stderr}"
+        return done.stdout.strip()
+
+    def worktrees(self, repo: Path | None = None) -> list[str]:
+        """What git knows beside the checkout itself."""
+        lines = self.git("worktree", "list", "--porcelain", cwd=repo).splitlines()
+        return [line.split(" ", 1)[1] for line in lines if line.startswith("worktree ")][1:]
+
+    def branches(self, repo: Path | None = None) -> list[str]:
+        return self.git("for-each-ref", "--format=%(refname:short)", "refs/heads/holdfast/", cwd=repo).split()
+
+    def file_on_branch(self, branch: str, path: str) -> str:
+        return self.git("show", f"{branch}:{path}")
+
+    # -- the command line ----------------------------------------------------------------------------------------
+
+    def cli(
+        self,
+        *arguments: object,
+        code: int | None = 0,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: bytes | None = None,
+        timeout: float = 120,
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *map(str, arguments)],
+            cwd=cwd or self.repo,
+            env={**self.env, **(env or {})},
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            check=False,
+            timeout=timeout,
+        )
+        text = subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        )
+        assert "Traceback" not in text.stderr, text.stderr
+        if code is not None:
+            assert text.returncode == code, f"holdfast {arguments} → {text.returncode}\n{text.stdout}\n{text.stderr}"
+        return text
+
+    def json(self, *arguments: object) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.cli(*arguments, "--json").stdout.splitlines()]
+
+    def add(self, *arguments: object, command: tuple[object, ...] = (), **options: Any) -> str:
+        """Queue a task; its id. `command` goes behind `--`."""
+        behind = ("--", *command) if command else ()
+        return str(json.loads(self.cli("add", *arguments, "--json", *behind, **options).stdout)["id"])
+
+    def show(self, task_id: str) -> dict[str, Any]:
+        return self.json("show", task_id)[0]
+
+    def events(self, task_id: str | None = None) -> list[dict[str, Any]]:
+        return self.json("events", *([task_id] if task_id else []), "-n", "100000")
+
+    def kinds(self, task_id: str) -> list[str]:
+        return [event["kind"] for event in self.events(task_id)]
+
+    def scenario(self, *steps: Mapping[str, Any], name: str = "scenario") -> Path:
+        path = self.root / f"{name}-{time.monotonic_ns()}.json"
+        path.write_text(json.dumps({"step": list(steps)}))
+        return path
+
+    def add_scenario(self, *steps: Mapping[str, Any], options: tuple[object, ...] = ()) -> str:
+        return self.add("play", "--scenario", self.scenario(*steps), *options)
+
+    # -- supervisors ---------------------------------------------------------------------------------------------
+
+    def up(self, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """A supervisor in the foreground of a process of ours; returns when it is registered."""
+        with (self.root / "supervisor.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", "up", *map(str, arguments)],
+                cwd=self.root,
+                env={**self.env, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._supervisors.append(process)
+        wait_until(
+            lambda: process.poll() is not None or self.supervisor_pid() == process.pid, "the supervisor is registered"
+        )
+        return process
+
+    def supervisor_pid(self) -> int | None:
+        from holdfast.api.queries import Queries
+        from holdfast.errors import Unavailable
+
+        try:
+            running = Queries(str(self.home)).supervisor()
+        except Unavailable:
+            return None
+        return int(running["pid"]) if running else None
+
+    def kill_supervisor(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def wait_state(self, task_id: str, *states: str, patience: float = PATIENCE) -> dict[str, Any]:
+        from holdfast.api.queries import Queries
+
+        queries = Queries(str(self.home))
+        wait_until(
+            lambda: queries.state(task_id)["state"] in states,
+            f"task {task_id} is {' or '.join(states)} (it is {queries.state(task_id)['state']})",
+            patience,
+        )
+        return self.show(task_id)
+
+    def wait_clean(self) -> None:
+        """Until nothing waits to be put away."""
+        from holdfast.api.queries import Queries
+
+        queries = Queries(str(self.home))
+        wait_until(
+            lambda: all(row["state"] in ("preserved", "gone") for row in queries.workspaces(everything=True)),
+            "every finished workspace is gone or preserved",
+        )
+
+    def doctor(self) -> str:
+        return self.cli("doctor").stdout
+
+    def log(self) -> str:
+        return (self.root / "supervisor.log").read_text(errors="replace")
+
+    def close(self) -> None:
+        """End what is still there (a failed test leaves things), by pid, and only what is ours."""
+        for process in self._supervisors:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=20)
+            if process.poll() is None:
+                self.kill_supervisor(process)
