@@ -143,7 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
         tried=st.lists(st.tuples(depths, decisions), min_size=1, max_size=4),
     )
     def first_start(self, first: list[Wish], tried: list[tuple[int, Decision]]) -> None:
-        """Some tasks are there and some attempts under way before the walk begins: that is where it gets interesting."""
+        """Some tasks are there and some attempts under way before the walk begins."""
         self.store = self.open_store()
         self.repo = self.store.write(lambda tx: tx.workspaces.register_repo("/src", "/src/.git", self.now))
         self.open_host(expect_lost=[])
@@ -517,7 +517,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreModel = StoreMachine.TestCase
 TestStoreModel.settings = settings(
-    max_examples=200,
+    max_examples=250,
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -66,6 +67,11 @@ def _path(value: object) -> object:
     return text
 
 
+def _anywhere(value: object) -> object:
+    """A path outside the workspace, for holding an agent at a known point; $NAME is taken from the environment."""
+    return os.path.expandvars(str(_text(value)))
+
+
 ACTIONS: dict[str, Callable[[object], object]] = {
     "print": _text,
     "stderr": _text,
@@ -76,8 +82,8 @@ ACTIONS: dict[str, Callable[[object], object]] = {
     "spawn": _table({"kind": _choice(*SPAWN_KINDS)}, {"lives": parse_duration, "write": _path}),
     "ignore_term": _flag,
     "hang": _flag,
-    "wait_for": _text,
-    "touch": _text,
+    "wait_for": _anywhere,
+    "touch": _anywhere,
     "crash": _choice("SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM", "SIGINT"),
     "exit": _code,
     "limit": _table({"kind": _choice(*LIMIT_KINDS)}, {"for": parse_duration}),
