@@ -178,13 +178,20 @@ def _stray_branches(repo: Row, tasks: dict[str, Row]) -> Iterator[Finding]:
 def _processes(queries: Queries) -> Iterator[Finding]:
     """Every process that carries the marker of a run of this home."""
     open_runs = {
-        run["id"]
+        run["id"]: run["state"]
         for task in queries.tasks(everything=True)
         if task["state"] == "running"
         for run in queries.task(task["id"])["runs"]
         if run["state"] != "settled"
     }
-    strays = [(pid, run) for pid, run in marked_processes(queries.home) if run not in open_runs]
+    marked = list(marked_processes(queries.home))
+    strays = [(pid, run) for pid, run in marked if run not in open_runs]
+    alive = {run for _pid, run in marked}
+    for run, state in open_runs.items():
+        if state in ("started", "stopping") and run not in alive and queries.supervisor() is not None:
+            over = os.path.exists(os.path.join(queries.run_directory(run), "empty.json"))
+            if not over:
+                yield Finding("problem", "processes", f"run {run} has lost its keeper; see `holdfast alerts`")
     for pid, run in strays:
         yield Finding("problem", "processes", f"pid {pid} belongs to run {run}, which is over")
     if not strays:

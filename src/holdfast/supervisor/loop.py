@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from holdfast.core.model import StopWhy
+from holdfast.errors import Unavailable
 from holdfast.store import doorbell
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.claims import Claims
@@ -21,6 +25,7 @@ from holdfast.supervisor.sweep import sweep
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
 CLEANUP_PATIENCE = 10.0
+TROUBLE_PAUSE = 1.0
 
 
 class StopMode(StrEnum):
@@ -51,7 +56,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_signal)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        background = [asyncio.create_task(self._lifeline()), asyncio.create_task(self._narrator.run())]
+        background = [asyncio.create_task(_for_ever(duty)) for duty in (self._lifeline, self._narrator.run)]
         try:
             await recover(self._context, self._attempts)
             await sweep(self._context)
@@ -68,7 +73,12 @@ class Supervisor:
 
     async def _until_stopped(self) -> None:
         while self._stop is None:
-            await self._look()
+            try:
+                await self._look()
+            except Unavailable as trouble:  # the store (disk full, say): running agents go on, we look again
+                print(f"holdfast: {trouble}", file=sys.stderr, flush=True)
+                await asyncio.sleep(TROUBLE_PAUSE)
+                continue
             if not await self._is_idle_for_long():
                 await self._context.bell.wait(await self._until_next_moment())
 
@@ -165,3 +175,13 @@ class Supervisor:
                 await self._requests.answer(request, f"stopped ({self._stop})")
         with contextlib.suppress(Exception):
             await self._context.writer.write(lambda tx: tx.hosts.close(self._context.host_id, now))
+
+
+async def _for_ever(duty: Callable[[], Awaitable[None]]) -> None:
+    """A background duty that may stumble but must not end in silence."""
+    while True:
+        try:
+            await duty()
+        except Exception:  # noqa: BLE001 - told, and taken up again
+            traceback.print_exc()
+        await asyncio.sleep(TROUBLE_PAUSE)

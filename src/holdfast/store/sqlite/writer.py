@@ -125,12 +125,14 @@ class GroupWriter:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise
-        except (Unavailable, apsw.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear it and the thread must live
             failure = error
         self._answer(batch, failure)
 
     def _begin(self) -> None:
         """A process stopped inside its own transaction blocks everybody: wait for it, do not fail the batch."""
+        if self._connection.in_transaction:  # the last batch could not even be rolled back
+            self._connection.execute("ROLLBACK")
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")

@@ -1,0 +1,159 @@
+"""Stopping the supervisor in every way, and what its agents and tasks do then."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.fleet import Fleet, lives, processes_of, wait_until
+
+
+def hold(fleet: Fleet, name: str, *options: object, ignore_term: bool = False) -> tuple[str, int]:
+    """A task whose agent waits for the file `go-NAME`; its id and its agent's pid."""
+    reached = fleet.root / f"at-{name}"
+    task_id = fleet.add_scenario(
+        *([{"ignore_term": True}] if ignore_term else []),
+        {"write": {"path": f"{name}.txt", "text": "begun\n"}},
+        {"touch": str(reached)},
+        {"wait_for": str(fleet.root / f"go-{name}")},
+        options=options,
+    )
+    wait_until(reached.exists, f"the agent of {name} is at work")
+    pid = wait_until(lambda: fleet.show(task_id)["runs"][-1]["pid"], "its pid is recorded")
+    return task_id, pid
+
+
+def test_down_stops_agents_with_grace_and_leaves_their_tasks_queued(fleet: Fleet) -> None:
+    """Plain `down`: the tree is dead, the task is queued, the next `up` goes on in the same workspace."""
+    supervisor = fleet.up()
+    task_id, pid = hold(fleet, "a")
+    assert fleet.cli("down").stdout.startswith("Stopped")
+    assert supervisor.wait(timeout=30) == 0
+    assert not lives(pid)
+    task = fleet.show(task_id)
+    assert (task["state"], task["outcome"]) == ("queued", "stopped")
+    assert task["workspace"]["state"] == "ready"
+    assert (fleet.root / task["workspace"]["path"] / "a.txt").read_text() == "begun\n"
+    assert all(entry["spent"] == 0 for entry in task["budgets"].values())
+    (fleet.root / "go-a").touch()
+    fleet.up()
+    done = fleet.wait_state(task_id, "completed")
+    assert [run["outcome"] for run in done["runs"]] == ["stopped", "completed"]
+
+
+def test_down_now_ends_a_stubborn_tree_fast(fleet: Fleet) -> None:
+    """R-TERM-06: `down --now` takes at most 2 s from the stop to the proven end, though the agent ignores TERM."""
+    fleet.up()
+    task_id, pid = hold(fleet, "a", ignore_term=True)
+    fleet.cli("down", "--now")
+    assert not lives(pid)
+    at = {event["kind"]: event["at"] for event in fleet.events(task_id)}
+    assert at["run.ended"] - at["run.stopping"] < 2.0
+
+
+def test_sigterm_is_graceful_and_a_second_one_is_fast(fleet: Fleet) -> None:
+    """The first signal gives the grace, the second takes it back."""
+    fleet.env["HOLDFAST_HEALTH_GRACE"] = "60s"
+    supervisor = fleet.up()
+    task_id, pid = hold(fleet, "a", ignore_term=True)
+    supervisor.send_signal(signal.SIGTERM)
+    wait_until(lambda: "run.stopping" in fleet.kinds(task_id), "the run is told to stop")
+    assert lives(pid)
+    supervisor.send_signal(signal.SIGTERM)
+    assert supervisor.wait(timeout=30) == 0
+    assert not lives(pid)
+    assert fleet.show(task_id)["state"] == "queued"
+
+
+def test_keep_agents_hands_them_to_the_next_supervisor(fleet: Fleet) -> None:
+    """`down --keep-agents`, then `up`: the same process goes on, under one run, with nothing asked to stop."""
+    supervisor = fleet.up()
+    task_id, pid = hold(fleet, "a")
+    fleet.cli("down", "--keep-agents")
+    assert supervisor.wait(timeout=30) == 0
+    assert lives(pid)
+    fleet.up()
+    (fleet.root / "go-a").touch()
+    task = fleet.wait_state(task_id, "completed")
+    assert [run["outcome"] for run in task["runs"]] == ["completed"]
+    assert "run.stopping" not in fleet.kinds(task_id)
+
+
+def test_an_orphaned_keeper_ends_its_agent_and_the_task_is_taken_again(fleet: Fleet) -> None:
+    """R-TERM-10: no supervisor for `orphan_grace`: the keeper ends the tree alone; the outcome is `lost`."""
+    fleet.env["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "1s"
+    supervisor = fleet.up()
+    task_id, pid = hold(fleet, "a")
+    fleet.kill_supervisor(supervisor)
+    wait_until(lambda: not lives(pid), "the orphaned agent is ended by its keeper")
+    wait_until(lambda: processes_of(fleet.home) == {}, "the keeper is gone too")
+    (fleet.root / "go-a").touch()
+    fleet.up()
+    task = fleet.wait_state(task_id, "completed")
+    assert [run["outcome"] for run in task["runs"]] == ["lost", "completed"]
+
+
+def test_a_killed_keeper_is_lost_not_success_and_its_tree_dies(fleet: Fleet) -> None:
+    """The supervisor is the outer subreaper: it ends what the keeper left, proves it, and runs the task again."""
+    fleet.up()
+    reached = fleet.root / "at-work"
+    task_id = fleet.add_scenario(
+        {"run": 1, "spawn": {"kind": "daemon"}},
+        {"run": 1, "spawn": {"kind": "ignore-term", "write": "child.pid"}},
+        {"run": 1, "touch": str(reached)},
+        {"run": 1, "hang": True},
+    )
+    wait_until(reached.exists, "the agent hangs")
+    task = fleet.show(task_id)
+    run_id = task["runs"][0]["id"]
+    child = int((fleet.root / task["workspace"]["path"] / "child.pid").read_text())
+    keeper = next(pid for pid, command in processes_of(fleet.home).items() if "keeper.py" in command)
+    os.kill(keeper, signal.SIGKILL)
+    done = fleet.wait_state(task_id, "completed")
+    assert [run["outcome"] for run in done["runs"]] == ["lost", "completed"]
+    assert not lives(child)
+    assert "outer-subreaper" in (fleet.home / "runs" / run_id / "empty.json").read_text()
+    fleet.wait_clean()
+    fleet.doctor()
+
+
+def test_a_keeper_killed_while_no_supervisor_lives_freezes_the_task(fleet: Fleet) -> None:
+    """`unknown` never requeues, cleans or stays silent; an operator's word ends it."""
+    supervisor = fleet.up()
+    task_id, pid = hold(fleet, "a")
+    keeper = next(pid for pid, command in processes_of(fleet.home).items() if "keeper.py" in command)
+    fleet.kill_supervisor(supervisor)
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: not lives(pid), "the agent dies with its keeper (PDEATHSIG)")
+    fleet.up()
+    wait_until(lambda: "task.frozen" in fleet.kinds(task_id), "the task is frozen")
+    task = fleet.show(task_id)
+    assert (task["state"], task["workspace"]["state"], len(task["runs"])) == ("running", "ready", 1)
+    assert [alert["task"] for alert in fleet.json("alerts")] == [task_id]
+    assert "lost its keeper" in fleet.cli("doctor", code=1).stdout
+    fleet.cli("cancel", task_id, code=4)
+    assert "Cancelled" in fleet.cli("cancel", task_id, "--assume-dead").stdout
+    fleet.wait_clean()
+    assert fleet.json("salvage", "list")[0]["files"] == 1
+    fleet.doctor()
+
+
+def test_a_second_supervisor_on_one_home_is_refused(fleet: Fleet) -> None:
+    """One supervisor per home: a conflict that names the pid."""
+    supervisor = fleet.up()
+    refused = fleet.cli("up", code=4)
+    assert str(supervisor.pid) in refused.stderr
+
+
+def test_an_old_down_does_not_stop_the_next_supervisor(fleet: Fleet) -> None:
+    """A `down` whose supervisor died first is over with it."""
+    supervisor = fleet.up()
+    supervisor.send_signal(signal.SIGSTOP)
+    asking = fleet.cli("add", "x", "--", "true")
+    assert asking.returncode == 0
+    from holdfast.api.commands import Commands
+
+    Commands(str(fleet.home)).down("graceful")
+    fleet.kill_supervisor(supervisor)
+    fleet.up()
+    fleet.wait_state(asking.stdout.strip(), "completed")
