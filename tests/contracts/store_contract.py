@@ -743,6 +743,18 @@ class TestAdopt:
             scene.adopt(replace(seen, owner=third), third)
         assert scene.everything() == before
 
+    def test_what_was_seen_before_its_owner_claimed_it_again_is_worthless(self, scene: Scene) -> None:
+        """Same task, same owner, another attempt: only the fence tells them apart."""
+        host = scene.open_host()
+        grip = scene.running(host)
+        seen = scene.get(grip.task_id)
+        _claimed_again(scene, grip)
+        new_host = scene.open_host()
+        before = scene.everything()
+        with pytest.raises(NotOwner):
+            scene.adopt(seen, new_host)
+        assert scene.everything() == before
+
     def test_a_task_that_does_not_run_is_not_adopted(self, scene: Scene) -> None:
         task = scene.add()
         old = scene.open_host()
@@ -1399,7 +1411,11 @@ class TestRetry:
         assert scene.write(lambda tx: tx.tasks.ledger(task)) == []
         assert scene.spends(task_id) == ["crash", "runs"], "history is kept"
         assert [(e["kind"], e["data"]) for e in scene.events(task_id, after)] == [("task.queued", {"by": "ann"})]
-        assert scene.claim(scene.open_host()) is not None
+
+        scene.settle(scene.take(scene.open_host()), REQUEUE)
+        task = scene.get(task_id)
+        assert [entry.budget for entry in scene.write(lambda tx: tx.tasks.ledger(task))] == [Budget.LOST]
+        assert scene.spends(task_id) == ["crash", "runs", "lost"]
 
     def test_a_retry_after_the_resume_limit_clears_the_pause(self, scene: Scene) -> None:
         """R-RES-05."""

@@ -1,24 +1,17 @@
-"""The SQLite adapter keeps the store's contract.
-
-The suite is loaded by name, not by an import statement: there are no packages among the tests (importlib mode), and
-mypy would otherwise see the same file under two names.
-"""
+"""The SQLite adapter keeps the store's contract."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.store_contract import *  # noqa: F403 - the whole suite: a class added there runs here by itself
+from tests.contracts.store_contract import Bench
 
 from holdfast.store.port import Store, Writer
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
-
-pytest.register_assert_rewrite("tests.contracts.store_contract")
-SUITE = vars(importlib.import_module("tests.contracts.store_contract"))
-globals().update({name: SUITE[name] for name in SUITE if name.lower().startswith("test") or name == "scene"})
 
 
 class SqliteBench:
@@ -44,7 +37,7 @@ class SqliteBench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[SqliteBench]:
+def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = SqliteBench(tmp_path)
     yield bench
     bench.close_all()

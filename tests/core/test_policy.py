@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import cycle, islice, product
 from math import ceil
 
 import pytest
@@ -576,7 +576,7 @@ def check_ending(life: Life, pattern: list[Step]) -> None:
     assert life.ending is not None or {step.outcome for step in pattern} == {O.STOPPED}
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     pattern=scripts([outcome for outcome in GOING_ON if outcome not in OUTAGES], st.floats(-1e9, 1e9)),
     limits=all_limits,
@@ -588,7 +588,7 @@ def test_every_life_ends_whatever_the_clocks_do(pattern: list[Step], limits: Lim
     check_ending(Life(limits=limits, max_resumes=resumes).live(forever(pattern, bound), bound), pattern)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     pattern=scripts(GOING_ON, st.floats(-CLOCK_ERROR, CLOCK_ERROR)),
     limits=small_limits,
@@ -600,12 +600,34 @@ def test_every_life_with_outages_ends(pattern: list[Step], limits: Limits, resum
     check_ending(Life(limits=limits, max_resumes=resumes).live(forever(pattern, bound), bound), pattern)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(pattern=scripts(list(Outcome), st.floats(-CLOCK_ERROR, CLOCK_ERROR)), limits=small_limits)
 def test_any_sequence_of_outcomes_ends(pattern: list[Step], limits: Limits) -> None:
     """Promise 4, the endings that need no budget included."""
     bound = most_runs_with_outages(limits, CLOCK_ERROR)
     check_ending(Life(limits=limits).live(forever(pattern, bound), bound), pattern)
+
+
+ONE_OF_EACH_KIND = (
+    O.CRASHED,
+    O.TIMEOUT,
+    O.NETWORK,
+    O.RATE_LIMITED,
+    O.CONTEXT_LIMIT,
+    O.SESSION_LOST,
+    O.LOST,
+    O.STOPPED,
+)
+
+
+@pytest.mark.parametrize("lasted", [0.0, 601.0], ids=["at once", "outside the crash window"])
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_every_short_pattern_ends_with_the_default_limits(length: int, lasted: float) -> None:
+    """R-RES-12, promise 4: not a sample but all patterns of up to four endings, each repeated for ever."""
+    bound = most_runs_with_outages(Limits(), 0.0)
+    for outcomes in product(ONE_OF_EACH_KIND, repeat=length):
+        pattern = [Step(outcome=outcome, lasted=lasted) for outcome in outcomes]
+        check_ending(Life(limits=Limits()).live(forever(pattern, bound), bound), pattern)
 
 
 @pytest.mark.xfail(
@@ -680,7 +702,7 @@ verdicts = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(verdict=verdicts, ledger=ledgers, limits=all_limits, now=instants, jitter=jitters)
 def test_decisions_are_sane(verdict: Verdict, ledger: list[Spend], limits: Limits, now: Instant, jitter: float) -> None:
     """R-TERM-11: no negative delay, none above the cap; R-RES-01: no resume in the past; nothing silent."""
@@ -694,7 +716,7 @@ def test_decisions_are_sane(verdict: Verdict, ledger: list[Spend], limits: Limit
     assert verdict.reason in decision.reason
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(verdict=verdicts, ledger=ledgers, limits=all_limits, now=instants, jitter=jitters)
 def test_whatever_goes_on_by_itself_has_paid(
     verdict: Verdict, ledger: list[Spend], limits: Limits, now: Instant, jitter: float
@@ -711,7 +733,7 @@ def test_whatever_goes_on_by_itself_has_paid(
     assert set(decision.spends) == set(POLICY[verdict.outcome].spends), "an ending costs the same when it is the last"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     case=st.sampled_from(
         [

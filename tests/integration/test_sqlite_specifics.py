@@ -910,7 +910,6 @@ class TestLease:
         asyncio.run(work())
         assert lost == []
 
-    @known_gap("GroupWriter._commit catches only store errors: any other one in the beat ends the thread, callers hang")
     def test_a_beat_that_fails_otherwise_is_not_silent(self, home: Path, start: Start) -> None:
         """Promise 5: a write is answered, with an error if need be; it never waits for a thread that is dead."""
         process = start(A_BEAT_WITH_A_BUG, home)

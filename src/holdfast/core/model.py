@@ -155,7 +155,8 @@ class Workspace:
     branch: str | None
     base_commit: str | None
     state: WorkspaceState
-    disposition: str | None  # decided at the ending: clean | preserve
+    disposition: str | None  # decided at the ending: clean | salvage (first, then clean) | preserve
+    reason: str | None = None  # why it is in its state, or why it was disposed of so
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,9 +60,6 @@ class Children:
         faults.effect("process.spawned")
         return process.pid
 
-    def is_ours(self, pid: int) -> bool:
-        return pid in self._known
-
     def reap(self, pid: int) -> int | None:
         """Collect a child that ended: its return code, or None when it was not ours or is not over."""
         process = self._known.get(pid)

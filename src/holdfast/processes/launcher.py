@@ -84,11 +84,13 @@ class KeptRun:
         self._children = children
         self._keeper = keeper
         self._ready = ready
+        # A keeper that we spawned is our child, so whatever it leaves behind becomes ours to end and to prove.
+        self._is_our_child = keeper is not None
 
     async def wait_started(self) -> int | None:
         if self._ready is not None:
             await wait_readable(self._ready)  # end-of-file: recorded and let go, or dead
-            self.close()
+            self._close_ready()
         while True:
             identities = self._directory.identities()
             if identities is not None:
@@ -129,7 +131,7 @@ class KeptRun:
     def _without_keeper(self) -> ProcessEnd:
         """The keeper was killed before it could prove anything. What can we prove?"""
         swept = False
-        if self._keeper is not None and self._children.is_ours(self._keeper.pid):
+        if self._keeper is not None and self._is_our_child:
             self._children.reap(self._keeper.pid)
             swept = self._children.end_strays()
         identities = self._directory.identities()
@@ -175,11 +177,14 @@ class KeptRun:
 
     def close(self) -> None:
         """Let go of our descriptors, and collect the keeper if it was our child and has ended."""
+        self._close_ready()
+        if self._keeper is not None:
+            self._children.reap(self._keeper.pid)
+
+    def _close_ready(self) -> None:
         if self._ready is not None:
             os.close(self._ready)
             self._ready = None
-        if self._keeper is not None:
-            self._children.reap(self._keeper.pid)
 
 
 def _intent(spec: LaunchSpec) -> dict[str, object]:

@@ -36,7 +36,8 @@ class Attempts:
             attempt.beat()
 
     async def stop_all(self, why: StopWhy, *, fast: bool) -> None:
-        await asyncio.gather(*(attempt.stop(why, fast=fast) for attempt in list(self._attempts.values())))
+        living = [attempt for attempt in self._attempts.values() if not attempt.frozen]
+        await asyncio.gather(*(attempt.stop(why, fast=fast) for attempt in living))
 
     async def wait_all(self) -> None:
         while self._tasks:

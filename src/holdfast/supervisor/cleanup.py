@@ -70,7 +70,7 @@ class Cleanup:
                 await self._preserve(workspace, problem)
                 return
         if workspace.disposition == "preserve":
-            await self._preserve(workspace, "")
+            await self._preserve(workspace, workspace.reason or "asked for")
             return
         strategy = self._context.strategy_of(task.spec)
         there = await strategy.put_away(repo, workspace)
@@ -85,8 +85,7 @@ class Cleanup:
 
     async def _preserve(self, workspace: Workspace, problem: str) -> None:
         reason = (
-            f"{problem or 'asked for'}; look into it at {workspace.path}, "
-            f"drop it with `holdfast workspaces clean {workspace.task_id}`"
+            f"{problem}; look into it at {workspace.path}, drop it with `holdfast workspaces clean {workspace.task_id}`"
         )
         if workspace.state is WorkspaceState.INTENDED:
             await self._move(workspace, WorkspaceState.GONE, "never made")

@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces.names import REPO_LOCK
@@ -14,13 +14,18 @@ from holdfast.workspaces.names import REPO_LOCK
 PATIENCE = 60.0
 
 
+def repo_lock(common_dir: str) -> AbstractAsyncContextManager[None]:
+    """Hold the lock in the git common directory, which other homes use too."""
+    return file_lock(os.path.join(common_dir, REPO_LOCK))
+
+
 @asynccontextmanager
-async def repo_lock(common_dir: str) -> AsyncIterator[None]:
-    """Hold the lock in the git common directory, which other homes use too. Released when we die."""
+async def file_lock(path: str) -> AsyncIterator[None]:
+    """An exclusive flock; released by the kernel when we die."""
     try:
-        fd = os.open(os.path.join(common_dir, REPO_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise WorkspaceProblem(f"The repository {common_dir} cannot be used: {error.strerror}.") from error
+        raise WorkspaceProblem(f"The lock {path} cannot be used: {error.strerror}.") from error
     try:
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + PATIENCE, 0.002
@@ -30,9 +35,7 @@ async def repo_lock(common_dir: str) -> AsyncIterator[None]:
                 break
             except BlockingIOError:
                 if loop.time() > deadline:
-                    raise WorkspaceProblem(
-                        f"The repository {common_dir} stayed locked by another Holdfast for {PATIENCE:.0f} s."
-                    ) from None
+                    raise WorkspaceProblem(f"{path} stayed locked by another Holdfast for {PATIENCE:.0f} s.") from None
             await asyncio.sleep(pause)
             pause = min(0.05, pause * 1.5)
         yield

@@ -7,6 +7,7 @@ no end-of-line conversion), fsynced, and out of reach of anything an agent does 
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 
@@ -15,6 +16,7 @@ from holdfast.core.model import Repo
 from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import shadow_path
+from holdfast.workspaces.repolock import file_lock
 from holdfast.workspaces.trash import delete_tree
 
 _PRIVATE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
@@ -42,42 +44,37 @@ class Shadow:
         self._git = git
 
     async def ensure(self) -> None:
-        """Make it on first use. A half-made one (no marker file) is made again."""
-        if not os.path.exists(os.path.join(self.path, "holdfast-complete")):
-            await self._make()
-        self._pass_on_excludes()
+        """Make it on first use, one at a time: tasks of one repository may end together."""
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        async with file_lock(f"{self.path}.lock"):
+            if not os.path.isdir(self.path):
+                await self._make()
+            self._pass_on_excludes()
 
     async def _make(self) -> None:
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        delete_tree(self.path)
+        """Made aside and renamed into place: what stands at its path is whole."""
+        aside = f"{self.path}.new"
+        delete_tree(aside)
         faults.effect("shadow.clone")
+        clone = ["clone", "--quiet", "--bare", "--local", "--no-tags", self._repo.common_dir, aside]
         try:
-            await self._git.run(
-                "clone",
-                "--quiet",
-                "--bare",
-                "--local",
-                "--no-tags",
-                self._repo.common_dir,
-                self.path,
-                cwd="/",
-                env=_PRIVATE,
-            )
+            await self._git.run(*clone, cwd="/", env=_PRIVATE)
         except GitFailed:
-            delete_tree(self.path)  # an empty, shallow or vanished repository: a bare one of our own serves as well
-            await self._git.run("init", "--quiet", "--bare", self.path, cwd="/", env=_PRIVATE)
-        os.makedirs(os.path.join(self.path, "info"), exist_ok=True)
-        with open(os.path.join(self.path, "info", "attributes"), "w", encoding="ascii") as file:
+            delete_tree(aside)  # an empty, shallow or vanished repository: a bare one of our own serves as well
+            await self._git.run("init", "--quiet", "--bare", aside, cwd="/", env=_PRIVATE)
+        os.makedirs(os.path.join(aside, "info"), exist_ok=True)
+        with open(os.path.join(aside, "info", "attributes"), "w", encoding="ascii") as file:
             file.write(_RAW)
-        with open(os.path.join(self.path, "holdfast-complete"), "w", encoding="ascii") as file:
-            file.write("1\n")
+        os.rename(aside, self.path)
         faults.effect("shadow.made")
 
     def _pass_on_excludes(self) -> None:
         """What the user's repository excludes privately is excluded here too."""
         theirs = os.path.join(self._repo.common_dir, "info", "exclude")
-        if os.path.isfile(theirs):
-            shutil.copyfile(theirs, os.path.join(self.path, "info", "exclude"))
+        ours = os.path.join(self.path, "info", "exclude")
+        if os.path.isfile(theirs) and not (os.path.isfile(ours) and filecmp.cmp(theirs, ours, shallow=False)):
+            shutil.copyfile(theirs, f"{ours}.new")
+            os.rename(f"{ours}.new", ours)
 
     async def run(
         self,

@@ -97,6 +97,7 @@ def workspace(row: Row) -> Workspace:
         base_commit=row["base_commit"],
         state=WorkspaceState(row["state"]),
         disposition=row["disposition"],
+        reason=row["reason"],
     )
 
 
