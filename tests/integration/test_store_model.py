@@ -517,7 +517,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreModel = StoreMachine.TestCase
 TestStoreModel.settings = settings(
-    max_examples=250,
+    max_examples=200,
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.core.events import EVENTS
 from holdfast.core.states import RunState, TaskState, WorkspaceState
 
 
@@ -184,3 +185,7 @@ class Event:
     run_id: str | None = None
     reason: str | None = None
     data: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.kind not in EVENTS:
+            raise ValueError(f"{self.kind} is no documented event; add it to core/events.py")

@@ -1,0 +1,25 @@
+"""Event names are documented: nothing else can be emitted, and nothing is documented that nobody emits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.events import EVENTS
+from holdfast.core.model import Event
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "holdfast"
+
+
+def test_an_undocumented_event_cannot_be_made() -> None:
+    with pytest.raises(ValueError, match="no documented event"):
+        Event(kind="task.vanished", message="x")
+
+
+@pytest.mark.parametrize("kind", EVENTS)
+def test_a_documented_event_is_emitted_somewhere(kind: str) -> None:
+    emitters = [
+        path for path in SOURCE.rglob("*.py") if path != SOURCE / "core" / "events.py" and f'"{kind}"' in path.read_text()
+    ]
+    assert emitters, f"nothing emits {kind}"
