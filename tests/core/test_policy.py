@@ -630,11 +630,6 @@ def test_every_short_pattern_ends_with_the_default_limits(length: int, lasted: f
         check_ending(Life(limits=Limits()).live(forever(pattern, bound), bound), pattern)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="bug in core/policy.py outage_seconds(): it measures from the first entry, so one reboot with the wall"
-    " clock set back (clamped to 0) stops the count until the clock has caught up. Remove this mark with the fix.",
-)
 def test_an_outage_ends_although_the_clock_was_set_back_at_a_reboot() -> None:
     """Promise 4, budgets hold across clock jumps: one wrong date before one reboot must not switch the limit off."""
     one_reboot = [Step(outcome=O.NETWORK, wall_error=365 * 24 * HOUR), Step(outcome=O.NETWORK, reboot=True)]
@@ -758,3 +753,16 @@ def test_what_is_spent_stays_spent(
     outcome, budget, limit = case
     ledger = [*before, *spends(budget, limit - 1), *between, *spends(budget, 1), *after]
     assert decided(outcome, ledger, now).action is A.FAIL
+
+
+@pytest.mark.parametrize("pause", [PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL])
+def test_fixing_an_account_or_approving_spends_no_resume(pause: PauseReason) -> None:
+    """DESIGN: only limits spend resumes; even a task whose resumes are spent may go on after a person acted."""
+    decision = decide_resume(3, 3, "t1", pause)
+    assert (decision.allowed, decision.attempt) == (True, 3)
+
+
+@pytest.mark.parametrize("nonsense", [float("nan"), float("inf"), float("-inf")])
+def test_a_reset_time_that_is_no_time_counts_as_unknown(nonsense: float) -> None:
+    decision = decide(ended(Outcome.RATE_LIMITED, nonsense), (), Limits(), BASE, 0.0)
+    assert decision.resume_after == BASE.wall + Limits().default_hold

@@ -37,8 +37,6 @@ class StopWhy(StrEnum):
 
     CANCEL = "cancel"
     DOWN = "down"
-    PAUSE = "pause"
-    NOT_OURS = "not_ours"  # the store refused our write: another incarnation owns the task now
 
 
 class RequestKind(StrEnum):
@@ -123,6 +121,7 @@ class Task:
     base_commit: str | None
     branch: str | None
     resume_attempts: int
+    pause_reason: PauseReason | None
     session_id: str | None
     fresh: bool  # the next attempt starts from the base, whatever was salvaged before
 

@@ -96,13 +96,15 @@ def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict) -> 
         outcome, reason = _BY_CAUSE[end.cause]
         return _with(from_agent, outcome, f"{reason}: {end.detail}" if end.detail else reason)
     if end.cause is Cause.STOPPED:
-        return _stopped(end, stop_why, from_agent)
+        return _stopped(stop_why, from_agent)
+    if end.signal is not None and stop_why is not None:
+        return _stopped(stop_why, from_agent)  # it died just before our signal: asked for all the same
     if end.signal is not None:
         return _signalled(end.signal, from_agent)
     return from_agent
 
 
-def _stopped(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict) -> Verdict:
+def _stopped(stop_why: StopWhy | None, from_agent: Verdict) -> Verdict:
     if stop_why is None:
         return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast")
     return _with(from_agent, Outcome.STOPPED, f"stopped by us ({stop_why}); it will continue")

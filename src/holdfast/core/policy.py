@@ -6,6 +6,7 @@ Holdfast loop. The table `POLICY` is the whole policy; `decide` only does the ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -160,8 +161,14 @@ class ResumeDecision:
     message: str
 
 
-def decide_resume(attempts: int, maximum: int, task_id: str) -> ResumeDecision:
+FREE_TO_RESUME = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL})
+"""Fixing an account or approving is a person's doing, not another try: it spends no resume."""
+
+
+def decide_resume(attempts: int, maximum: int, task_id: str, pause: PauseReason | None = None) -> ResumeDecision:
     """R-RES-03/04: the resume after `attempts` earlier ones, when `maximum` are allowed."""
+    if pause in FREE_TO_RESUME:
+        return ResumeDecision(allowed=True, attempt=attempts, message=f"resumed after {pause}, which spends nothing")
     attempt = attempts + 1
     if attempt <= maximum:
         return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}")
@@ -196,13 +203,18 @@ def lost_without_progress(ledger: Sequence[Spend]) -> int:
 
 
 def outage_seconds(ledger: Sequence[Spend], now: Instant) -> float:
-    """How long the provider has been down for this task, by its unbroken row of outage entries."""
-    first: Spend | None = None
+    """How long the provider has been down for this task: since the last run or resume, losses aside.
+
+    Added up from entry to entry, so that one wrong reading of the wall clock cannot hide the rest.
+    """
+    later, total = now, 0.0
     for entry in reversed(ledger):
-        if entry.budget is not Budget.OUTAGE:
+        if entry.budget is Budget.OUTAGE:
+            total += later.since(entry.at)
+            later = entry.at
+        elif entry.budget is not Budget.LOST:
             break
-        first = entry
-    return now.since(first.at) if first is not None else 0.0
+    return total
 
 
 def _spent_out(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Budget | None:
@@ -273,6 +285,6 @@ def _resume_after(rule: Rule, verdict: Verdict, limits: Limits, now: Instant, ji
         return now.wall
     if rule.pause not in _AUTO_RESUMED:
         return None
-    if verdict.resets_at is None:
+    if verdict.resets_at is None or not math.isfinite(verdict.resets_at):
         return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
     return max(verdict.resets_at, now.wall) + jitter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.model import TaskSpec
-from holdfast.core.states import TaskState
+from holdfast.core.states import TASK_TERMINAL, TaskState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,6 +19,8 @@ class Disposition:
 
 def resolve(spec: TaskSpec, ending: TaskState) -> Disposition:
     """The precedence of R-CLEAN-03, with `keep_workspace` above it and `cleanup_on_complete` below."""
+    if ending not in TASK_TERMINAL:
+        raise ValueError(f"a task that is {ending} keeps its workspace: there is nothing to decide")
     if spec.keep_workspace:
         return Disposition(preserve=True, tier="task", reason="keep_workspace=true")
     if ending is TaskState.COMPLETED:

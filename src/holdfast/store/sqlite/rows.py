@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.core.model import (
     Instant,
+    PauseReason,
     Repo,
     Request,
     RequestKind,
@@ -69,6 +70,7 @@ def task(row: Row, needs: Sequence[str] = ()) -> Task:
         base_commit=row["base_commit"],
         branch=row["branch"],
         resume_attempts=row["resume_attempts"],
+        pause_reason=PauseReason(row["pause_reason"]) if row["pause_reason"] else None,
         session_id=row["session_id"],
         fresh=bool(row["fresh"]),
     )

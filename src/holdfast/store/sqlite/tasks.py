@@ -107,17 +107,23 @@ class SqliteTasks:
         task = self.get(task_id)
         if task.state is not TaskState.PAUSED:
             raise Conflict(f"Task {task_id} is {task.state}, not paused; nothing was changed.")
-        decision = decide_resume(task.resume_attempts, task.spec.max_resumes, task_id)
+        decision = decide_resume(task.resume_attempts, task.spec.max_resumes, task_id, task.pause_reason)
         statement = "resume" if decision.allowed else "resume_refused"
-        if (
-            self._sql.change(statement, id=task_id, reason=decision.message, attempt=decision.attempt, now=now.wall)
-            == 0
-        ):
+        changed = self._sql.change(
+            statement,
+            id=task_id,
+            reason=decision.message,
+            earlier=task.resume_attempts,
+            attempt=decision.attempt,
+            now=now.wall,
+        )
+        if changed == 0:
             raise Conflict(f"Task {task_id} was resumed by someone else at the same moment; nothing was spent.")
         faults.tx("task.resume")
         data = {"resume_attempts": decision.attempt, "max_resume_attempts": task.spec.max_resumes, "by": by}
         if decision.allowed:
-            self._spend(task, (Budget.RESUME,), None, now)
+            if decision.attempt > task.resume_attempts:
+                self._spend(task, (Budget.RESUME,), None, now)
             self._emit("task.resumed", task_id, f"Task {task_id}: {decision.message}.", now, reason=by, data=data)
             return decision
         data["failure_reason"] = "max_resume_attempts_exceeded"

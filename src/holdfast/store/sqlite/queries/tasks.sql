@@ -73,14 +73,14 @@ WHERE id = :id AND state IN ('failed', 'cancelled')
 -- name: resume
 UPDATE tasks
 SET state = 'queued', reason = :reason, resume_attempts = :attempt, pause_reason = NULL, resume_after = NULL, updated_at = :now
-WHERE id = :id AND state = 'paused' AND resume_attempts = :attempt - 1
+WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 
 -- name: resume_refused
 -- The pause fields stay as they were (R-RES-04).
 UPDATE tasks
 SET state = 'failed', reason = :reason, resume_attempts = :attempt, failure_reason = 'max_resume_attempts_exceeded',
     updated_at = :now, ended_at = :now
-WHERE id = :id AND state = 'paused' AND resume_attempts = :attempt - 1
+WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 
 -- name: due_to_resume
 SELECT id FROM tasks WHERE state = 'paused' AND resume_after <= :now ORDER BY resume_after

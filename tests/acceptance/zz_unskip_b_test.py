@@ -1,0 +1,456 @@
+"""Bad input, from outside: one clear line on standard error, the right exit code, and nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.fleet import Fleet
+
+MEBIBYTE = 1024 * 1024
+
+
+def refused(
+    fleet: Fleet,
+    *arguments: object,
+    code: int,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: bytes | None = None,
+) -> str:
+    """The one line with which a command is refused."""
+    done = fleet.cli(*arguments, code=code, env=env, cwd=cwd, stdin=stdin)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("holdfast: "), lines
+    assert done.stdout == ""
+    return lines[0].removeprefix("holdfast: ")
+
+
+@contextlib.contextmanager
+def nothing_changes(fleet: Fleet) -> Iterator[None]:
+    """A task that was acknowledged before, the whole history and the user's repository are the same afterwards."""
+    fleet.add("acknowledged before", "--delay", "1h", command=("true",))
+
+    def everything() -> tuple[str, ...]:
+        return (
+            fleet.cli("ps", "--all", "--json").stdout,
+            fleet.cli("events", "--json").stdout,
+            fleet.git("for-each-ref"),
+            fleet.git("status", "--porcelain", "--branch"),
+        )
+
+    before = everything()
+    yield
+    assert everything() == before
+
+
+# -- repositories ------------------------------------------------------------------------------------------------------
+
+
+def test_repositories_that_cannot_be_used(fleet: Fleet) -> None:
+    """Not a repository, bare, empty, inside .git, not there at all: each refusal says what to do instead."""
+    plain = fleet.root / "plain"
+    plain.mkdir()
+    bare = fleet.root / "bare.git"
+    fleet.git("clone", "--quiet", "--bare", str(fleet.repo), str(bare))
+    empty = fleet.root / "empty"
+    fleet.git("init", "--quiet", str(empty), cwd=fleet.root)
+    with nothing_changes(fleet):
+        for command in (("add", "x", "--", "true"), ("run", "x", "--", "true"), ("init",)):
+            assert "is not in a git repository" in refused(fleet, *command, cwd=plain, code=2)
+            assert "bare repository" in refused(fleet, *command, cwd=bare, code=2)
+        line = refused(fleet, "add", "x", "--", "true", cwd=empty, code=2)
+        assert "no commit yet" in line
+        assert "first commit" in line
+        assert ".git directory" in refused(fleet, "add", "x", "--", "true", cwd=fleet.repo / ".git", code=2)
+        missing = fleet.root / "missing"
+        assert str(missing) in refused(fleet, "add", "x", "--repo", missing, "--", "true", code=2)
+        for base in ("no-such-branch", "-x", "main:README.md"):
+            line = refused(fleet, "add", "x", f"--base={base}", "--", "true", code=2)
+            assert f"'{base}' is not a commit or branch" in line
+    assert not fleet.supervisor_pid()
+
+
+def test_a_detached_head_works(fleet: Fleet) -> None:
+    """Defaults: the base is HEAD's commit when no branch is checked out, even after HEAD moved on."""
+    fleet.git("checkout", "--quiet", "--detach")
+    start = fleet.git("rev-parse", "HEAD")
+    task_id = fleet.add("x", command=("sh", "-c", "echo new > new.txt"))
+    fleet.git("checkout", "--quiet", "main")
+    fleet.git("commit", "--quiet", "--allow-empty", "-m", "Later")
+    fleet.up()
+    task = fleet.wait_state(task_id, "completed")
+    assert task["base_commit"] == start
+    assert fleet.git("rev-parse", f"{task['branch']}^") == start
+    assert fleet.file_on_branch(task["branch"], "new.txt") == "new"
+
+
+def test_a_branch_in_the_way_fails_the_task_with_the_remedy(fleet: Fleet) -> None:
+    """Policy: launch_error fails at once with the remedy; the user's branch is untouched, and retry works after it."""
+    fleet.git("branch", "holdfast")
+    tip = fleet.git("rev-parse", "holdfast")
+    fleet.up()
+    done = fleet.cli("run", "x", "--", "sh", "-c", "echo 1 > one.txt", code=1)
+    [task] = fleet.json("ps")
+    assert (task["state"], task["outcome"]) == ("failed", "launch_error")
+    remedy = f"git -C {fleet.repo} branch -m holdfast"
+    assert remedy in task["reason"]
+    assert remedy in done.stdout
+    assert remedy in fleet.cli("why", task["id"]).stdout
+    assert fleet.git("rev-parse", "holdfast") == tip
+    fleet.git("branch", "-m", "holdfast", "mine")
+    fleet.wait_clean()
+    fleet.cli("retry", task["id"])
+    assert fleet.wait_state(task["id"], "completed")["branch"] == f"holdfast/{task['id']}"
+    fleet.wait_clean()
+    fleet.doctor()
+
+
+def test_a_repository_deleted_while_its_tasks_wait(fleet: Fleet) -> None:
+    """Its tasks fail and say why; those of other repositories go on; the gone one is no problem for the doctor."""
+    doomed = fleet.make_repo(fleet.root / "doomed")
+    lost = [
+        fleet.add("x", "--workspace", strategy, command=("true",), cwd=doomed)
+        for strategy in ("worktree", "directory:copy", "none")
+    ]
+    well = fleet.add("x", command=("sh", "-c", "echo well > well.txt"))
+    shutil.rmtree(doomed)
+    fleet.up()
+    for task_id in lost:
+        task = fleet.wait_state(task_id, "failed")
+        assert task["outcome"] == "launch_error"
+        assert str(doomed) in task["reason"]
+        assert "is gone" in task["reason"]
+    fleet.wait_state(well, "completed")
+    assert fleet.file_on_branch(f"holdfast/{well}", "well.txt") == "well"
+    fleet.wait_clean()
+    assert f"{doomed} is gone" in fleet.doctor()
+    assert not doomed.exists()
+
+
+def test_a_base_that_vanished_while_the_task_waited(fleet: Fleet) -> None:
+    """Policy: launch_error, with what to do; nothing falls back to another commit (R-TREE-05)."""
+    fleet.git("branch", "feature")
+    task_id = fleet.add("x", "--base", "feature", command=("true",))
+    fleet.git("branch", "-D", "feature")
+    fleet.up()
+    task = fleet.wait_state(task_id, "failed")
+    assert (task["outcome"], task["runs"]) == ("launch_error", [])
+    assert "'feature' is not a commit" in task["reason"]
+    assert "--base" in task["reason"]
+    fleet.wait_clean()
+    assert fleet.worktrees() == []
+
+
+# -- agents ------------------------------------------------------------------------------------------------------------
+
+
+def test_agents_that_cannot_be_used(fleet: Fleet) -> None:
+    """No agent, an unknown one, one without what it needs: refused before anything is queued."""
+    with nothing_changes(fleet):
+        line = refused(fleet, "add", "x", code=2)
+        assert "No agent is chosen" in line
+        assert "--scenario" in line
+        line = refused(fleet, "add", "x", "--agent", "clyde", code=2)
+        assert "no agent 'clyde'" in line
+        assert "command, scripted" in line
+        assert "scenario" in refused(fleet, "add", "x", "--agent", "scripted", code=2)
+        assert "command" in refused(fleet, "add", "x", "--agent", "command", code=2)
+        assert "After `--` a command is expected" in refused(fleet, "add", "x", "--", code=2)
+        steps = fleet.scenario({"print": "x"})
+        assert "not both" in refused(fleet, "add", "x", "--scenario", steps, "--", "true", code=2)
+        assert "Say what the agent should do" in refused(fleet, "run", code=2)
+    assert not fleet.supervisor_pid()
+
+
+def test_a_command_that_does_not_exist(fleet: Fleet) -> None:
+    """Policy: launch_error → failed at once, no crash budget spent, the command's name and the remedy in the reason."""
+    fleet.up()
+    missing = fleet.add("x", command=("no-such-program", "--flag"))
+    forbidden = fleet.add("x", command=("./README.md",))
+    for task_id, name in ((missing, "no-such-program"), (forbidden, "README.md")):
+        task = fleet.wait_state(task_id, "failed")
+        assert task["outcome"] == "launch_error"
+        assert [run["outcome"] for run in task["runs"]] == ["launch_error"]
+        assert name in task["reason"]
+        assert task["budgets"]["crash"]["spent"] == 0
+    assert "PATH" in fleet.show(missing)["reason"]
+    fleet.wait_clean()
+    assert fleet.branches() == []
+    fleet.doctor()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        pytest.param("missing.toml", None, "There is no scenario file", id="missing"),
+        pytest.param("bad.toml", "[[step]\nprint = 'x'\n", "cannot be read", id="bad-toml"),
+        pytest.param("bad.json", "{", "cannot be read", id="bad-json"),
+        pytest.param("binary.toml", b"\xff\xfe\x00", "cannot be read", id="binary"),
+        pytest.param("empty.toml", "", "has no steps", id="empty"),
+        pytest.param("action.toml", "[[step]]\nprnt = 'x'\n", "no action 'prnt'; did you mean 'print'?", id="action"),
+        pytest.param("two.toml", "[[step]]\nprint = 'x'\nexit = 1\n", "exactly one action", id="two-actions"),
+        pytest.param("value.toml", "[[step]]\nprint = 'x'\n[[step]]\nsleep = 5\n", "step 2", id="bad-value"),
+        pytest.param("away.toml", "[[step]]\nremove = '../x'\n", "inside the workspace", id="outside"),
+    ],
+)
+def test_scenarios_that_cannot_be_played(fleet: Fleet, name: str, text: str | bytes | None, expected: str) -> None:
+    """One line with the file, the step and the nearest word; nothing is queued, nothing is played."""
+    path = fleet.root / name
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    for arguments in (("add", "x", "--scenario", path), ("rehearse", path)):
+        line = refused(fleet, *arguments, code=2)
+        assert expected in line
+        assert str(path) in line
+    assert not (fleet.home / "workspaces").exists()
+
+
+# -- values on the command line ----------------------------------------------------------------------------------------
+
+
+def test_prompts_that_are_none(fleet: Fleet) -> None:
+    """Empty, too large, or no text; exactly 1 MiB is still accepted and arrives whole."""
+    with nothing_changes(fleet):
+        for empty in ("", "  \n\t "):
+            assert "prompt is empty" in refused(fleet, "add", empty, "--", "true", code=2)
+        assert "prompt is empty" in refused(fleet, "add", "-", "--", "true", stdin=b"", code=2)
+        large = refused(fleet, "add", "-", "--", "true", stdin=b"x" * (MEBIBYTE + 1), code=2)
+        assert "larger than 1024 KiB" in large
+        for binary in (b"\x7fELF\x00\x01", b"caf\xe9 au lait"):
+            assert "not text" in refused(fleet, "add", "-", "--", "true", stdin=binary, code=2)
+        assert "not text" in refused(fleet, "add", "caf\udce9", "--", "true", code=2)
+    fleet.up()
+    task_id = fleet.add("-", command=("sh", "-c", "wc -c > size.txt"), stdin="é".encode() * (MEBIBYTE // 2))
+    fleet.wait_state(task_id, "completed")
+    assert fleet.file_on_branch(f"holdfast/{task_id}", "size.txt").strip() == str(MEBIBYTE)
+
+
+def test_option_values_that_mean_nothing(fleet: Fleet) -> None:
+    """Durations without a unit, labels without a value, counts below zero, unknown strategies."""
+    with nothing_changes(fleet):
+        for option in ("--timeout", "--delay"):
+            for value in ("5", "soon", "1h30", "-5m"):
+                line = refused(fleet, "add", "x", f"{option}={value}", "--", "true", code=2)
+                assert option in line
+                assert f"'{value}' is not a duration" in line
+        for label in ("area", "=docs", ""):
+            assert "KEY=VALUE" in refused(fleet, "add", "x", f"--label={label}", "--", "true", code=2)
+        assert "'-1'" in refused(fleet, "add", "x", "--max-resumes", "-1", "--", "true", code=2)
+        line = refused(fleet, "add", "x", "--workspace", "cloud", "--", "true", code=2)
+        assert "'cloud' is not one of worktree, directory, directory:copy, none" in line
+        assert "'0'" in refused(fleet, "up", "--agents", "0", code=2)
+        assert "--idle-exit" in refused(fleet, "up", "--idle-exit", "1", code=2)
+        assert "not negative" in refused(fleet, "events", "-n", "-1", code=2)
+        refused(fleet, "salvage", "restore", code=2)
+        refused(fleet, "alerts", "ack", code=2)
+        assert "No open alert 7" in refused(fleet, "alerts", "ack", "7", code=3)
+        for arguments in (("add", "x", "--priority", "high", "--", "true"), ("ps", "--everything"), ("show",)):
+            assert fleet.cli(*arguments, code=2).stderr.startswith("usage: holdfast ")
+
+
+@pytest.mark.xfail(strict=True, reason="BUG: a number beyond 64 bits is a traceback (OverflowError from SQLite)")
+def test_numbers_that_are_too_large(fleet: Fleet) -> None:
+    """One line, not a traceback."""
+    huge = "99999999999999999999"
+    with nothing_changes(fleet):
+        fleet.cli("add", "x", "--priority", huge, "--", "true", code=2)
+        fleet.cli("events", "-n", huge, code=None)
+        fleet.cli("alerts", "ack", huge, code=3)
+
+
+@pytest.mark.skip(
+    reason="BUG: undecodable bytes in --why are a traceback; in --label they are accepted and --json breaks"
+)
+def test_bytes_that_are_no_text(fleet: Fleet) -> None:
+    """What is stored and shown must be text, like a prompt."""
+    task_id = fleet.add("x", command=("true",))
+    with nothing_changes(fleet):
+        assert "not text" in refused(fleet, "add", "x", "--label", "name=caf\udce9", "--", "true", code=2)
+        assert "not text" in refused(fleet, "cancel", task_id, "--why", "caf\udce9", code=2)
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["user", "repo"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("agnts = 3\n", "there is no setting 'agnts'; did you mean 'agents'?", id="unknown-key"),
+        pytest.param(
+            "[resume]\nmax_atempts = 1\n", "'resume.max_atempts'; did you mean 'resume.max_attempts'?", id="in-a-table"
+        ),
+        pytest.param("[resume]\nmax_attempts = -1\n", "resume.max_attempts: '-1' is not a whole number", id="negative"),
+        pytest.param("[health]\ngrace = 5\n", "health.grace: '5' is not a duration", id="no-unit"),
+        pytest.param("agents = \n", "cannot be read", id="bad-toml"),
+    ],
+)
+def test_settings_files_with_mistakes(fleet: Fleet, where: str, text: str, expected: str) -> None:
+    """R-RES-03, Config: the file, the key, what was probably meant; a wrong file is never half applied."""
+    path = fleet.root / "config.toml" if where == "user" else fleet.repo / "holdfast.toml"
+    path.write_text(text)
+    env = {"HOLDFAST_CONFIG": str(path)} if where == "user" else {}
+    line = refused(fleet, "add", "x", "--", "true", env=env, code=2)
+    assert str(path) in line
+    assert expected in line
+    assert not fleet.home.exists() or fleet.json("ps", "--all") == []
+
+
+def test_settings_in_the_environment_with_mistakes(fleet: Fleet) -> None:
+    """Config: a bad value in a variable names the key it stands for; a good one works and a flag wins over it."""
+    with nothing_changes(fleet):
+        line = refused(fleet, "add", "x", "--", "true", env={"HOLDFAST_RESUME_MAX_ATTEMPTS": "many"}, code=2)
+        assert "environment: resume.max_attempts: 'many' is not a whole number" in line
+        line = refused(fleet, "add", "x", "--", "true", env={"HOLDFAST_WORKSPACE_STRATEGY": "cloud"}, code=2)
+        assert "workspace.strategy: 'cloud'" in line
+        assert "agents: 'x'" in refused(fleet, "up", env={"HOLDFAST_AGENTS": "x"}, code=2)
+    fewer = {"HOLDFAST_RESUME_MAX_ATTEMPTS": "1"}
+    assert fleet.show(fleet.add("x", command=("true",), env=fewer))["max_resumes"] == 1
+    assert fleet.show(fleet.add("x", "--max-resumes", "2", command=("true",), env=fewer))["max_resumes"] == 2
+
+
+def test_a_repository_cannot_choose_the_command(fleet: Fleet) -> None:
+    """Config: a key that runs commands is refused in a repository's file, and works in the user's own."""
+    settings = '[command]\nargv = ["sh", "-c", "echo pwned > pwned.txt"]\n'
+    own = fleet.root / "config.toml"
+    own.write_text('agent = "command"\n' + settings)
+    (fleet.repo / "holdfast.toml").write_text(settings)
+    for arguments in (("add", "x"), ("add", "x", "--agent", "command"), ("add", "x", "--", "true")):
+        line = refused(fleet, *arguments, code=2)
+        assert "'command.argv' runs commands" in line
+        assert "config.toml" in line
+    (fleet.repo / "holdfast.toml").unlink()
+    fleet.up()
+    task_id = fleet.add("x", env={"HOLDFAST_CONFIG": str(own)})
+    fleet.wait_state(task_id, "completed")
+    assert fleet.file_on_branch(f"holdfast/{task_id}", "pwned.txt") == "pwned"
+
+
+@pytest.mark.xfail(strict=True, reason="BUG: error lines are printed unfiltered: a repository's holdfast.toml can drive the terminal")
+def test_a_repository_cannot_drive_the_terminal_through_an_error(fleet: Fleet) -> None:
+    """What a cloned repository says must not reach the terminal as an escape sequence, nor break the one line."""
+    (fleet.repo / "holdfast.toml").write_text('"a\\u001b]0;owned\\u0007\\nb" = 1\n')
+    line = refused(fleet, "add", "x", "--", "true", code=2)
+    assert "\x1b" not in line
+    assert "\x07" not in line
+
+
+# -- homes and stores --------------------------------------------------------------------------------------------------
+
+
+def test_one_supervisor_per_home(fleet: Fleet) -> None:
+    """DESIGN, Home: the second one is a conflict that names the first; the first is not disturbed."""
+    first = fleet.up()
+    for options in ((), ("--detach",)):
+        line = refused(fleet, "up", *options, code=4)
+        assert "already running" in line
+        assert f"pid {first.pid}" in line
+    assert fleet.supervisor_pid() == first.pid
+    fleet.wait_state(fleet.add("x", command=("true",)), "completed")
+
+
+def test_a_home_that_cannot_be_used(fleet: Fleet) -> None:
+    """A home under a file: every command says so; 69 because the store is unavailable."""
+    nowhere = {"HOLDFAST_HOME": "/dev/null/x"}
+    for arguments in (("init",), ("add", "x", "--", "true"), ("run", "x", "--", "true"), ("up",), ("up", "--detach")):
+        line = refused(fleet, *arguments, env=nowhere, code=69)
+        assert "/dev/null/x" in line
+        assert "HOLDFAST_HOME" in line
+    assert "/dev/null/x" in refused(fleet, "ps", env=nowhere, code=69)
+
+
+def test_no_store_yet(fleet: Fleet) -> None:
+    """Looking never creates a store; the refusal says how to make one, and `init` does."""
+    for arguments in (("ps",), ("show", "x"), ("events",), ("alerts",), ("workspaces",), ("cancel", "x"), ("down",)):
+        line = refused(fleet, *arguments, code=69)
+        assert str(fleet.home) in line
+        assert "holdfast init" in line
+    assert not fleet.home.exists()
+    assert "no store" in fleet.cli("doctor").stdout
+    assert not fleet.home.exists()
+    fleet.cli("init")
+    assert fleet.json("ps") == []
+    assert (fleet.home.stat().st_mode & 0o777) == 0o700
+
+
+def overwritten(content: bytes) -> bytes:
+    return b"this is no database\n" * (len(content) // 20)
+
+
+def torn(content: bytes) -> bytes:
+    """The header is good; every page behind the first is not."""
+    return content[:4096] + b"\xff" * (len(content) - 4096)
+
+
+def truncated(content: bytes) -> bytes:
+    return content[: len(content) // 2 // 4096 * 4096]
+
+
+def cut_in_the_header(content: bytes) -> bytes:
+    return content[:60]
+
+
+def settled_store(fleet: Fleet) -> Path:
+    """A store with a task in it, everything in the main file."""
+    fleet.add("acknowledged", command=("true",))
+    path = fleet.home / "holdfast.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    return path
+
+
+def forget_log(path: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("damage", [overwritten, torn, truncated, cut_in_the_header])
+def test_a_damaged_store_is_refused_and_kept(fleet: Fleet, damage: Callable[[bytes], bytes]) -> None:
+    """Promise 1: 69, where the copies are, and not one byte of the damaged file is changed."""
+    path = settled_store(fleet)
+    good = path.read_bytes()
+    forget_log(path)
+    bad = damage(good)
+    path.write_bytes(bad)
+    for arguments in (("ps",), ("ps", "--json"), ("add", "x", "--", "true"), ("up",)):
+        line = refused(fleet, *arguments, code=69)
+        assert str(path) in line, arguments
+        assert "backups" in line, arguments
+        assert path.read_bytes() == bad, arguments
+    assert "problem" in fleet.cli("doctor", code=1).stdout
+    assert path.read_bytes() == bad
+    forget_log(path)
+    path.write_bytes(good)
+    assert [row["prompt"] for row in fleet.json("ps")] == ["acknowledged"]
+
+
+def test_a_store_from_the_future_is_refused_and_kept(fleet: Fleet) -> None:
+    """Promise 1: an older Holdfast touches nothing that a newer one wrote, and says which versions they are."""
+    path = settled_store(fleet)
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA user_version = 9999")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    before = path.read_bytes()
+    for arguments in (("ps",), ("add", "x", "--", "true"), ("run", "x", "--", "true"), ("up",), ("up", "--detach")):
+        line = refused(fleet, *arguments, code=69)
+        assert "schema 9999" in line, arguments
+        assert "upgrade Holdfast" in line, arguments
+        assert path.read_bytes() == before, arguments
+
+
+def test_an_empty_store_file_is_refused_and_kept(fleet: Fleet) -> None:
+    """A file of no bytes is not a store: looking at it neither fills it nor calls it fine."""
+    fleet.home.mkdir(mode=0o700)
+    path = fleet.home / "holdfast.db"
+    path.touch()
+    line = refused(fleet, "ps", code=69)
+    assert str(path) in line
+    assert path.read_bytes() == b""
