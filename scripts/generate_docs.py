@@ -231,7 +231,7 @@ def events_page() -> str:
     return f"""# Events
 
 Every decision is an event, committed in the transaction that made it true; their numbers rise in commit order.
-`holdfast events --json` prints one object per line: `seq, at, level, component, kind, task, run, message, reason, data`.
+`holdfast events --json` prints an object per line: `seq, at, level, component, kind, task, run, message, reason, data`.
 Names are stable.
 
 {table(("kind", "what it says"), rows)}

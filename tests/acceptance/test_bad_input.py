@@ -169,20 +169,29 @@ def test_agents_that_cannot_be_used(fleet: Fleet) -> None:
 
 
 def test_a_command_that_does_not_exist(fleet: Fleet) -> None:
-    """Policy: launch_error → failed at once, no crash budget spent, the command's name and the remedy in the reason."""
+    """Policy: launch_error → failed at once, no crash budget spent; nothing of it is left."""
     fleet.up()
     missing = fleet.add("x", command=("no-such-program", "--flag"))
     forbidden = fleet.add("x", command=("./README.md",))
-    for task_id, name in ((missing, "no-such-program"), (forbidden, "README.md")):
+    for task_id, said in ((missing, "No such file"), (forbidden, "Permission denied")):
         task = fleet.wait_state(task_id, "failed")
         assert task["outcome"] == "launch_error"
         assert [run["outcome"] for run in task["runs"]] == ["launch_error"]
-        assert name in task["reason"]
+        assert said in task["reason"]
         assert task["budgets"]["crash"]["spent"] == 0
-    assert "PATH" in fleet.show(missing)["reason"]
     fleet.wait_clean()
     assert fleet.branches() == []
     fleet.doctor()
+
+
+@pytest.mark.skip(reason="BUG: the launch error names neither the command nor what to do about it")
+def test_a_command_that_does_not_exist_is_named_with_the_remedy(fleet: Fleet) -> None:
+    """Policy: "fail at once, with the remedy"; every refusal names the next thing to do."""
+    fleet.up()
+    task_id = fleet.add("x", command=("no-such-program", "--flag"))
+    reason = fleet.wait_state(task_id, "failed")["reason"]
+    assert "no-such-program" in reason
+    assert "PATH" in reason
 
 
 @pytest.mark.parametrize(
@@ -250,8 +259,9 @@ def test_option_values_that_mean_nothing(fleet: Fleet) -> None:
         refused(fleet, "salvage", "restore", code=2)
         refused(fleet, "alerts", "ack", code=2)
         assert "No open alert 7" in refused(fleet, "alerts", "ack", "7", code=3)
-        for arguments in (("add", "x", "--priority", "high", "--", "true"), ("ps", "--everything"), ("show",)):
-            assert fleet.cli(*arguments, code=2).stderr.startswith("usage: holdfast ")
+        unparsable = (("add", "x", "--priority", "high", "--", "true"), ("ps", "--evrything"), ("show",))
+        for arguments, named in zip(unparsable, ("high", "--evrything", "id"), strict=True):
+            assert named in fleet.cli(*arguments, code=2).stderr.splitlines()[-1]
 
 
 @pytest.mark.skip(reason="BUG: a number beyond 64 bits is a traceback (OverflowError from SQLite)")
@@ -264,9 +274,20 @@ def test_numbers_that_are_too_large(fleet: Fleet) -> None:
         fleet.cli("alerts", "ack", huge, code=3)
 
 
-@pytest.mark.skip(
-    reason="BUG: undecodable bytes in --why are a traceback; in --label they are accepted and --json breaks"
-)
+@pytest.mark.skip(reason="BUG: why shows a moment too far away for the clock as a traceback")
+def test_a_delay_that_is_too_long(fleet: Fleet) -> None:
+    """Refused, or shown: never a traceback."""
+    done = fleet.cli("add", "x", "--json", "--delay", "99999999999999d", "--", "true", code=None)
+    if done.returncode == 0:
+        [task] = fleet.json("ps")
+        for command in ("why", "show"):
+            fleet.cli(command, task["id"])
+    else:
+        assert done.returncode == 2
+        assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skip(reason="BUG: undecodable bytes in --why are a traceback; in --label they pass and --json breaks")
 def test_bytes_that_are_no_text(fleet: Fleet) -> None:
     """What is stored and shown must be text, like a prompt."""
     task_id = fleet.add("x", command=("true",))
@@ -446,11 +467,20 @@ def test_a_store_from_the_future_is_refused_and_kept(fleet: Fleet) -> None:
         assert path.read_bytes() == before, arguments
 
 
-def test_an_empty_store_file_is_refused_and_kept(fleet: Fleet) -> None:
-    """A file of no bytes is not a store: looking at it neither fills it nor calls it fine."""
+def test_an_empty_store_file_is_refused(fleet: Fleet) -> None:
+    """A file of no bytes is not a store."""
     fleet.home.mkdir(mode=0o700)
     path = fleet.home / "holdfast.db"
     path.touch()
     line = refused(fleet, "ps", code=69)
     assert str(path) in line
+
+
+@pytest.mark.skip(reason="BUG: a reader opens the file for writing and switches it to WAL: `ps` writes 4096 bytes")
+def test_looking_at_an_empty_store_file_does_not_change_it(fleet: Fleet) -> None:
+    """Promise 1: a refusal leaves the file as it was."""
+    fleet.home.mkdir(mode=0o700)
+    path = fleet.home / "holdfast.db"
+    path.touch()
+    refused(fleet, "ps", code=69)
     assert path.read_bytes() == b""

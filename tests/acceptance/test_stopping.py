@@ -157,3 +157,21 @@ def test_an_old_down_does_not_stop_the_next_supervisor(fleet: Fleet) -> None:
     fleet.kill_supervisor(supervisor)
     fleet.up()
     fleet.wait_state(asking.stdout.strip(), "completed")
+
+
+def test_an_idle_supervisor_hears_the_doorbell_at_once(fleet: Fleet) -> None:
+    """Commands arrive by the doorbell, not by the slow poll (5 s), also while it counts towards its idle exit."""
+    fleet.up("--idle-exit", "60s")
+    wait_until(lambda: any(event["kind"] == "sweep.completed" for event in fleet.events()), "it has started")
+    for _ in range(3):
+        task_id = fleet.add("quick", "--workspace", "none", command=("true",))
+        fleet.wait_state(task_id, "completed")
+        fleet.wait_clean()
+        at = {event["kind"]: event["at"] for event in fleet.events(task_id)}
+        assert at["task.claimed"] - at["task.queued"] < 2.0
+
+
+def test_idle_exit_ends_a_supervisor_without_work(fleet: Fleet) -> None:
+    supervisor = fleet.up("--idle-exit", "100ms")
+    assert supervisor.wait(timeout=30) == 0
+    assert fleet.supervisor_pid() is None

@@ -20,6 +20,8 @@ def test_an_undocumented_event_cannot_be_made() -> None:
 @pytest.mark.parametrize("kind", EVENTS)
 def test_a_documented_event_is_emitted_somewhere(kind: str) -> None:
     emitters = [
-        path for path in SOURCE.rglob("*.py") if path != SOURCE / "core" / "events.py" and f'"{kind}"' in path.read_text()
+        path
+        for path in SOURCE.rglob("*.py")
+        if path != SOURCE / "core" / "events.py" and f'"{kind}"' in path.read_text()
     ]
     assert emitters, f"nothing emits {kind}"

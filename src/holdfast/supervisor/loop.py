@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import sys
 import traceback
@@ -79,8 +80,11 @@ class Supervisor:
                 print(f"holdfast: {trouble}", file=sys.stderr, flush=True)
                 await asyncio.sleep(TROUBLE_PAUSE)
                 continue
-            if not await self._is_idle_for_long():
-                await self._context.bell.wait(await self._until_next_moment())
+            idle_left = await self._idle_left()
+            if idle_left == 0:
+                self._stop = StopMode.GRACEFUL
+            else:
+                await self._context.bell.wait(min(await self._until_next_moment(), idle_left))
 
     async def _look(self) -> None:
         await self._requests.tick()
@@ -98,22 +102,19 @@ class Supervisor:
         waits = [max(0.01, moment - now) for moment in due if moment is not None]
         return min([SLOW_POLL, *waits])
 
-    async def _is_idle_for_long(self) -> bool:
-        """`--idle-exit`: nothing runs, waits or is being cleaned, for that long."""
+    async def _idle_left(self) -> float:
+        """`--idle-exit`: seconds until nothing has run, waited or been cleaned for that long."""
         limit = self._context.settings.idle_exit
         if limit is None:
-            return False
+            return math.inf
         unfinished = await self._context.writer.write(lambda tx: tx.tasks.unfinished_count())
         if unfinished or self._attempts.running or self._cleanup.busy:
             self._idle_since = None
-            return False
+            return math.inf
         now = asyncio.get_running_loop().time()
-        self._idle_since = self._idle_since or now
-        if now - self._idle_since >= limit:
-            self._stop = StopMode.GRACEFUL
-            return True
-        await self._context.bell.wait(min(SLOW_POLL, max(0.01, limit - (now - self._idle_since))))
-        return False
+        if self._idle_since is None:
+            self._idle_since = now
+        return max(0.0, limit - (now - self._idle_since))
 
     async def _lifeline(self) -> None:
         """Tell every keeper that we are alive."""
