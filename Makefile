@@ -29,8 +29,12 @@ docs: $(STAMP)
 	$(BIN)/python scripts/generate_docs.py
 
 # Resolves the dependencies of pyproject.toml anew and writes the exact versions with their hashes.
-lock: $(STAMP)
-	$(BIN)/python scripts/lock.py
+lock:
+	python3 -m venv $(VENV)-lock
+	$(VENV)-lock/bin/pip install -q pip-tools
+	$(VENV)-lock/bin/pip-compile -q --extra dev --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
+	    --no-emit-find-links --no-header --no-annotate --upgrade -o requirements.lock pyproject.toml
+	rm -rf $(VENV)-lock
 
 $(STAMP): scripts/setup.sh requirements.lock pyproject.toml
 	@./scripts/setup.sh $(VENV)

@@ -11,9 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.fleet import Fleet, processes_of
 
 from holdfast.api.queries import Queries
-from tests.fleet import Fleet, processes_of
 
 # Every point that `play` reaches, in the order of a life. test_the_list_is_complete keeps it true.
 POINTS = """

@@ -1,0 +1,73 @@
+"""A workshop for workspace tests: real git, real directories, no supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.fleet import Fleet
+
+from holdfast.core.model import Repo, Strategy, Workspace
+from holdfast.core.states import WorkspaceState
+from holdfast.processes.children import Children
+from holdfast.processes.helpers import HelperRunner
+from holdfast.workspaces.directory import DirectoryStrategy
+from holdfast.workspaces.git import Git
+from holdfast.workspaces.names import workspace_path
+from holdfast.workspaces.worktree import WorktreeStrategy
+
+T = TypeVar("T")
+
+
+class Workshop:
+    """Makes, dirties, saves and removes workspaces of one repository."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.home = str(fleet.home)
+        fleet.home.mkdir()
+        self.git = Git(HelperRunner(Children()))
+        self.repo = Repo(id="repo1", path=str(fleet.repo), common_dir=str(fleet.repo / ".git"))
+        self.worktrees = WorktreeStrategy(self.home, self.git)
+        self.directories = DirectoryStrategy(self.home, self.git, copy=False)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """One coroutine to its end, with the test's own git configuration."""
+        before = os.environ.get("HOME")
+        os.environ["HOME"] = self.fleet.env["HOME"]
+        try:
+            return asyncio.run(work)
+        finally:
+            if before is not None:
+                os.environ["HOME"] = before
+
+    def workspace(self, task: str = "task1", strategy: Strategy = Strategy.WORKTREE) -> Workspace:
+        is_tree = strategy is Strategy.WORKTREE
+        return Workspace(
+            id=f"ws-{task}",
+            task_id=task,
+            repo_id=self.repo.id,
+            strategy=strategy,
+            path=workspace_path(self.home, self.repo.id, task),
+            branch=f"holdfast/{task}" if is_tree else None,
+            base_commit=self.fleet.git("rev-parse", "HEAD") if is_tree else None,
+            state=WorkspaceState.READY,
+            disposition=None,
+        )
+
+    def made(self, task: str = "task1") -> tuple[Workspace, Path]:
+        workspace = self.workspace(task)
+        self.run(self.worktrees.prepare(self.repo, workspace, None))
+        return workspace, Path(workspace.path)
+
+    def shadow(self, *arguments: str) -> str:
+        return self.fleet.git(*arguments, cwd=Path(self.home) / "shadows" / f"{self.repo.id}.git")
+
+
+@pytest.fixture
+def workshop(fleet: Fleet) -> Workshop:
+    return Workshop(fleet)

@@ -1,0 +1,184 @@
+"""Making and removing worktrees: half-made ones heal, the user's own things are never touched."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import Workshop
+
+from holdfast.errors import LaunchError, WorkspaceProblem
+from holdfast.workspaces import marker, trash
+
+
+def add_by_hand(workshop: Workshop, path: Path, *options: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    workshop.fleet.git("worktree", "add", "--quiet", *options, str(path))
+
+
+def test_a_locked_half_made_worktree_is_made_again(workshop: Workshop) -> None:
+    """R-TREE-07: what a killed `git worktree add -b` leaves (locked entry, branch, some files) heals by itself."""
+    workspace = workshop.workspace()
+    path = Path(workspace.path)
+    add_by_hand(workshop, path, "--no-checkout", "--lock", "--reason", "initializing", "-b", "holdfast/task1")
+    (path / "half").write_text("x")
+    workshop.run(workshop.worktrees.prepare(workshop.repo, workspace, None))
+    assert sorted(item.name for item in path.iterdir()) == [".git", "README.md", "src"]
+    assert workshop.fleet.worktrees() == [str(path)]
+
+
+@pytest.mark.parametrize("left", ["entry only", "directory only", "directory without .git"])
+def test_every_half_of_a_worktree_heals(workshop: Workshop, left: str) -> None:
+    """R-TREE-07: entry without directory, directory without entry, directory without its link."""
+    workspace, path = workshop.made()
+    if left == "entry only":
+        shutil.rmtree(path)
+    elif left == "directory only":
+        shutil.rmtree(Path(workshop.repo.common_dir) / "worktrees")
+    else:
+        (path / ".git").unlink()
+    assert not workshop.run(workshop.worktrees.is_intact(workshop.repo, workspace))
+    workshop.run(workshop.worktrees.prepare(workshop.repo, workspace, None))
+    assert workshop.run(workshop.worktrees.is_intact(workshop.repo, workspace))
+    assert workshop.fleet.git("status", "--porcelain", cwd=path) == ""
+
+
+def test_removal_leaves_nothing_and_an_empty_branch_goes(workshop: Workshop) -> None:
+    """R-TREE-04: directory, admin entry, marker, trash and the branch without commits are gone."""
+    workspace, path = workshop.made()
+    assert workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
+    assert not path.exists()
+    assert workshop.fleet.worktrees() == []
+    assert workshop.run(workshop.worktrees.drop_empty_branch(workshop.repo, workspace))
+    workshop.run(workshop.worktrees.delete_trash(workspace))
+    assert workshop.fleet.branches() == []
+    left = [str(item.relative_to(workshop.home)) for item in Path(workshop.home).rglob("*")]
+    assert left == ["workspaces", "workspaces/.trash"]
+    assert not workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))  # again: a quiet no-op
+
+
+def test_a_branch_with_a_commit_stays(workshop: Workshop) -> None:
+    workspace, path = workshop.made()
+    workshop.fleet.git("commit", "--quiet", "--allow-empty", "-m", "work", cwd=path)
+    workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
+    assert not workshop.run(workshop.worktrees.drop_empty_branch(workshop.repo, workspace))
+    assert workshop.fleet.branches() == ["holdfast/task1"]
+
+
+def test_a_directory_without_our_record_is_left_alone(workshop: Workshop) -> None:
+    """R-TREE-07: no marker of this workspace, no removal."""
+    workspace, path = workshop.made()
+    marker.remove(workspace)
+    with pytest.raises(WorkspaceProblem, match="no record of ours"):
+        workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
+    assert (path / "README.md").exists()
+
+
+def test_the_users_own_worktree_on_an_unmounted_disk_survives(workshop: Workshop) -> None:
+    """R-TREE-04: we never prune; an entry whose directory is missing now is not ours to judge."""
+    theirs = workshop.fleet.root / "disk" / "mine"
+    add_by_hand(workshop, theirs, "--detach")
+    shutil.move(workshop.fleet.root / "disk", workshop.fleet.root / "unmounted")
+    workspace, _path = workshop.made()
+    workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
+    workshop.run(workshop.worktrees.delete_trash(workspace))
+    shutil.move(workshop.fleet.root / "unmounted", workshop.fleet.root / "disk")
+    assert workshop.fleet.worktrees() == [str(theirs)]
+    assert workshop.fleet.git("status", "--porcelain", cwd=theirs) == ""
+
+
+def test_many_worktrees_of_one_repository_at_once(workshop: Workshop) -> None:
+    """Parallel `git worktree add` fails; the repository's lock makes them wait."""
+    workspaces = [workshop.workspace(f"task{number}") for number in range(16)]
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(workshop.worktrees.prepare(workshop.repo, one, None) for one in workspaces))
+
+    workshop.run(all_at_once())
+    assert sorted(workshop.fleet.worktrees()) == sorted(workspace.path for workspace in workspaces)
+
+
+def test_preparation_that_is_cancelled_leaves_no_git_behind(workshop: Workshop) -> None:
+    """A killed `git worktree add` goes on through its child; ours ends its whole group before it returns."""
+    workspace = workshop.workspace()
+
+    async def cancelled_soon() -> None:
+        task = asyncio.create_task(workshop.worktrees.prepare(workshop.repo, workspace, None))
+        while not os.path.exists(workspace.path):  # noqa: ASYNC110 - a directory rings no bell
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    workshop.run(cancelled_soon())
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert workspace.path not in listed
+    workshop.run(workshop.worktrees.prepare(workshop.repo, workspace, None))
+    assert workshop.run(workshop.worktrees.is_intact(workshop.repo, workspace))
+
+
+def test_hooks_and_filters_of_the_repository_do_not_run(workshop: Workshop) -> None:
+    """An agent can write the shared config: what it plants there must not run as us at the next checkout."""
+    canary = workshop.fleet.root / "canary"
+    hook = Path(workshop.repo.common_dir) / "hooks" / "post-checkout"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {canary}\n")
+    hook.chmod(0o755)
+    (workshop.fleet.repo / ".gitattributes").write_text("*.py filter=evil\n")
+    workshop.fleet.git("add", ".")
+    workshop.fleet.git("commit", "--quiet", "-m", "attributes")
+    workshop.fleet.git("config", "filter.evil.smudge", f"touch {canary}; cat")
+    workshop.fleet.git("config", "filter.evil.clean", f"touch {canary}; cat")
+    workspace, path = workshop.made()
+    (path / "more.py").write_text("x = 1\n")
+    assert workshop.run(workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "Leftovers"))
+    assert not canary.exists()
+
+
+def test_a_base_that_does_not_exist_is_refused_with_a_remedy(workshop: Workshop) -> None:
+    """R-TREE-05: fails closed."""
+    with pytest.raises(LaunchError, match="--base"):
+        workshop.run(workshop.worktrees.plan(workshop.repo, "task1", "no-such-branch", None, 0))
+
+
+# -- deleting ----------------------------------------------------------------------------------------------------------
+
+
+def test_deleting_follows_no_symlink_and_opens_closed_directories(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("mine")
+    tree = tmp_path / "tree"
+    (tree / "closed" / "deep").mkdir(parents=True)
+    (tree / "closed" / "deep" / "file").write_text("x")
+    (tree / "out").symlink_to(outside)
+    (tree / "name\nwith newline").write_text("x")
+    (tree / "closed" / "deep").chmod(0)
+    (tree / "closed").chmod(0o555)
+    trash.delete_tree(str(tree))
+    assert not tree.exists()
+    assert (outside / "precious").read_text() == "mine"
+    trash.delete_tree(str(tree))  # again: a quiet no-op
+
+
+def test_deleting_stops_at_a_mount(tmp_path: Path) -> None:
+    """`st_dev` is the same across a bind mount; the mount id is not. What is behind it survives."""
+    precious, tree = tmp_path / "precious", tmp_path / "tree"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    (tree / "mounted").mkdir(parents=True)
+    mounted = subprocess.run(["mount", "--bind", precious, tree / "mounted"], capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"NOT RUN: bind mounts need root here: {mounted.stderr.decode().strip()}")
+    try:
+        with pytest.raises(WorkspaceProblem, match="mount point"):
+            trash.delete_tree(str(tree))
+        assert (precious / "file").read_text() == "mine"
+    finally:
+        subprocess.run(["umount", tree / "mounted"], check=True)
+    trash.delete_tree(str(tree))
+    assert not tree.exists()
