@@ -64,7 +64,9 @@ class Setting:
     default: Any
     parse: Callable[[Any], Any]
     meaning: str
-    runs_commands: bool = False  # such a key in a repository's file would run code that the user did not choose
+    trusted_only: bool = (
+        False  # in a repository's file it would run code, or show secrets, that the user did not choose
+    )
 
 
 STRATEGIES = ("worktree", "directory", "directory:copy", "none")
@@ -72,7 +74,7 @@ STRATEGIES = ("worktree", "directory", "directory:copy", "none")
 SETTINGS: dict[str, Setting] = {
     "agents": Setting(4, _count(1), "How many agents run at once."),
     "agent": Setting("", str, "The agent of tasks that name none."),
-    "command.argv": Setting([], _words, "The command that the `command` agent runs.", runs_commands=True),
+    "command.argv": Setting([], _words, "The command that the `command` agent runs.", trusted_only=True),
     "workspace.strategy": Setting("worktree", _one_of(*STRATEGIES), "Where agents work."),
     "workspace.cleanup_on_complete": Setting(True, _boolean, "Clean the workspace of a completed task."),
     "workspace.preserve_on_failure": Setting(False, _boolean, "Keep the workspace of a failed task."),
@@ -95,8 +97,8 @@ SETTINGS: dict[str, Setting] = {
     "retry.max": Setting(3, _count(0), "How often a timed-out or stuck task is tried again."),
     "lost.max": Setting(5, _count(0), "How often in a row a task may lose its host or keeper."),
     "runs.max": Setting(12, _count(1), "Runs per task, so that budgets cannot multiply."),
-    "env.pass": Setting([], _words, "More environment variables that agents may see (patterns)."),
-    "env.set": Setting({}, _pairs, "Environment variables set for agents."),
+    "env.pass": Setting([], _words, "More environment variables that agents may see (patterns).", trusted_only=True),
+    "env.set": Setting({}, _pairs, "Environment variables set for agents.", trusted_only=True),
 }
 
 
@@ -139,9 +141,10 @@ def _parse(key: str, value: object, origin: str, trusted: bool) -> object:
         close = difflib.get_close_matches(key, SETTINGS, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
         raise UsageError(f"{origin}: there is no setting '{key}'{hint}")
-    if setting.runs_commands and not trusted:
+    if setting.trusted_only and not trusted:
         raise UsageError(
-            f"{origin}: '{key}' runs commands, so it is not taken from a repository's file. Put it into {user_file()}."
+            f"{origin}: '{key}' could run commands or show secrets, so it is not taken from a repository's file. "
+            f"Put it into {user_file()}."
         )
     try:
         return setting.parse(value)

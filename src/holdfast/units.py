@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+LONGEST = 10 * 365 * 86400.0
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
@@ -14,7 +15,10 @@ def parse_duration(text: object) -> float:
     parts = _PART.findall(word)
     if not parts or "".join(number + unit for number, unit in parts) != word:
         raise ValueError(f"'{word}' is not a duration; write it with a unit, like 90s, 5m, 1h30m or 250ms")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if seconds > LONGEST:
+        raise ValueError(f"'{word}' is longer than ten years")
+    return seconds
 
 
 def show_duration(seconds: float) -> str:

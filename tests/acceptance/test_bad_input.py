@@ -184,7 +184,6 @@ def test_a_command_that_does_not_exist(fleet: Fleet) -> None:
     fleet.doctor()
 
 
-@pytest.mark.skip(reason="BUG: the launch error names neither the command nor what to do about it")
 def test_a_command_that_does_not_exist_is_named_with_the_remedy(fleet: Fleet) -> None:
     """Policy: "fail at once, with the remedy"; every refusal names the next thing to do."""
     fleet.up()
@@ -255,7 +254,7 @@ def test_option_values_that_mean_nothing(fleet: Fleet) -> None:
         assert "'cloud' is not one of worktree, directory, directory:copy, none" in line
         assert "'0'" in refused(fleet, "up", "--agents", "0", code=2)
         assert "--idle-exit" in refused(fleet, "up", "--idle-exit", "1", code=2)
-        assert "not negative" in refused(fleet, "events", "-n", "-1", code=2)
+        assert "not between 0 and" in refused(fleet, "events", "-n", "-1", code=2)
         refused(fleet, "salvage", "restore", code=2)
         refused(fleet, "alerts", "ack", code=2)
         assert "No open alert 7" in refused(fleet, "alerts", "ack", "7", code=3)
@@ -264,17 +263,15 @@ def test_option_values_that_mean_nothing(fleet: Fleet) -> None:
             assert named in fleet.cli(*arguments, code=2).stderr.splitlines()[-1]
 
 
-@pytest.mark.skip(reason="BUG: a number beyond 64 bits is a traceback (OverflowError from SQLite)")
 def test_numbers_that_are_too_large(fleet: Fleet) -> None:
     """One line, not a traceback."""
     huge = "99999999999999999999"
     with nothing_changes(fleet):
         fleet.cli("add", "x", "--priority", huge, "--", "true", code=2)
         fleet.cli("events", "-n", huge, code=None)
-        fleet.cli("alerts", "ack", huge, code=3)
+        fleet.cli("alerts", "ack", huge, code=2)
 
 
-@pytest.mark.skip(reason="BUG: why shows a moment too far away for the clock as a traceback")
 def test_a_delay_that_is_too_long(fleet: Fleet) -> None:
     """Refused, or shown: never a traceback."""
     done = fleet.cli("add", "x", "--json", "--delay", "99999999999999d", "--", "true", code=None)
@@ -287,7 +284,6 @@ def test_a_delay_that_is_too_long(fleet: Fleet) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.skip(reason="BUG: undecodable bytes in --why are a traceback; in --label they pass and --json breaks")
 def test_bytes_that_are_no_text(fleet: Fleet) -> None:
     """What is stored and shown must be text, like a prompt."""
     task_id = fleet.add("x", command=("true",))
@@ -344,7 +340,7 @@ def test_a_repository_cannot_choose_the_command(fleet: Fleet) -> None:
     (fleet.repo / "holdfast.toml").write_text(settings)
     for arguments in (("add", "x"), ("add", "x", "--agent", "command"), ("add", "x", "--", "true")):
         line = refused(fleet, *arguments, code=2)
-        assert "'command.argv' runs commands" in line
+        assert "'command.argv' could run commands" in line
         assert "config.toml" in line
     (fleet.repo / "holdfast.toml").unlink()
     fleet.up()
@@ -353,7 +349,6 @@ def test_a_repository_cannot_choose_the_command(fleet: Fleet) -> None:
     assert fleet.file_on_branch(f"holdfast/{task_id}", "pwned.txt") == "pwned"
 
 
-@pytest.mark.skip(reason="BUG: error lines are printed unfiltered: a repository's holdfast.toml can drive the terminal")
 def test_a_repository_cannot_drive_the_terminal_through_an_error(fleet: Fleet) -> None:
     """What a cloned repository says must not reach the terminal as an escape sequence, nor break the one line."""
     (fleet.repo / "holdfast.toml").write_text('"a\\u001b]0;owned\\u0007\\nb" = 1\n')
@@ -476,7 +471,6 @@ def test_an_empty_store_file_is_refused(fleet: Fleet) -> None:
     assert str(path) in line
 
 
-@pytest.mark.skip(reason="BUG: a reader opens the file for writing and switches it to WAL: `ps` writes 4096 bytes")
 def test_looking_at_an_empty_store_file_does_not_change_it(fleet: Fleet) -> None:
     """Promise 1: a refusal leaves the file as it was."""
     fleet.home.mkdir(mode=0o700)

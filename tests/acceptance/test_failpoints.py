@@ -23,8 +23,8 @@ POINTS = """
     tx.run.intend rundir.made rundir.intent keeper.locked process.spawn process.spawned tx.run.started tx.run.ended
     worktree.commit worktree.committed shadow.clone shadow.made salvage.ref salvage.saved tx.workspace.salvaged
     tx.task.settle tx.workspace.dispose rundir.forgotten tx.task.resume
-    trash.rename trash.renamed admin.drop admin.dropped branch.delete branch.deleted tx.workspace.trashed
-    trash.deleted tx.workspace.gone
+    trash.rename trash.renamed admin.drop admin.dropped branch.delete branch.deleted tx.task.forget_branch
+    tx.workspace.trashed trash.deleted tx.workspace.gone
 """.split()  # noqa: SIM905 - forty names read better as a paragraph than as forty lines
 # Reached only with an earlier supervisor's tasks to take over.
 RECOVERY_POINTS = ["tx.task.adopt"]

@@ -16,6 +16,7 @@ from holdfast.ids import new_id
 from holdfast.storage import open_store
 from holdfast.store import doorbell
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.text import is_text
 
 BIGGEST_PROMPT = 1024 * 1024
 
@@ -168,7 +169,7 @@ def check_prompt(prompt: str) -> None:
         raise UsageError(
             f"The prompt is larger than {BIGGEST_PROMPT // 1024} KiB. Put the material into a file instead."
         )
-    if "\0" in prompt or any(0xD800 <= ord(letter) <= 0xDFFF for letter in prompt):
+    if not is_text(prompt):
         raise UsageError("The prompt is not text (it has NUL or undecodable bytes).")
 
 

@@ -12,9 +12,9 @@ from holdfast.workspaces.names import shadow_path
 Row = dict[str, Any]
 
 
-def diff(home: str, task: Row, *, colour: bool, stat: bool) -> str:
+def diff(home: str, task: Row, *, stat: bool) -> str:
     """The task's changes against its base: from its living workspace, else its branch, else its last salvage."""
-    options = ["--color=always" if colour else "--color=never", *(["--stat"] if stat else [])]
+    options = ["--color=never", *(["--stat"] if stat else [])]
     base = task["base_commit"]
     workspace = task["workspace"]
     if workspace["state"] in ("ready", "preserved") and base and os.path.isdir(workspace["path"]):

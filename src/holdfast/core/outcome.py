@@ -81,7 +81,10 @@ _OUTSIDE_SIGNALS = frozenset({SIGKILL, SIGTERM, SIGINT, SIGHUP})
 _BY_CAUSE = {
     Cause.TIMEOUT: (Outcome.TIMEOUT, "ran longer than its timeout"),
     Cause.ORPHANED: (Outcome.LOST, "no supervisor reached its keeper for too long, so the keeper ended it"),
-    Cause.EXEC_FAILED: (Outcome.LAUNCH_ERROR, "the agent could not be started"),
+    Cause.EXEC_FAILED: (
+        Outcome.LAUNCH_ERROR,
+        "the agent could not be started (is it installed, executable and in the supervisor's PATH?)",
+    ),
     Cause.NEVER_STARTED: (Outcome.LOST, "the supervisor died before the agent was started"),
     Cause.KEEPER_DIED: (Outcome.LOST, "its keeper was killed"),
     Cause.UNPROVEN: (Outcome.UNKNOWN, "its keeper is gone and nothing proves that its processes are"),

@@ -199,6 +199,8 @@ class Keeper:
 
     def become_agent(self, keeper: int, go: int, error: int) -> None:
         """In the child: be what the agent should find, wait for the word, exec. Never returns."""
+        argv = [str(word) for word in self.intent["argv"]]  # type: ignore[attr-defined]  # a JSON list
+        doing = "prepare its process"
         try:
             os.setsid()
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -217,13 +219,15 @@ class Keeper:
             os.dup2(os.open("stdin", os.O_RDONLY), 0)
             os.dup2(os.open("out.log", os.O_WRONLY | os.O_APPEND), 1)
             os.dup2(os.open("err.log", os.O_WRONLY | os.O_APPEND), 2)
+            doing = f"enter {self.intent['cwd']}"
             os.chdir(str(self.intent["cwd"]))
             if os.read(go, 1) != b"!":
                 os._exit(126)  # the keeper died before it had recorded us: we were never started
-            argv = [str(word) for word in self.intent["argv"]]  # type: ignore[attr-defined]  # a JSON list
+            doing = f"run '{argv[0]}'"
             os.execvp(argv[0], argv)
         except BaseException as problem:  # noqa: BLE001 - whatever it is, it must reach the record, not unwind into the keeper
-            os.write(error, str(problem).encode()[:1000])
+            why = problem.strerror if isinstance(problem, OSError) else str(problem)
+            os.write(error, f"could not {doing}: {why}".encode()[:1000])
         os._exit(127)
 
     # -- wait ----------------------------------------------------------------------------------------------------

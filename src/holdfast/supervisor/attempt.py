@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.agents.port import WorkOrder
-from holdfast.core.model import Run, StopWhy, Task
+from holdfast.core.model import RequestKind, Run, StopWhy, Task
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 from holdfast.core.states import RunState
 from holdfast.errors import LaunchError, NotOwner
@@ -136,8 +137,20 @@ class Attempt:
         said = adapter.judge(end, self._live.output(), self._live.error_tail())
         recorded = await self._write(lambda tx: tx.runs.open_run(self.task.id))
         verdict = classify(end, recorded.stop_why if recorded else self._stop_wanted, said)
-        if verdict.outcome is not Outcome.UNKNOWN:
-            await self._write(lambda tx: tx.runs.ended(self.grip, run.id, verdict, self._context.clock()))
+        if verdict.outcome is Outcome.UNKNOWN:
+            return verdict
+        final = await self._naming_the_operator(verdict)
+        await self._write(lambda tx: tx.runs.ended(self.grip, run.id, final, self._context.clock()))
+        return final
+
+    async def _naming_the_operator(self, verdict: Verdict) -> Verdict:
+        """A cancel says whose wish it was, and why: the request is pending until the task is settled."""
+        if verdict.outcome is not Outcome.CANCELLED:
+            return verdict
+        for request in await self._write(lambda tx: tx.requests.pending()):
+            if request.kind is RequestKind.CANCEL and request.task_id == self.task.id:
+                why = f": {request.why}" if request.why else ""
+                return replace(verdict, reason=f"cancelled by {request.by}{why}")
         return verdict
 
     async def _could_not_start(self, why: str) -> tuple[str | None, Verdict]:
@@ -146,9 +159,8 @@ class Attempt:
 
     async def _never_started(self, why: StopWhy) -> tuple[str | None, Verdict]:
         outcome = Outcome.CANCELLED if why is StopWhy.CANCEL else Outcome.STOPPED
-        return await self._end_without_process(
-            Verdict(outcome=outcome, reason=f"stopped ({why}) before the agent started")
-        )
+        verdict = Verdict(outcome=outcome, reason=f"stopped ({why}) before the agent started")
+        return await self._end_without_process(await self._naming_the_operator(verdict))
 
     async def _end_without_process(self, verdict: Verdict) -> tuple[str | None, Verdict]:
         run = self._run

@@ -7,6 +7,7 @@ import traceback
 
 from holdfast.core.model import Event, Level, StopWhy, Task
 from holdfast.core.outcome import Outcome, Verdict
+from holdfast.errors import Unavailable
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import settle
@@ -70,6 +71,9 @@ class Attempts:
                     break
                 except Exception as error:  # noqa: BLE001 - nothing may end an attempt in silence
                     await self._tell_trouble(task, error, pause)
+                    if pause >= LONGEST_PAUSE and not isinstance(error, OSError | Unavailable):
+                        attempt.frozen = True  # a fault of ours, not of the machine: it will not mend by repeating
+                        break
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
             if not attempt.frozen:
@@ -100,7 +104,7 @@ class Attempts:
             lambda tx: tx.events.raise_alert(
                 f"trouble:{task.id}",
                 f"Task {task.id} cannot go on: {error}",
-                f"It is tried again every {LONGEST_PAUSE:.0f} s; `holdfast why {task.id}` shows the details.",
+                f"`holdfast events {task.id} --json` has the details; the next `holdfast up` tries again.",
                 self._context.clock(),
                 task_id=task.id,
             )

@@ -74,9 +74,16 @@ class Cleanup:
             return
         strategy = self._context.strategy_of(task.spec)
         there = await strategy.put_away(repo, workspace)
-        await strategy.drop_empty_branch(repo, workspace)
+        branch_is_gone = await strategy.drop_empty_branch(repo, workspace)
         # Cleanup that found nothing to rename (`none`, or it vanished) is done; otherwise the trash has to go.
-        await self._move(workspace, WorkspaceState.TRASHED if there else WorkspaceState.GONE, "cleaned")
+        state = WorkspaceState.TRASHED if there else WorkspaceState.GONE
+
+        def record(tx: Transaction) -> None:
+            if branch_is_gone:
+                tx.tasks.forget_branch(workspace.task_id, self._context.clock())
+            tx.workspaces.move(workspace, state, "cleaned", self._context.clock())
+
+        await self._context.writer.write(record)
 
     async def _delete(self, workspace: Workspace) -> None:
         task, _repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))

@@ -7,6 +7,7 @@ import sys
 import time
 
 from holdfast.store.port import Store
+from holdfast.text import one_line
 
 LOOK_EVERY = 0.25
 _QUIET = frozenset({"run.ended", "run.stopping", "workspace.gone"})
@@ -34,4 +35,4 @@ class Narrator:
             self._seq = int(str(event["seq"]))
             if event["kind"] not in _QUIET:
                 moment = time.strftime("%H:%M:%S", time.localtime(float(str(event["at"]))))
-                print(f"{moment} {event['message']}", file=sys.stderr, flush=True)
+                print(f"{moment} {one_line(event['message'])}", file=sys.stderr, flush=True)

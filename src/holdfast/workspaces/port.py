@@ -59,7 +59,9 @@ class WorkspaceStrategy(Protocol):
         """Rename into the trash and drop our git entry; False when nothing was there. The name is free afterwards."""
         ...
 
-    async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool: ...
+    async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
+        """Delete our branch if it has no commit of its own; True when there is none (any more)."""
+        ...
 
     async def delete_trash(self, workspace: Workspace) -> None:
         """Delete from the trash; may take long; may be interrupted and repeated."""

@@ -175,15 +175,13 @@ class WorktreeStrategy:
         if not workspace.branch.startswith(names.BRANCH_PREFIX):
             return False
         ref = f"refs/heads/{workspace.branch}"
-        try:
-            tip = (await self._git.run("rev-parse", "--verify", "--quiet", ref, cwd=repo.common_dir)).strip()
-            inside = await self._git.ok("merge-base", "--is-ancestor", tip, workspace.base_commit, cwd=repo.common_dir)
-            if not inside:
-                return False
-            faults.effect("branch.delete")
-            await self._git.run("update-ref", "-d", ref, tip, cwd=repo.common_dir)
-        except GitFailed:
+        if not await self._git.ok("show-ref", "--verify", "--quiet", ref, cwd=repo.common_dir):
+            return True
+        tip = (await self._git.run("rev-parse", "--verify", ref, cwd=repo.common_dir)).strip()
+        if not await self._git.ok("merge-base", "--is-ancestor", tip, workspace.base_commit, cwd=repo.common_dir):
             return False
+        faults.effect("branch.delete")
+        await self._git.run("update-ref", "-d", ref, tip, cwd=repo.common_dir)
         faults.effect("branch.deleted")
         return True
 

@@ -10,7 +10,7 @@ import time
 
 from holdfast.errors import Unavailable
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import clean, paint, print_json
+from holdfast.interfaces.cli.render import clean, number, paint, print_json
 
 KNOWN_AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "copilot", "aider")
 DOWN_PATIENCE = 120.0
@@ -38,7 +38,7 @@ def run_init(arguments: argparse.Namespace) -> int:
 
 
 def configure_up(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--agents", type=int, metavar="N", help="how many agents run at once (4)")
+    parser.add_argument("--agents", type=number(1), metavar="N", help="how many agents run at once (4)")
     parser.add_argument("--detach", "-d", action="store_true", help="in the background")
     parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
     parser.epilog = "Ctrl-C or SIGTERM: agents get their grace, their tasks stay queued. A second one: at once."

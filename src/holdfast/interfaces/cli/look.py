@@ -6,12 +6,23 @@ import argparse
 import os
 import sys
 import time
+from codecs import getincrementaldecoder
 from typing import Any
 
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound, UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import ago, clean, is_fancy, one_line, paint, print_json, rich_table, table
+from holdfast.interfaces.cli.render import (
+    ago,
+    clean,
+    is_terminal,
+    number,
+    one_line,
+    paint,
+    print_json,
+    rich_table,
+    table,
+)
 
 Row = dict[str, Any]
 RECENT = 3600.0  # failures stay in `ps` for an hour without --all
@@ -72,7 +83,7 @@ def _summary(queries: Queries) -> str:
 
 
 def _watch(queries: Queries, *, everything: bool) -> int:
-    if not is_fancy():
+    if not is_terminal():
         raise UsageError("--watch needs a terminal; in a script use `holdfast events -f --json`.")
     from rich.console import Group
     from rich.live import Live
@@ -113,7 +124,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         repo=task["repo"],
         base=f"{task['base_ref']} {task['base_commit'] or ''}",
         branch=task["branch"],
-        labels=" ".join(f"{key}={value}" for key, value in task["labels"].items()),
+        labels=clean(" ".join(f"{key}={value}" for key, value in task["labels"].items())),
         needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
         paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after'])}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
@@ -165,15 +176,13 @@ def run_why(arguments: argparse.Namespace) -> int:
 def configure_events(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", help="only events of this task")
     parser.add_argument("--follow", "-f", action="store_true", help="go on as they happen")
-    parser.add_argument("--last", "-n", type=int, default=50, metavar="N", help="how many to begin with (50)")
+    parser.add_argument("--last", "-n", type=number(0), default=50, metavar="N", help="how many to begin with (50)")
     _json_flag(parser)
 
 
 def run_events(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
     task_id = queries.resolve(arguments.id) if arguments.id else None
-    if arguments.last < 0:
-        raise UsageError("--last takes a number that is not negative.")
     events = queries.last_events(task_id=task_id, limit=arguments.last)
     after = events[-1]["seq"] if events else queries.last_seq()
     _print_events(events, as_json=arguments.json)
@@ -207,7 +216,7 @@ def _event_line(event: Row) -> str:
 def configure_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the task ends")
-    parser.add_argument("--run", type=int, metavar="N", help="the task's N-th run (the last one by default)")
+    parser.add_argument("--run", type=number(1), metavar="N", help="the task's N-th run (the last one by default)")
     parser.add_argument("--err", action="store_true", help="standard error instead of standard output")
     parser.add_argument("--raw", action="store_true", help="do not filter escape sequences")
 
@@ -215,18 +224,19 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
 def run_logs(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
     task_id = queries.resolve(arguments.id)
-    position, shown_run = 0, None
+    shown: LogPrinter | None = None
     while True:
         task = queries.task(task_id)
         run = _pick_run(task, arguments.run)
         if run is None and not arguments.follow:
             raise NotFound(f"Task {task_id} has no run yet; see `holdfast why {task_id}`.")
+        is_over = not arguments.follow or task["state"] in ("completed", "failed", "cancelled")
         if run is not None:
-            if run["id"] != shown_run:
-                shown_run, position = run["id"], 0
             path = os.path.join(queries.run_directory(run["id"]), "err.log" if arguments.err else "out.log")
-            position = _print_from(path, position, raw=arguments.raw)
-        if not arguments.follow or task["state"] in ("completed", "failed", "cancelled"):
+            if shown is None or shown.path != path:
+                shown = LogPrinter(path, raw=arguments.raw)
+            shown.go_on(final=is_over)
+        if is_over:
             return 0
         time.sleep(0.1)
 
@@ -240,18 +250,37 @@ def _pick_run(task: Row, number: int | None) -> Row | None:
     raise NotFound(f"Task {task['id']} has no run {number}; it had {len(task['runs'])}.")
 
 
-def _print_from(path: str, position: int, *, raw: bool) -> int:
-    try:
-        with open(path, "rb") as file:
-            file.seek(position)
-            while block := file.read(1 << 16):
-                text = block.decode(errors="replace")
-                sys.stdout.write(text if raw else clean(text))
-                position += len(block)
-    except FileNotFoundError:
-        return position
-    sys.stdout.flush()
-    return position
+class LogPrinter:
+    """Prints a growing file. Characters and escape sequences that lie across two reads stay whole."""
+
+    def __init__(self, path: str, *, raw: bool) -> None:
+        self.path = path
+        self._raw = raw
+        self._position = 0
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # the beginning of a line whose end is not there yet
+
+    def go_on(self, *, final: bool) -> None:
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._position)
+                while block := file.read(1 << 16):
+                    self._position += len(block)
+                    self._write(self._decoder.decode(block))
+        except FileNotFoundError:
+            return
+        if final:
+            self._write(self._decoder.decode(b"", final=True), rest=True)
+        sys.stdout.flush()
+
+    def _write(self, text: str, *, rest: bool = False) -> None:
+        if self._raw:
+            sys.stdout.write(text)
+            return
+        self._held += text
+        cut = len(self._held) if rest else self._held.rfind("\n") + 1
+        sys.stdout.write(clean(self._held[:cut]))
+        self._held = self._held[cut:]
 
 
 # -- alerts ------------------------------------------------------------------------------------------------------------
@@ -259,7 +288,7 @@ def _print_from(path: str, position: int, *, raw: bool) -> int:
 
 def configure_alerts(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=["ack"], help="acknowledge an alert")
-    parser.add_argument("number", nargs="?", type=int, help="which one")
+    parser.add_argument("number", nargs="?", type=number(1), help="which one")
     parser.add_argument("--all", "-a", action="store_true", help="acknowledged ones too")
     _json_flag(parser)
 

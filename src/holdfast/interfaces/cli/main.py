@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 from holdfast.errors import HoldfastError, UsageError
 
@@ -44,12 +45,19 @@ exit codes: 0 done, 1 task failed or operation refused, 2 usage, 3 not found, 4 
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """argparse, with our one line instead of its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[0].upper()}{message[1:]}. See `{self.prog} --help`.")
+
+
 def run(argv: list[str]) -> int:
     """Run one command; its exit code."""
     try:
         name, rest = _choose(argv)
         module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name][0]}")
-        parser = argparse.ArgumentParser(
+        parser = Parser(
             prog=f"holdfast {name}",
             description=f"{COMMANDS[name][1][0].upper()}{COMMANDS[name][1][1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -61,7 +69,9 @@ def run(argv: list[str]) -> int:
         sys.stdout.flush()
         return code
     except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
+        from holdfast.text import one_line  # whatever the error quotes, it stays one harmless line
+
+        print(f"holdfast: {one_line(error)}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output went away: not our error
@@ -84,7 +94,7 @@ def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple
 def _choose(argv: list[str]) -> tuple[str, list[str]]:
     if argv and argv[0] in COMMANDS:
         return argv[0], argv[1:]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="holdfast",
         description="Holdfast runs fleets of AI coding agents unattended: nothing lost, leaked, run twice or silent.",
         epilog=_EPILOG,
@@ -103,11 +113,11 @@ def _choose(argv: list[str]) -> tuple[str, list[str]]:
     if found.command is None:
         parser.print_help()
         raise SystemExit(0)
-    raise UsageError(f"There is no command '{found.command}'{_nearest(found.command)}. See `holdfast --help`.")
+    raise UsageError(f"There is no command '{found.command}'.{_nearest(found.command)} See `holdfast --help`.")
 
 
 def _nearest(word: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(word, COMMANDS, n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return f" Did you mean '{close[0]}'?" if close else ""

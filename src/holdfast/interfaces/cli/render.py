@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from holdfast.text import clean, one_line
+
+__all__ = [
+    "ago",
+    "clean",
+    "is_fancy",
+    "is_terminal",
+    "number",
+    "one_line",
+    "paint",
+    "print_json",
+    "rich_table",
+    "table",
+]
 
 COLOURS = {
     "queued": "cyan",
@@ -19,26 +34,33 @@ COLOURS = {
     "cancelled": "magenta",
 }
 _CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "bold": 1, "dim": 2}
-# Control characters and whole escape sequences: an agent's words must not drive the user's terminal.
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-)
 
 
-def clean(text: object) -> str:
-    """Printable text: escape sequences and control characters are gone; tabs and line ends stay."""
-    return _ESCAPES.sub("", str(text))
+BIGGEST_NUMBER = 2**31 - 1
 
 
-def one_line(text: object, width: int = 60) -> str:
-    flat = " ".join(clean(text).split())
-    return flat if len(flat) <= width else flat[: width - 1] + "…"
+def number(least: int = -BIGGEST_NUMBER) -> Callable[[str], int]:
+    """A whole number on the command line, within what the store can hold."""
+
+    def parse(word: str) -> int:
+        try:
+            value = int(word)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"'{one_line(word, 40)}' is not a whole number") from None
+        if not least <= value <= BIGGEST_NUMBER:
+            raise argparse.ArgumentTypeError(f"'{one_line(word, 40)}' is not between {least} and {BIGGEST_NUMBER}")
+        return value
+
+    return parse
+
+
+def is_terminal(stream: Any = None) -> bool:
+    return bool((stream or sys.stdout).isatty()) and os.environ.get("TERM") != "dumb"
 
 
 def is_fancy(stream: Any = None) -> bool:
-    """Whether colours and live output are welcome."""
-    stream = stream or sys.stdout
-    return bool(stream.isatty()) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    """Whether colours are welcome."""
+    return is_terminal(stream) and "NO_COLOR" not in os.environ
 
 
 def paint(text: str, colour: str, stream: Any = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -13,7 +14,8 @@ from holdfast.api.queries import Queries
 from holdfast.api.subscribe import follow
 from holdfast.errors import Conflict, Unavailable, UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import clean, is_fancy, one_line, paint, print_json
+from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json
+from holdfast.text import is_text
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
 CANCEL_PATIENCE = 30.0
@@ -30,8 +32,8 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workspace", metavar="KIND", help="worktree, directory, directory:copy or none")
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
     parser.add_argument("--delay", metavar="T", help="do not start before this long from now")
-    parser.add_argument("--max-resumes", type=int, metavar="N", help="how often it may be resumed after a pause")
-    parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher first (0)")
+    parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
+    parser.add_argument("--priority", type=number(), default=0, metavar="N", help="higher first (0)")
     parser.add_argument("--label", action="append", default=[], metavar="K=V", help="a label; may be repeated")
     parser.add_argument("--parent", metavar="ID", help="the task that this one belongs to")
     parser.add_argument("--after", action="append", default=[], metavar="ID", help="start after that task completed")
@@ -93,6 +95,8 @@ def _labels(pairs: list[str]) -> dict[str, str]:
         key, separator, value = pair.partition("=")
         if not separator or not key:
             raise UsageError(f"A label is written KEY=VALUE, not '{pair}'.")
+        if not is_text(pair):
+            raise UsageError("A label is not text (it has NUL or undecodable bytes).")
         labels[key] = value
     return labels
 
@@ -122,7 +126,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 def configure_run(parser: argparse.ArgumentParser) -> None:
     _task_options(parser)
-    parser.epilog = "Ctrl-C cancels the task; a second one leaves it running and returns."
+    parser.epilog = "Ctrl-C cancels the task; a second one returns at once, without waiting for its end."
 
 
 def run_run(arguments: argparse.Namespace) -> int:
@@ -149,13 +153,14 @@ def run_run(arguments: argparse.Namespace) -> int:
 
 def _attend(commands: Commands, queries: Queries, task_id: str) -> dict[str, Any]:
     """Show events until the task ends or pauses. The first Ctrl-C cancels, the second detaches."""
-    interrupts = 0
+    interrupts = seen = 0
     watching = follow(queries, after=0, task_id=task_id)
     while True:
         try:
             for events in watching:
                 for event in events:
                     _tell(event)
+                    seen = event["seq"]
                 state = queries.state(task_id)
                 if state["state"] in EXIT_OF_STATE and not events:
                     return queries.task(task_id)
@@ -164,15 +169,13 @@ def _attend(commands: Commands, queries: Queries, task_id: str) -> dict[str, Any
                     _wait_supervisor(queries)
         except KeyboardInterrupt:
             interrupts += 1
+            watching = follow(queries, after=seen, task_id=task_id)  # the interrupted one is spent
             if interrupts > 1:
-                print(f"\nDetached. Task {task_id} goes on: `holdfast logs {task_id} -f`.", file=sys.stderr)
+                print(f"\nDetached. Task {task_id} is being cancelled: `holdfast why {task_id}`.", file=sys.stderr)
                 return queries.task(task_id)
-            print("\nCancelling (Ctrl-C again leaves it running) …", file=sys.stderr)
-            try:
+            print("\nCancelling (Ctrl-C again returns at once) …", file=sys.stderr)
+            with contextlib.suppress(Conflict):  # it ended at the same moment: its own end is shown
                 commands.cancel(task_id, "Ctrl-C")
-            except Conflict:
-                continue  # it ended at the same moment
-            watching = follow(queries, after=queries.last_seq(), task_id=task_id)
 
 
 def _wait_supervisor(queries: Queries) -> None:
@@ -193,7 +196,7 @@ def _tell_end(queries: Queries, task: dict[str, Any]) -> None:
     from holdfast.api.show import explain
 
     colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")
-    print(f"{paint(task['state'], colour) if is_fancy() else task['state']} {task['id']}")
+    print(f"{paint(task['state'], colour)} {task['id']}")
     for line in explain(task, 0, queries.supervisor(), []):
         print(clean(line))
 
@@ -214,6 +217,8 @@ def run_cancel(arguments: argparse.Namespace) -> int:
     home = home_directory()
     queries = Queries(home)
     task_id = queries.resolve(arguments.id)
+    if not is_text(arguments.why):
+        raise UsageError("--why is not text (it has NUL or undecodable bytes).")
     request = Commands(home, create=False).cancel(task_id, arguments.why, assume_dead=arguments.assume_dead)
     if request is None:
         print(f"Cancelled {task_id}.")

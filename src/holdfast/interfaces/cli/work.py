@@ -10,7 +10,9 @@ from typing import Any
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound, UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import ago, is_fancy, one_line, print_json, table
+from holdfast.interfaces.cli.render import ago, clean, is_terminal, one_line, paint, print_json, table
+
+_DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def configure_diff(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +25,12 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
-    text = diff(queries.home, task, colour=is_fancy(), stat=arguments.stat)
-    sys.stdout.write(text)
+    text = diff(queries.home, task, stat=arguments.stat)
+    if is_terminal():
+        for line in clean(text).splitlines():
+            print(paint(line, _DIFF_COLOURS.get(line[:1], "dim")) if line[:1] in _DIFF_COLOURS else line)
+    else:
+        sys.stdout.write(text)  # exact, so that it can be applied
     if not text:
         print("No changes.", file=sys.stderr)
     return 0

@@ -16,15 +16,15 @@ BUSY_TIMEOUT_MS = 30_000
 SAFE_SQLITE = (3, 51, 3)  # earlier ones, back to 3.7.0, can corrupt the file when a WAL is reset
 
 
-def open_connection(path: str, *, readonly: bool = False) -> apsw.Connection:
-    """A connection with our pragmas. Never creates a file when `readonly`."""
-    flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
+    """A connection with our pragmas. For reading it neither makes the file nor changes a byte of it."""
+    flags = apsw.SQLITE_OPEN_READWRITE  # a reader too: the WAL's shared memory needs it
     with translated(path):
-        connection = apsw.Connection(path, flags=flags)
+        connection = apsw.Connection(path, flags=flags if for_reading else flags | apsw.SQLITE_OPEN_CREATE)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
-        if not readonly:
+        if not for_reading:
             if connection.execute("PRAGMA journal_mode").get != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -67,6 +67,8 @@ def newest_version() -> int:
 
 def refuse_future(connection: apsw.Connection, path: str) -> int:
     """The schema's version, or a refusal when a newer Holdfast wrote it."""
+    if os.path.getsize(path) > 0:
+        connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - a torn header shows only when it is read
     version = schema_version(connection)
     if version > newest_version():
         raise Unavailable(
@@ -92,6 +94,16 @@ def migrate(connection: apsw.Connection, path: str) -> None:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def refuse_emptied(path: str) -> None:
+    """An empty file beside backups was a database once: never start anew over it."""
+    backups = os.path.join(os.path.dirname(path), "backups")
+    if os.path.exists(path) and os.path.getsize(path) == 0 and os.path.isdir(backups) and os.listdir(backups):
+        raise Unavailable(
+            f"The database {path} is empty, but there are backups in {backups}: it was emptied by something else. "
+            "Nothing was changed: put the newest copy in its place, or move the backups away to start anew."
+        )
 
 
 def refuse_network_filesystem(folder: str) -> None:

@@ -19,7 +19,7 @@ class SqliteReader:
             raise Unavailable(
                 f"There is no Holdfast store in {home} yet. Start with `holdfast init` in a git repository."
             )
-        self._connection = opening.open_connection(self.path)
+        self._connection = opening.open_connection(self.path, for_reading=True)
         with opening.translated(self.path):
             if opening.refuse_future(self._connection, self.path) < opening.newest_version():
                 raise Unavailable(

@@ -34,6 +34,7 @@ class SqliteStore:
                 f"There is no Holdfast store in {home} yet. Start with `holdfast init` in a git repository."
             )
         opening.refuse_network_filesystem(home)
+        opening.refuse_emptied(self.path)
         self._connection = opening.open_connection(self.path)
         self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), PATIENCE)
         with opening.translated(self.path):

@@ -229,6 +229,10 @@ class SqliteTasks:
                 self._cancel_dependents(task.id, str(state), now)
         return state
 
+    def forget_branch(self, task_id: str, now: Instant) -> None:
+        self._sql.change("forget_branch", id=task_id, now=now.wall)
+        faults.tx("task.forget_branch")
+
     def due_to_resume(self, now: Instant) -> Sequence[str]:
         return [str(row["id"]) for row in self._sql.rows("due_to_resume", now=now.wall)]
 

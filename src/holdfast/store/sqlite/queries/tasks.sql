@@ -82,6 +82,9 @@ SET state = 'failed', reason = :reason, resume_attempts = :attempt, failure_reas
     updated_at = :now, ended_at = :now
 WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 
+-- name: forget_branch
+UPDATE tasks SET branch = NULL, updated_at = :now WHERE id = :id AND state IN ('completed', 'failed', 'cancelled')
+
 -- name: due_to_resume
 SELECT id FROM tasks WHERE state = 'paused' AND resume_after <= :now ORDER BY resume_after
 

@@ -1,0 +1,26 @@
+"""Other people's words on a terminal: an agent's output or a repository's file must not drive it."""
+
+from __future__ import annotations
+
+import re
+
+# Whole escape sequences first, then whatever control characters are left (tabs and line ends stay).
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+def clean(text: object) -> str:
+    """Printable text: escape sequences and control characters are gone."""
+    return _ESCAPES.sub("", str(text))
+
+
+def one_line(text: object, width: int | None = None) -> str:
+    """The same on one line, cut to `width`."""
+    flat = " ".join(clean(text).split())
+    return flat if width is None or len(flat) <= width else flat[: width - 1] + "…"
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be stored and shown: no NUL, no bytes that were not decodable."""
+    return "\0" not in text and not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text)
