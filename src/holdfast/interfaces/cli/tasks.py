@@ -14,11 +14,13 @@ from holdfast.api.queries import Queries
 from holdfast.api.subscribe import follow
 from holdfast.errors import Conflict, Unavailable, UsageError
 from holdfast.home import home_directory
+from holdfast.interfaces.cli.live import BottomLine
 from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json
 from holdfast.text import is_text
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
 CANCEL_PATIENCE = 30.0
+CLEANUP_PATIENCE = 5.0
 
 
 def _task_options(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +145,8 @@ def run_run(arguments: argparse.Namespace) -> int:
         except Conflict:
             pass  # somebody else started one at the same moment
     print(f"Task {task.id}: {one_line(task.spec.prompt, 70)}", file=sys.stderr)
-    final = _attend(commands, queries, task.id)
+    with BottomLine(queries, task.id) as bottom:
+        final = _attend(commands, queries, task.id, bottom)
     if arguments.json:
         print_json(final)
     else:
@@ -151,7 +154,7 @@ def run_run(arguments: argparse.Namespace) -> int:
     return EXIT_OF_STATE.get(final["state"], 130)
 
 
-def _attend(commands: Commands, queries: Queries, task_id: str) -> dict[str, Any]:
+def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLine) -> dict[str, Any]:
     """Show events until the task ends or pauses. The first Ctrl-C cancels, the second detaches."""
     interrupts = seen = 0
     watching = follow(queries, after=0, task_id=task_id)
@@ -162,8 +165,9 @@ def _attend(commands: Commands, queries: Queries, task_id: str) -> dict[str, Any
                     _tell(event)
                     seen = event["seq"]
                 state = queries.state(task_id)
+                bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events:
-                    return queries.task(task_id)
+                    return _after_cleanup(queries, task_id)
                 if queries.supervisor() is None and not events and state["state"] == "running":
                     print("The supervisor died; waiting for another one (`holdfast up`).", file=sys.stderr)
                     _wait_supervisor(queries)
@@ -176,6 +180,17 @@ def _attend(commands: Commands, queries: Queries, task_id: str) -> dict[str, Any
             print("\nCancelling (Ctrl-C again returns at once) …", file=sys.stderr)
             with contextlib.suppress(Conflict):  # it ended at the same moment: its own end is shown
                 commands.cancel(task_id, "Ctrl-C")
+
+
+def _after_cleanup(queries: Queries, task_id: str) -> dict[str, Any]:
+    """The task when its workspace is put away too, so that what we say of its branch is final. Not for long."""
+    deadline = time.monotonic() + CLEANUP_PATIENCE
+    while True:
+        task = queries.task(task_id)
+        is_away = task["state"] == "paused" or task["workspace"]["state"] in (None, "trashed", "gone", "preserved")
+        if is_away or time.monotonic() > deadline or queries.supervisor() is None:
+            return task
+        time.sleep(0.02)
 
 
 def _wait_supervisor(queries: Queries) -> None:
