@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.api.queries import Queries
 from holdfast.api.show import duration
-from holdfast.interfaces.cli.render import COLOURS, is_terminal, one_line
+from holdfast.interfaces.cli.render import COLOURS, is_fancy, one_line
 
 TAIL = 4096
 
@@ -24,11 +24,10 @@ class BottomLine:
         self._status: Any = None
 
     def __enter__(self) -> BottomLine:
-        if is_terminal(sys.stderr):
+        if is_fancy(sys.stderr):
             from rich.console import Console
 
-            console = Console(stderr=True, no_color="NO_COLOR" in os.environ)
-            self._status = console.status("queued", spinner="dots", refresh_per_second=8)
+            self._status = Console(stderr=True).status("queued", spinner="dots", refresh_per_second=8)
             self._status.start()
         return self
 
