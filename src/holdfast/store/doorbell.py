@@ -19,6 +19,8 @@ def ring(home: str) -> bool:
             return False
         raise
     try:
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return False
         os.write(fd, b"!")
     except BlockingIOError:
         return True  # full: it has been rung often enough

@@ -13,14 +13,16 @@ from holdfast.errors import Unavailable
 from holdfast.store.sqlite.sql import migrations
 
 BUSY_TIMEOUT_MS = 30_000
+SMALLEST = 512  # no SQLite database is smaller, except one that was never written
+MADE = ".made"  # beside the database: it was complete once, so an empty file is a loss and not a beginning
 SAFE_SQLITE = (3, 51, 3)  # earlier ones, back to 3.7.0, can corrupt the file when a WAL is reset
 
 
 def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
-    """A connection with our pragmas. For reading it neither makes the file nor changes a byte of it."""
-    flags = apsw.SQLITE_OPEN_READWRITE  # a reader too: the WAL's shared memory needs it
+    """A connection with our pragmas. For reading it neither makes the file nor changes a byte of it or its WAL."""
+    flags = apsw.SQLITE_OPEN_READONLY if for_reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     with translated(path):
-        connection = apsw.Connection(path, flags=flags if for_reading else flags | apsw.SQLITE_OPEN_CREATE)
+        connection = apsw.Connection(path, flags=flags)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
@@ -96,14 +98,21 @@ def migrate(connection: apsw.Connection, path: str) -> None:
             raise
 
 
-def refuse_emptied(path: str) -> None:
-    """An empty file beside backups was a database once: never start anew over it."""
-    backups = os.path.join(os.path.dirname(path), "backups")
-    if os.path.exists(path) and os.path.getsize(path) == 0 and os.path.isdir(backups) and os.listdir(backups):
+def refuse_unusable(path: str) -> None:
+    """Look before we touch: a database that was emptied, or that a newer Holdfast wrote, is left as it is."""
+    if not os.path.exists(path):
+        return
+    if os.path.getsize(path) < SMALLEST and os.path.exists(path + MADE):
         raise Unavailable(
-            f"The database {path} is empty, but there are backups in {backups}: it was emptied by something else. "
-            "Nothing was changed: put the newest copy in its place, or move the backups away to start anew."
+            f"The database {path} has been emptied by something else. Nothing was changed: put the newest copy from "
+            f"{os.path.join(os.path.dirname(path), 'backups')} in its place, or remove {path + MADE} to start anew."
         )
+    looking = open_connection(path, for_reading=True)
+    try:
+        with translated(path):
+            refuse_future(looking, path)
+    finally:
+        looking.close()
 
 
 def refuse_network_filesystem(folder: str) -> None:

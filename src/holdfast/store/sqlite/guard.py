@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.errors import NotOwner
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+
+from holdfast.errors import Conflict, NotOwner
 from holdfast.store.port import Grip
 from holdfast.store.sqlite.cursor import Cursor
 
@@ -11,6 +16,15 @@ def require_owner(tasks: Cursor, grip: Grip) -> None:
     """Raise NotOwner unless `grip` still holds. Same transaction as the write, so nothing can come between."""
     if tasks.row("check_owner", id=grip.task_id, fence=grip.fence, owner=grip.owner) is None:
         raise refused(grip)
+
+
+@contextmanager
+def refusing_duplicates(message: str) -> Iterator[None]:
+    """A constraint that the database holds is a conflict for the caller, not the driver's own error."""
+    try:
+        yield
+    except apsw.ConstraintError as error:
+        raise Conflict(message) from error
 
 
 def refused(grip: Grip) -> NotOwner:

@@ -12,7 +12,7 @@ from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.guard import require_owner
+from holdfast.store.sqlite.guard import refusing_duplicates, require_owner
 
 _ASKED_FOR = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED})
 
@@ -25,10 +25,8 @@ class SqliteRuns:
 
     def intend(self, grip: Grip, run_id: str, now: Instant) -> Run:
         require_owner(self._tasks, grip)
-        try:
+        with refusing_duplicates(f"Task {grip.task_id} has a run that is not settled; a second one is refused."):
             self._sql.change("intend", id=run_id, task_id=grip.task_id, fence=grip.fence, now=now.wall)
-        except apsw.ConstraintError as error:
-            raise Conflict(f"Task {grip.task_id} has a run that is not settled; a second one is refused.") from error
         faults.tx("run.intend")
         return self._get(run_id)
 
@@ -38,7 +36,7 @@ class SqliteRuns:
 
     def started(self, grip: Grip, run_id: str, pid: int, now: Instant) -> None:
         require_owner(self._tasks, grip)
-        if self._sql.change("started", id=run_id, pid=pid, now=now.wall) == 0:
+        if self._sql.change("started", id=run_id, task_id=grip.task_id, pid=pid, now=now.wall) == 0:
             raise Conflict(f"Run {run_id} is not waiting to start.")
         faults.tx("run.started")
         self._events.emit(
@@ -54,9 +52,9 @@ class SqliteRuns:
 
     def stopping(self, grip: Grip, run_id: str, why: StopWhy, now: Instant) -> None:
         require_owner(self._tasks, grip)
-        changed = self._sql.change("stopping", id=run_id, why=str(why))
+        changed = self._sql.change("stopping", id=run_id, task_id=grip.task_id, why=str(why))
         if changed == 0:
-            changed = self._sql.change("escalate", id=run_id, why=str(why))
+            changed = self._sql.change("escalate", id=run_id, task_id=grip.task_id, why=str(why))
         if changed == 0:
             return  # it ended meanwhile, or the stronger reason stands
         faults.tx("run.stopping")
@@ -76,6 +74,7 @@ class SqliteRuns:
         changed = self._sql.change(
             "ended",
             id=run_id,
+            task_id=grip.task_id,
             outcome=str(verdict.outcome),
             reason=verdict.reason,
             resets_at=verdict.resets_at,
@@ -125,9 +124,9 @@ class SqliteRuns:
             error_tail=row["error_tail"] or "",
         )
 
-    def settle(self, run_id: str, now: Instant) -> None:
+    def settle(self, grip: Grip, run_id: str, now: Instant) -> None:
         """Part of `tasks.settle`; the ownership is checked there."""
-        if self._sql.change("settled", id=run_id, now=now.wall) == 0:
+        if self._sql.change("settled", id=run_id, task_id=grip.task_id, now=now.wall) == 0:
             raise Conflict(f"Run {run_id} cannot be settled: it has not ended, or was settled before.")
 
     def _get(self, run_id: str) -> Run:

@@ -34,9 +34,18 @@ class SqliteStore:
                 f"There is no Holdfast store in {home} yet. Start with `holdfast init` in a git repository."
             )
         opening.refuse_network_filesystem(home)
-        opening.refuse_emptied(self.path)
-        self._connection = opening.open_connection(self.path)
+        opening.refuse_unusable(self.path)
         self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), PATIENCE)
+        self._connection = opening.open_connection(self.path)
+        try:
+            self._migrate()
+        except BaseException:
+            self.close()
+            raise
+        self._transaction = SqliteTransaction(self._connection)
+        self._views = Cursor(self._connection, "views")
+
+    def _migrate(self) -> None:
         with opening.translated(self.path):
             version = opening.refuse_future(self._connection, self.path)
             if version < opening.newest_version():
@@ -44,8 +53,9 @@ class SqliteStore:
                     self.backup(f"before-schema-{opening.newest_version()}")
                 with self._turnstile.turn():
                     opening.migrate(self._connection, self.path)
-        self._transaction = SqliteTransaction(self._connection)
-        self._views = Cursor(self._connection, "views")
+        if not os.path.exists(self.path + opening.MADE):
+            faults.effect("store.made")
+            os.close(os.open(self.path + opening.MADE, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
     def write(self, operation: Callable[[SqliteTransaction], T], operation_id: str | None = None) -> T:
         """Run `operation` in one transaction. When this returns it is on disk; when it raises nothing happened."""
@@ -87,20 +97,23 @@ class SqliteStore:
         return [answer for answer in answers if answer != "ok"] + broken
 
     def backup(self, reason: str) -> str:
-        """A consistent copy by the online backup API; the newest few are kept."""
+        """A consistent copy by the online backup API; the newest few are kept. Numbered: clocks may step back."""
         folder = os.path.join(self.home, "backups")
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        stamp = f"{clock.now().wall:017.6f}"
-        target = os.path.join(folder, f"{stamp}-{reason}.db")
+        for name in os.listdir(folder):
+            if name.endswith(".part"):  # a copy that was interrupted
+                os.unlink(os.path.join(folder, name))
+        earlier = sorted(os.listdir(folder))
+        number = int(earlier[-1].split("-", 1)[0]) + 1 if earlier else 1
+        target = os.path.join(folder, f"{number:06d}-{reason}.db")
         with opening.translated(self.path):
             copy = apsw.Connection(target + ".part")
             with copy.backup("main", self._connection, "main") as job:
-                while not job.done:
-                    job.step(1000)
+                job.step(-1)  # in one go: between two steps somebody else's commit would make it start over
             copy.close()
         faults.effect("backup.rename")
         os.rename(target + ".part", target)
-        for old in sorted(os.listdir(folder))[:-BACKUPS_KEPT]:
+        for old in earlier[: -(BACKUPS_KEPT - 1)]:
             os.unlink(os.path.join(folder, old))
         return target
 

@@ -17,7 +17,7 @@ from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.guard import refused, require_owner
+from holdfast.store.sqlite.guard import refused, refusing_duplicates, require_owner
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
@@ -53,33 +53,41 @@ class SqliteTasks:
     # -- operators -----------------------------------------------------------------------------------------------
 
     def add(self, spec: TaskSpec, now: Instant) -> Task:
-        for needed in (*spec.needs, *([spec.parent_id] if spec.parent_id else [])):
-            other = self.get(needed)
-            if needed in spec.needs and other.state in (TaskState.FAILED, TaskState.CANCELLED):
-                raise Conflict(
-                    f"Task {needed} is {other.state}, so a task after it could never start. "
-                    f"Retry it first: `holdfast retry {needed}`."
-                )
-        self._sql.change(
-            "add",
-            id=spec.id,
-            repo_id=spec.repo_id,
-            prompt=spec.prompt,
-            agent=spec.agent,
-            base_ref=spec.base_ref,
-            strategy=str(spec.strategy),
-            priority=spec.priority,
-            parent_id=spec.parent_id,
-            not_before=spec.not_before,
-            settings=rows.settings_of(spec),
-            reason="waiting for a free agent",
-            now=now.wall,
-        )
+        if spec.parent_id is not None:
+            self.get(spec.parent_id)
+        self._refuse_hopeless(spec.needs)
+        self._workspaces.repo(spec.repo_id)
+        with refusing_duplicates(f"There is a task {spec.id} already; nothing was added."):
+            self._sql.change(
+                "add",
+                id=spec.id,
+                repo_id=spec.repo_id,
+                prompt=spec.prompt,
+                agent=spec.agent,
+                base_ref=spec.base_ref,
+                strategy=str(spec.strategy),
+                priority=spec.priority,
+                parent_id=spec.parent_id,
+                not_before=spec.not_before,
+                settings=rows.settings_of(spec),
+                reason="waiting for a free agent",
+                now=now.wall,
+            )
         for needed in spec.needs:
             self._sql.change("add_need", task_id=spec.id, needs_id=needed)
         faults.tx("task.add")
         self._emit("task.queued", spec.id, f"Task {spec.id} queued.", now, data={"priority": spec.priority})
         return self.get(spec.id)
+
+    def _refuse_hopeless(self, needs: Sequence[str]) -> None:
+        """A task after one that will not complete would wait for ever, in silence."""
+        for needed in needs:
+            state = self.get(needed).state
+            if state in (TaskState.FAILED, TaskState.CANCELLED):
+                raise Conflict(
+                    f"Task {needed} is {state}, so a task after it could never start. "
+                    f"Retry it first: `holdfast retry {needed}`."
+                )
 
     def cancel_waiting(self, task_id: str, by: str, why: str, now: Instant) -> None:
         task = self.get(task_id)
@@ -93,7 +101,9 @@ class SqliteTasks:
 
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None:
         task = self.get(task_id)
-        self._workspaces.refuse_while_cleaning(task_id)
+        if task.state in (TaskState.FAILED, TaskState.CANCELLED):
+            self._workspaces.refuse_while_cleaning(task_id)
+            self._refuse_hopeless(task.spec.needs)
         how = "from the base" if fresh else "where it stopped"
         reason = f"retried by {by}, {how}"
         if self._sql.change("retry", id=task_id, reason=reason, fresh=int(fresh), now=now.wall) == 0:
@@ -201,7 +211,9 @@ class SqliteTasks:
         task = self.get(grip.task_id)
         state = _STATE_AFTER[decision.action]
         if run_id is not None:
-            self._runs.settle(run_id, now)
+            self._runs.settle(grip, run_id, now)
+        elif self._runs.open_run(task.id) is not None:
+            raise Conflict(f"Task {task.id} has a run that has not ended; it cannot be settled past it.")
         self._spend(task, decision.spends, run_id, now)
         changed = self._sql.change(
             "settle",

@@ -7,6 +7,7 @@ import apsw
 from holdfast.core.model import Instant
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.guard import refusing_duplicates
 from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.tasks import SqliteTasks
@@ -26,7 +27,8 @@ class SqliteTransaction:
         self.requests = SqliteRequests(connection)
 
     def remember_operation(self, operation_id: str, now: Instant) -> None:
-        self._operations.change("remember_operation", id=operation_id, now=now.wall)
+        with refusing_duplicates(f"The operation {operation_id} was done before; nothing was done again."):
+            self._operations.change("remember_operation", id=operation_id, now=now.wall)
 
     def knows_operation(self, operation_id: str) -> bool:
         return self._operations.row("operation", id=operation_id) is not None

@@ -16,7 +16,7 @@ from holdfast.store.port import Grip, Salvaged
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.guard import require_owner
+from holdfast.store.sqlite.guard import refused, refusing_duplicates, require_owner
 
 _EVENT_OF = {
     WorkspaceState.READY: "workspace.created",
@@ -52,18 +52,19 @@ class SqliteWorkspaces:
     # -- ledger --------------------------------------------------------------------------------------------------
 
     def intend(self, grip: Grip, workspace: Workspace, now: Instant) -> None:
-        require_owner(self._tasks, grip)
-        self._sql.change(
-            "intend",
-            id=workspace.id,
-            task_id=workspace.task_id,
-            repo_id=workspace.repo_id,
-            strategy=str(workspace.strategy),
-            path=workspace.path,
-            branch=workspace.branch,
-            base_commit=workspace.base_commit,
-            now=now.wall,
-        )
+        self._require_owner(grip, workspace)
+        with refusing_duplicates(f"Task {workspace.task_id} has a workspace already; a second one is refused."):
+            self._sql.change(
+                "intend",
+                id=workspace.id,
+                task_id=workspace.task_id,
+                repo_id=workspace.repo_id,
+                strategy=str(workspace.strategy),
+                path=workspace.path,
+                branch=workspace.branch,
+                base_commit=workspace.base_commit,
+                now=now.wall,
+            )
         faults.tx("workspace.intend")
 
     def get(self, workspace_id: str) -> Workspace:
@@ -119,8 +120,14 @@ class SqliteWorkspaces:
         return self.get(workspace.id)
 
     def ready(self, grip: Grip, workspace: Workspace, reason: str, now: Instant) -> Workspace:
-        require_owner(self._tasks, grip)
+        self._require_owner(grip, workspace)
+        self._tasks.change("fresh_start_made", id=grip.task_id)
         return self.move(workspace, WorkspaceState.READY, reason, now)
+
+    def _require_owner(self, grip: Grip, workspace: Workspace) -> None:
+        require_owner(self._tasks, grip)
+        if workspace.task_id != grip.task_id:
+            raise refused(grip)
 
     def dispose(self, workspace: Workspace, disposition: str, reason: str, now: Instant) -> None:
         self._sql.change("dispose", id=workspace.id, disposition=disposition, reason=reason, now=now.wall)

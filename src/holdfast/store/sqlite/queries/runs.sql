@@ -9,23 +9,23 @@ SELECT * FROM runs WHERE id = :id
 SELECT * FROM runs WHERE task_id = :task_id AND state != 'settled'
 
 -- name: started
-UPDATE runs SET state = 'started', pid = :pid, started_at = :now WHERE id = :id AND state = 'intended'
+UPDATE runs SET state = 'started', pid = :pid, started_at = :now WHERE id = :id AND task_id = :task_id AND state = 'intended'
 
 -- name: stopping
-UPDATE runs SET state = 'stopping', stop_why = :why WHERE id = :id AND state = 'started'
+UPDATE runs SET state = 'stopping', stop_why = :why WHERE id = :id AND task_id = :task_id AND state = 'started'
 
 -- name: escalate
 -- A cancel outranks a `down` that is already under way: the operator's last word on the task decides its end.
-UPDATE runs SET stop_why = :why WHERE id = :id AND state = 'stopping' AND stop_why != 'cancel'
+UPDATE runs SET stop_why = :why WHERE id = :id AND task_id = :task_id AND state = 'stopping' AND stop_why != 'cancel'
 
 -- name: ended
 UPDATE runs
 SET state = 'ended', outcome = :outcome, reason = :reason, resets_at = :resets_at, session_id = :session_id,
     error_tail = :error_tail, ended_at = :now
-WHERE id = :id AND state IN ('intended', 'started', 'stopping')
+WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stopping')
 
 -- name: settled
-UPDATE runs SET state = 'settled', settled_at = :now WHERE id = :id AND state = 'ended'
+UPDATE runs SET state = 'settled', settled_at = :now WHERE id = :id AND task_id = :task_id AND state = 'ended'
 
 -- name: unsettled
 SELECT * FROM runs WHERE state != 'settled'

@@ -47,7 +47,7 @@ WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 -- name: settle
 UPDATE tasks
 SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :failure, pause_reason = :pause_reason,
-    resume_after = :resume_after, not_before = :not_before, session_id = :session_id, owner = NULL, fresh = 0,
+    resume_after = :resume_after, not_before = :not_before, session_id = :session_id, owner = NULL,
     resume_attempts = CASE WHEN :state = 'completed' THEN 0 ELSE resume_attempts END,
     updated_at = :now, ended_at = CASE WHEN :state IN ('completed', 'failed', 'cancelled') THEN :now END
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
@@ -84,6 +84,10 @@ WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 
 -- name: forget_branch
 UPDATE tasks SET branch = NULL, updated_at = :now WHERE id = :id AND state IN ('completed', 'failed', 'cancelled')
+
+-- name: fresh_start_made
+-- The workspace of a fresh start exists now; from here on an attempt goes on in it.
+UPDATE tasks SET fresh = 0 WHERE id = :id
 
 -- name: due_to_resume
 SELECT id FROM tasks WHERE state = 'paused' AND resume_after <= :now ORDER BY resume_after
