@@ -17,6 +17,7 @@ from holdfast.core.policy import Limits
 from holdfast.errors import Unavailable
 from holdfast.ids import new_id
 from holdfast.processes.children import Children
+from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
@@ -73,6 +74,8 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
     children = Children()
     if not children.become_subreaper():
         raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
+    helpers = HelperLock(home)
+    helpers.take()
     identity = identify(os.getpid())
     assert identity is not None  # we are alive
     host = Host(
@@ -91,11 +94,12 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
         beat_every=how.beat_every,
         on_lease_lost=lambda: supervisors[0].on_lease_lost(),
     )
-    git = Git(HelperRunner(children))
+    runner = HelperRunner(children, helpers)
+    git = Git(runner)
     strategies: dict[tuple[Strategy, bool], WorkspaceStrategy] = {
         (Strategy.WORKTREE, False): WorktreeStrategy(home, git),
-        (Strategy.DIRECTORY, False): DirectoryStrategy(home, git, copy=False),
-        (Strategy.DIRECTORY, True): DirectoryStrategy(home, git, copy=True),
+        (Strategy.DIRECTORY, False): DirectoryStrategy(home, git, runner, copy=False),
+        (Strategy.DIRECTORY, True): DirectoryStrategy(home, git, runner, copy=True),
         (Strategy.NONE, False): NoneStrategy(),
     }
 

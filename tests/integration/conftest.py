@@ -30,10 +30,11 @@ class Workshop:
         self.fleet = fleet
         self.home = str(fleet.home)
         fleet.home.mkdir()
-        self.git = Git(HelperRunner(Children()))
+        runner = HelperRunner(Children())
+        self.git = Git(runner)
         self.repo = Repo(id="repo1", path=str(fleet.repo), common_dir=str(fleet.repo / ".git"))
         self.worktrees = WorktreeStrategy(self.home, self.git)
-        self.directories = DirectoryStrategy(self.home, self.git, copy=False)
+        self.directories = DirectoryStrategy(self.home, self.git, runner, copy=False)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """One coroutine to its end, with the test's own git configuration."""

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
-from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.errors import Conflict, UsageError
 from holdfast.ids import new_id
 from holdfast.storage import open_store
@@ -153,6 +153,9 @@ class Commands:
         """Let go of a preserved workspace; its work is salvaged first."""
 
         def dispose(tx: Any) -> None:
+            task = tx.tasks.get(task_id)
+            if task.state not in TASK_TERMINAL:
+                raise Conflict(f"Task {task_id} is {task.state} and needs its workspace.")
             workspace = tx.workspaces.current(task_id)
             if workspace is None or workspace.state is not WorkspaceState.PRESERVED:
                 raise Conflict(f"Task {task_id} has no preserved workspace. `holdfast workspaces` lists what there is.")

@@ -143,13 +143,14 @@ def _workspace_directories(root: str) -> Iterator[str]:
 def _repositories(queries: Queries) -> Iterator[Finding]:
     """Admin entries and branches of ours in every repository, against the ledger."""
     live = {os.path.realpath(row["path"]) for row in queries.workspaces() if row["state"] != "trashed"}
+    in_use = {row["branch"] for row in queries.workspaces() if row["state"] != "trashed"}
     tasks = {row["branch"]: row for row in queries.tasks(everything=True) if row["branch"]}
     root = os.path.realpath(os.path.join(queries.home, "workspaces"))
     for repo in queries.repos():
         if not os.path.isdir(repo["common_dir"]):
             yield Finding("note", "repo", f"{repo['path']} is gone")
             continue
-        problems = [*_stray_entries(repo["common_dir"], root, live), *_stray_branches(repo, tasks)]
+        problems = [*_stray_entries(repo["common_dir"], root, live), *_stray_branches(repo, tasks, in_use)]
         yield from problems
         if not problems:
             yield Finding("ok", "repo", f"{repo['path']}: no stray worktree entry or branch")
@@ -163,7 +164,7 @@ def _stray_entries(common_dir: str, root: str, live: set[str]) -> Iterator[Findi
             yield Finding("problem", "repo", f"worktree entry {name} in {common_dir} stands for nothing ({path})")
 
 
-def _stray_branches(repo: Row, tasks: dict[str, Row]) -> Iterator[Finding]:
+def _stray_branches(repo: Row, tasks: dict[str, Row], in_use: set[str]) -> Iterator[Finding]:
     """Ours and empty, though its task has ended: it should have been deleted. Unknown ones may be another home's."""
     _code, out, _err = git.call(
         "for-each-ref", "--format=%(refname:short) %(objectname)", f"refs/heads/{BRANCH_PREFIX}", cwd=repo["common_dir"]
@@ -171,7 +172,12 @@ def _stray_branches(repo: Row, tasks: dict[str, Row]) -> Iterator[Finding]:
     for line in out.splitlines():
         branch, tip = line.rsplit(" ", 1)
         task = tasks.get(branch)
-        if task is not None and task["state"] in ("completed", "failed", "cancelled") and tip == task["base_commit"]:
+        if (
+            branch not in in_use
+            and task is not None
+            and task["state"] in ("completed", "failed", "cancelled")
+            and tip == task["base_commit"]
+        ):
             yield Finding("problem", "repo", f"branch {branch} of the {task['state']} task {task['id']} is empty")
 
 

@@ -156,6 +156,7 @@ class Workspace:
     base_commit: str | None
     state: WorkspaceState
     disposition: str | None  # decided at the ending: clean | salvage (first, then clean) | preserve
+    failures: int = 0  # how often it could not be put away
     reason: str | None = None  # why it is in its state, or why it was disposed of so
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from holdfast.processes.children import Children
+from holdfast.processes.helperlock import HelperLock
 
 
 class HelperRunner:
@@ -18,8 +19,9 @@ class HelperRunner:
     Output goes to unlinked temporary files: no pipe that a grandchild could hold open, no limit on its size.
     """
 
-    def __init__(self, children: Children) -> None:
+    def __init__(self, children: Children, lock: HelperLock | None = None) -> None:
         self._children = children
+        self._lock = lock
 
     async def __call__(
         self,
@@ -44,6 +46,7 @@ class HelperRunner:
                 stdin=given.fileno() if stdin else subprocess.DEVNULL,
                 stdout=out.fileno(),
                 stderr=err.fileno(),
+                pass_fds=() if self._lock is None else (self._lock.fd,),
             )
             try:
                 async with asyncio.timeout(timeout):

@@ -41,10 +41,11 @@ class KeptProcesses:
             raise LaunchError(f"The run directory {directory.path} could not be made: {error}.") from error
         if lock is None:
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
-        faults.effect("keeper.locked")
         ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
-        log = os.open(directory.file("keeper.log"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        log = -1
         try:
+            faults.effect("keeper.locked")
+            log = os.open(directory.file("keeper.log"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             # The keeper inherits the lock: there is no moment at which a living keeper does not hold it.
             pid = self._children.spawn(
                 [sys.executable, "-I", "-S", KEEPER, directory.path, str(lock), str(ready_w)],
@@ -59,9 +60,9 @@ class KeptProcesses:
             os.close(ready_r)
             raise LaunchError(f"The keeper of run {spec.run_id} could not be started: {error}.") from error
         finally:
-            os.close(lock)
-            os.close(ready_w)
-            os.close(log)
+            for fd in (lock, ready_w, log):
+                if fd >= 0:
+                    os.close(fd)
         return KeptRun(directory, self._children, identify(pid), ready_r)
 
     def find(self, run_id: str) -> KeptRun:
@@ -158,7 +159,12 @@ class KeptRun:
             signal_exactly(self._keeper, signal.SIGTERM if fast else signal.SIGUSR1, signal.SIGCONT)
 
     def beat(self, incarnation: str) -> None:
-        """A sign of life for the keeper. A full or missing pipe is skipped: the next beat counts as well."""
+        """A sign of life for the keeper. A full or missing pipe is skipped: the next beat counts as well.
+
+        CONT goes with it: an agent may stop its keeper, whose deadlines would stop with it.
+        """
+        if self._keeper is not None:
+            signal_exactly(self._keeper, signal.SIGCONT)
         with contextlib.suppress(OSError):
             fd = os.open(self._directory.file("control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

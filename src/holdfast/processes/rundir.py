@@ -59,9 +59,14 @@ class RunDirectory:
             return None
 
         def one(name: str) -> Identity:
-            return Identity(boot_id=record["boot_id"], pid=record[name]["pid"], start_ticks=record[name]["start"])
+            return Identity(
+                boot_id=str(record["boot_id"]), pid=int(record[name]["pid"]), start_ticks=int(record[name]["start"])
+            )
 
-        return one("keeper"), one("agent")
+        try:
+            return one("keeper"), one("agent")
+        except (KeyError, TypeError, ValueError):
+            return None
 
     def is_empty(self) -> bool:
         """The proof that no process of this run is left."""
@@ -96,13 +101,13 @@ class RunDirectory:
             return ""
 
     def _read(self, name: str) -> dict[str, Any] | None:
+        """A record, or None without a valid one: the agent can write here too, and may have."""
         try:
             with open(self.file(name), "rb") as file:
-                text = file.read().strip()
-        except FileNotFoundError:
+                record = json.loads(file.read(2 * ROOM))
+        except (OSError, ValueError):
             return None
-        record: dict[str, Any] = json.loads(text)
-        return record
+        return record if isinstance(record, dict) else None
 
     def _write(self, name: str, content: bytes) -> None:
         fd = os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

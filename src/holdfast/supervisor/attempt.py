@@ -121,7 +121,9 @@ class Attempt:
         """Until the whole tree is proven empty, or nobody can prove it."""
         assert self._live is not None
         pid = await self._live.wait_started()
-        if pid is None:
+        if pid is None and run.state is not RunState.INTENDED:
+            end = ProcessEnd(cause=Cause.UNPROVEN, detail="its records have vanished")
+        elif pid is None:
             end = ProcessEnd(cause=Cause.NEVER_STARTED)
         else:
             if run.state is RunState.INTENDED:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.policy import backoff
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import HoldfastError
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import save_work
@@ -59,8 +58,8 @@ class Cleanup:
                 await self._delete(workspace)
             else:
                 await self._put_away(workspace)
-        except (HoldfastError, OSError) as error:
-            await self._failed(workspace, str(error))
+        except Exception as error:  # noqa: BLE001 - one workspace must never stop the clean-up of all others
+            await self._failed(workspace, f"{type(error).__name__}: {error}")
 
     async def _put_away(self, workspace: Workspace) -> None:
         task, repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))
@@ -69,7 +68,7 @@ class Cleanup:
             if problem is not None:
                 await self._preserve(workspace, problem)
                 return
-        if workspace.disposition == "preserve":
+        if workspace.disposition == "preserve" and workspace.state is not WorkspaceState.INTENDED:
             await self._preserve(workspace, workspace.reason or "asked for")
             return
         strategy = self._context.strategy_of(task.spec)
@@ -77,6 +76,8 @@ class Cleanup:
         branch_is_gone = await strategy.drop_empty_branch(repo, workspace)
         # Cleanup that found nothing to rename (`none`, or it vanished) is done; otherwise the trash has to go.
         state = WorkspaceState.TRASHED if there else WorkspaceState.GONE
+        if not there:
+            await strategy.delete_trash(workspace)
 
         def record(tx: Transaction) -> None:
             if branch_is_gone:
@@ -90,14 +91,28 @@ class Cleanup:
         await self._context.strategy_of(task.spec).delete_trash(workspace)
         await self._move(workspace, WorkspaceState.GONE, "deleted")
 
-    async def _preserve(self, workspace: Workspace, problem: str) -> None:
+    async def _preserve(self, workspace: Workspace, why: str) -> None:
         reason = (
-            f"{problem}; look into it at {workspace.path}, drop it with `holdfast workspaces clean {workspace.task_id}`"
+            f"{why}; look into it at {workspace.path}, "
+            f"drop it with `holdfast workspaces clean {workspace.task_id}` when you have what you need"
         )
-        if workspace.state is WorkspaceState.INTENDED:
-            await self._move(workspace, WorkspaceState.GONE, "never made")
-        else:
+        if workspace.state is not WorkspaceState.PRESERVED:
             await self._move(workspace, WorkspaceState.PRESERVED, reason)
+            return
+
+        def refuse(tx: Transaction) -> None:
+            """Somebody asked to drop it, but its work cannot be saved: it stays, and says why."""
+            now = self._context.clock()
+            tx.workspaces.dispose(workspace, "preserve", reason, now)
+            tx.events.raise_alert(
+                f"unsaved:{workspace.id}",
+                f"The workspace {workspace.path} stays, because {why}.",
+                f"Take what you need, empty it by hand, then `holdfast workspaces clean {workspace.task_id}` again.",
+                now,
+                task_id=workspace.task_id,
+            )
+
+        await self._context.writer.write(refuse)
 
     async def _move(self, workspace: Workspace, state: WorkspaceState, reason: str) -> None:
         await self._context.writer.write(lambda tx: tx.workspaces.move(workspace, state, reason, self._context.clock()))
@@ -105,7 +120,7 @@ class Cleanup:
     async def _failed(self, workspace: Workspace, why: str) -> None:
         """R-CLEAN-06: a warning on the task, never a changed outcome; it stays in the ledger and is tried again."""
         now = self._context.clock()
-        delay = backoff(3, RETRY_CAP, self._context.jitter())
+        delay = backoff(3 + workspace.failures, RETRY_CAP, self._context.jitter())
         await self._context.writer.write(lambda tx: tx.workspaces.cleanup_failed(workspace, why, now.wall + delay, now))
 
 

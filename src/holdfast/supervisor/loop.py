@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import signal
-import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
@@ -22,11 +22,13 @@ from holdfast.supervisor.narrator import Narrator
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.requests import Requests
 from holdfast.supervisor.resumes import Resumes
+from holdfast.supervisor.saying import say
 from holdfast.supervisor.sweep import sweep
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
 CLEANUP_PATIENCE = 10.0
 TROUBLE_PAUSE = 1.0
+PATIENT_SIGNALS = 2
 
 
 class StopMode(StrEnum):
@@ -48,6 +50,7 @@ class Supervisor:
         self._narrator = Narrator(context.store)
         self._stop: StopMode | None = None
         self._idle_since: float | None = None
+        self._signals = 0
         self._hurry: asyncio.Task[None] | None = None
         self.lease_lost = False
 
@@ -77,7 +80,7 @@ class Supervisor:
             try:
                 await self._look()
             except Unavailable as trouble:  # the store (disk full, say): running agents go on, we look again
-                print(f"holdfast: {trouble}", file=sys.stderr, flush=True)
+                say(f"holdfast: {trouble}")
                 await asyncio.sleep(TROUBLE_PAUSE)
                 continue
             idle_left = await self._idle_left()
@@ -129,7 +132,10 @@ class Supervisor:
         self._context.bell.ring()
 
     def _on_signal(self) -> None:
-        """The first signal stops gracefully, the second fast."""
+        """The first signal stops gracefully, the second fast, the third at once: agents stay with their keepers."""
+        self._signals += 1
+        if self._signals > PATIENT_SIGNALS:
+            os._exit(1)  # like a crash, which the next start handles
         if self._stop is None:
             self._stop = StopMode.GRACEFUL
         else:
@@ -184,5 +190,5 @@ async def _for_ever(duty: Callable[[], Awaitable[None]]) -> None:
         try:
             await duty()
         except Exception:  # noqa: BLE001 - told, and taken up again
-            traceback.print_exc()
+            say(traceback.format_exc())
         await asyncio.sleep(TROUBLE_PAUSE)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 
 from holdfast.store.port import Store
+from holdfast.supervisor.saying import say
 from holdfast.text import one_line
 
 LOOK_EVERY = 0.25
@@ -35,4 +35,4 @@ class Narrator:
             self._seq = int(str(event["seq"]))
             if event["kind"] not in _QUIET:
                 moment = time.strftime("%H:%M:%S", time.localtime(float(str(event["at"]))))
-                print(f"{moment} {one_line(event['message'])}", file=sys.stderr, flush=True)
+                say(f"{moment} {one_line(event['message'])}")

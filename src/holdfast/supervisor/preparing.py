@@ -79,6 +79,9 @@ async def _give_up(context: Context, task: Task, repo: Repo, workspace: Workspac
         raise LaunchError(f"The old workspace {workspace.path} stands in the way and {problem}")
     strategy = context.strategy_of(task.spec)
     there = await strategy.put_away(repo, workspace)
+    await strategy.drop_empty_branch(repo, workspace)
+    if not there:
+        await strategy.delete_trash(workspace)
     state = WorkspaceState.TRASHED if there else WorkspaceState.GONE
     await context.writer.write(
         lambda tx: tx.workspaces.move(workspace, state, "given up for a new one", context.clock())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from holdfast.core.model import Repo, TaskSpec, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import WorkspaceProblem
 from holdfast.ids import new_id
 from holdfast.store.port import Salvaged
 from holdfast.supervisor.context import Context
@@ -16,7 +15,7 @@ async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Wor
         return None  # never finished, so no agent has worked in it
     try:
         saved = await context.strategy_of(spec).salvage(repo, workspace, reason)
-    except (WorkspaceProblem, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
         return f"its work could not be saved: {error}"
     if saved is not None:
         salvaged = Salvaged(

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
+import sys
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.errors import LaunchError, WorkspaceProblem
-from holdfast.workspaces import marker, names
-from holdfast.workspaces.git import Git
-from holdfast.workspaces.port import Plan, Saved
+from holdfast.workspaces import copying, marker, names
+from holdfast.workspaces.git import Git, environment
+from holdfast.workspaces.port import CommandRunner, Plan, Saved
+from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.salvage import restore_into, salvage
 from holdfast.workspaces.trash import delete_tree, move_away
 
 
 class DirectoryStrategy:
-    def __init__(self, home: str, git: Git, *, copy: bool) -> None:
+    def __init__(self, home: str, git: Git, runner: CommandRunner, *, copy: bool) -> None:
         self._home = home
         self._git = git
+        self._runner = runner
         self._copy = copy
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
@@ -33,12 +35,19 @@ class DirectoryStrategy:
             await asyncio.to_thread(delete_tree, workspace.path)  # half made: no agent has worked in it yet
         faults.effect("directory.make")
         if self._copy and restore is None:
-            await asyncio.to_thread(_copy_checkout, repo.path, workspace.path)
+            await self._copy_checkout(repo.path, workspace.path)
         else:
             os.makedirs(workspace.path, mode=0o700)
         faults.effect("directory.made")
         if restore is not None:
             await restore_into(self._git, self._home, repo, workspace, restore)
+
+    async def _copy_checkout(self, source: str, target: str) -> None:
+        argv = [sys.executable, "-I", copying.__file__, source, target]
+        code, _out, err = await self._runner(argv, cwd="/", env=environment(), timeout=3600)
+        if code != 0:
+            last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+            raise WorkspaceProblem(f"{source} could not be copied: {last[0]}")
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.isdir(workspace.path)
@@ -61,12 +70,4 @@ class DirectoryStrategy:
         return False
 
     async def delete_trash(self, workspace: Workspace) -> None:
-        await asyncio.to_thread(delete_tree, names.trash_path(self._home, workspace.id))
-        marker.remove(workspace)
-
-
-def _copy_checkout(source: str, target: str) -> None:
-    def skip(folder: str, entries: list[str]) -> list[str]:
-        return [name for name in entries if name == ".git" and os.path.samefile(folder, source)]
-
-    shutil.copytree(source, target, symlinks=True, ignore=skip)
+        await delete_remains(self._home, workspace)

@@ -83,23 +83,32 @@ class Git:
             return False
         return True
 
-    async def filters_off(self, cwd: str) -> list[str]:
-        """Settings that switch off every content filter which the repository's own config defines.
+    async def filters_off(self, worktree: str) -> dict[str, str]:
+        """Environment that replaces every content filter by the user's own definition of it, or by nothing.
 
-        A filter is a command. Those of the user's own global config (git-lfs) stay; an agent cannot write there.
+        A filter is a command, and an agent can define one in the shared config, in its worktree's, or in a file that
+        either includes. The user's global config (git-lfs) is out of its reach. Passed by environment, because a name
+        may contain '='.
         """
-        names: set[str] = set()
-        for scope in ("--local", "--worktree"):
-            try:
-                listed = await self.run("config", scope, "--name-only", "--get-regexp", r"^filter\.", cwd=cwd)
-            except GitFailed:
-                continue
-            names.update(line.split(".", 1)[1].rsplit(".", 1)[0] for line in listed.splitlines())
-        return [
-            f"filter.{name}.{key}"
-            for name in sorted(names)
-            for key in ("clean=", "smudge=", "process=", "required=false")
-        ]
+        effective = await self._filters(worktree)
+        trusted = {**await self._filters(worktree, "--system"), **await self._filters(worktree, "--global")}
+        settings = []
+        for name in sorted({key.split(".", 1)[1].rsplit(".", 1)[0] for key in effective}):
+            for variable, off in (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")):
+                key = f"filter.{name}.{variable}"
+                settings.append((key, trusted.get(key, off)))
+        env = {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
+        for number, (key, value) in enumerate(settings):
+            env[f"GIT_CONFIG_KEY_{number}"] = key
+            env[f"GIT_CONFIG_VALUE_{number}"] = value
+        return env
+
+    async def _filters(self, worktree: str, *scope: str) -> dict[str, str]:
+        try:
+            listed = await self.run("config", *scope, "--includes", "-z", "--get-regexp", r"^filter\.", cwd=worktree)
+        except GitFailed:
+            return {}
+        return dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
 
 
 def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:

@@ -46,5 +46,5 @@ def owner(path: str) -> str | None:
     try:
         with open(path + OWNER_SUFFIX, encoding="utf-8") as file:
             return str(json.load(file)["workspace"])
-    except (FileNotFoundError, ValueError, KeyError):
-        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # missing, or an agent wrote over it: no record of ours

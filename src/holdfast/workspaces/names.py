@@ -25,6 +25,11 @@ def trash_path(home: str, workspace_id: str) -> str:
     return os.path.join(home, "workspaces", TRASH, workspace_id)
 
 
+def half_made_path(home: str, workspace_id: str) -> str:
+    """Where a try that was interrupted goes before it is made again."""
+    return trash_path(home, f"{workspace_id}-half-made")
+
+
 def shadow_path(home: str, repo_id: str) -> str:
     return os.path.join(home, "shadows", f"{repo_id}.git")
 

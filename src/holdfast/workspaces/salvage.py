@@ -9,6 +9,8 @@ import tempfile
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.errors import WorkspaceProblem
+from holdfast.workspaces.admin import entry_of
+from holdfast.workspaces.contents import refuse_what_git_cannot_hold
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import salvage_ref
 from holdfast.workspaces.port import Saved
@@ -24,29 +26,34 @@ async def salvage(git: Git, home: str, repo: Repo, workspace: Workspace, reason:
 
     None when work tree, index and HEAD hold nothing that the task's branch does not.
     """
-    if not os.path.isdir(workspace.path) or not os.listdir(workspace.path):
+    entry = None if workspace.branch is None else entry_of(repo.common_dir, workspace.path)
+    has_tree = _is_there(workspace.path)
+    if not has_tree and entry is None:
         return None
     shadow = Shadow(home, repo, git)
     await shadow.ensure()
-    head = await _agents_head(git, shadow, repo, workspace)
-    await _refuse_what_we_cannot_save(shadow, workspace)
+    if has_tree:
+        await _refuse_too_much(shadow, workspace)
+    head = await _agents_head(shadow, repo, workspace, entry)
+    head_tree = (await shadow.run("rev-parse", f"{head}^{{tree}}")).strip() if head else None
     scratch = tempfile.mkdtemp(prefix="salvage-", dir=os.path.dirname(shadow.path))
     try:
-        tree, files = await _work_tree(shadow, workspace, head, os.path.join(scratch, "index"))
-        index_tree = await _staged_tree(git, shadow, repo, workspace, os.path.join(scratch, "staged"))
+        # A tree that the agent removed says nothing; its commits and its index still do.
+        tree = await _work_tree(shadow, workspace, head, os.path.join(scratch, "index")) if has_tree else head_tree
+        staged = await _staged_tree(shadow, entry, os.path.join(scratch, "staged"))
     finally:
         shutil.rmtree(scratch)  # our own scratch directory: two index files
-    head_tree = (await shadow.run("rev-parse", f"{head}^{{tree}}")).strip() if head else None
-    staged_matters = index_tree is not None and index_tree not in (tree, head_tree)
-    on_branch = head is None or head == await _branch_tip(git, repo, workspace)
-    if tree == head_tree and not staged_matters and on_branch:
+    if tree is None:
         return None
-    if head is None and files == 0:
+    staged_matters = staged is not None and staged not in (tree, head_tree)
+    files = await _changed(shadow, head_tree, tree)
+    if files == 0 and not staged_matters and await _branch_holds(git, repo, workspace, head):
         return None
     parents = [head] if head else []
-    if staged_matters and index_tree is not None:
-        await shadow.copy_objects(index_tree)
-        parents.append(await _commit(shadow, index_tree, parents, f"index of task {workspace.task_id}"))
+    if staged_matters and staged is not None:
+        await shadow.copy_objects(staged)
+        files = max(files, await _changed(shadow, head_tree, staged))
+        parents.append(await _commit(shadow, staged, parents, f"index of task {workspace.task_id}"))
     commit = await _commit(shadow, tree, parents, f"Work of task {workspace.task_id}, saved by Holdfast: {reason}")
     ref = salvage_ref(workspace.task_id, workspace.id)
     faults.effect("salvage.ref")
@@ -55,12 +62,21 @@ async def salvage(git: Git, home: str, repo: Repo, workspace: Workspace, reason:
     return Saved(ref=ref, commit=commit, base=head, files=files)
 
 
-async def _agents_head(git: Git, shadow: Shadow, repo: Repo, workspace: Workspace) -> str | None:
-    """The commit that the work tree is based on, fetched into the shadow. From the branch when `.git` is destroyed."""
+def _is_there(path: str) -> bool:
+    """A directory with something in it; not a link that an agent put in its place."""
+    return os.path.isdir(path) and not os.path.islink(path) and bool(os.listdir(path))
+
+
+async def _agents_head(shadow: Shadow, repo: Repo, workspace: Workspace, entry: str | None) -> str | None:
+    """The commit that the work tree is based on, fetched into the shadow.
+
+    From our admin entry, which an agent that removes its tree or its `.git` leaves behind; else from the branch.
+    """
     if workspace.branch is None:
         return None
     kept_at = f"{HEADS}{workspace.task_id}"
-    for source, what in ((workspace.path, "HEAD"), (repo.common_dir, f"refs/heads/{workspace.branch}")):
+    sources = [(entry, "HEAD")] if entry is not None else []
+    for source, what in [*sources, (repo.common_dir, f"refs/heads/{workspace.branch}")]:
         try:
             return await shadow.fetch(source, what, kept_at)
         except GitFailed:
@@ -70,70 +86,48 @@ async def _agents_head(git: Git, shadow: Shadow, repo: Repo, workspace: Workspac
     return None
 
 
-async def _branch_tip(git: Git, repo: Repo, workspace: Workspace) -> str | None:
-    try:
-        ref = f"refs/heads/{workspace.branch}"
-        return (await git.run("rev-parse", "--verify", "--quiet", ref, cwd=repo.common_dir)).strip()
-    except GitFailed:
-        return None
+async def _branch_holds(git: Git, repo: Repo, workspace: Workspace, head: str | None) -> bool:
+    """Whether the task's branch reaches the agent's HEAD: if not, its commits are on no branch of ours."""
+    if head is None:
+        return True
+    branch = f"refs/heads/{workspace.branch}"
+    return await git.ok("merge-base", "--is-ancestor", head, branch, cwd=repo.common_dir)
 
 
-async def _refuse_what_we_cannot_save(shadow: Shadow, workspace: Workspace) -> None:
-    """Nested repositories are only a link to git, and giant trees would fill the disk: preserve those."""
-    size = count = 0
-    for folder, names, files in os.walk(workspace.path):
-        if folder != workspace.path and ".git" in (*names, *files):
-            raise WorkspaceProblem(f"{folder} is a repository of its own, which a commit cannot hold")
-        if folder == workspace.path and ".git" in names:
-            names.remove(".git")
-        count += len(files)
-        for name in files:
-            try:
-                size += os.lstat(os.path.join(folder, name)).st_size
-            except FileNotFoundError:
-                continue
-        if count > MOST_FILES or size > BIGGEST:
-            await _refuse_if_really_new(shadow, workspace)
-            return
-
-
-async def _refuse_if_really_new(shadow: Shadow, workspace: Workspace) -> None:
-    """A large tree is fine while most of it is known or ignored: count only what would be added."""
-    listed = await shadow.run(
-        "ls-files",
-        "--others",
-        "--exclude-standard",
-        "-z",
-        work_tree=workspace.path,
-        index=os.path.join(shadow.path, "none"),
-    )
+async def _refuse_too_much(shadow: Shadow, workspace: Workspace) -> None:
+    """Giant trees would fill the disk: preserve those. Only what would be added counts, not what is ignored."""
+    files, size = refuse_what_git_cannot_hold(workspace.path)
+    if files <= MOST_FILES and size <= BIGGEST:
+        return
+    index = os.path.join(shadow.path, "none")
+    listed = await shadow.run("ls-files", "--others", "--exclude-standard", "-z", work_tree=workspace.path, index=index)
     names = [name for name in listed.split("\0") if name]
     size = sum(os.lstat(os.path.join(workspace.path, name)).st_size for name in names)
     if len(names) > MOST_FILES or size > BIGGEST:
         raise WorkspaceProblem(f"it holds {len(names)} files with {size} bytes, more than a salvage may take")
 
 
-async def _work_tree(shadow: Shadow, workspace: Workspace, head: str | None, index: str) -> tuple[str, int]:
-    """The tree of everything that git would add, and how many paths differ from HEAD."""
+async def _work_tree(shadow: Shadow, workspace: Workspace, head: str | None, index: str) -> str:
+    """The tree of everything that git would add."""
     if head is not None:
         await shadow.run("read-tree", head, index=index)
     await shadow.run("add", "--all", "--ignore-errors", ".", work_tree=workspace.path, index=index)
-    tree = (await shadow.run("write-tree", index=index)).strip()
-    against = head if head is not None else (await shadow.run("mktree", index=index)).strip()
-    changed = await shadow.run("diff-tree", "-r", "--name-only", "-z", "--no-renames", f"{against}^{{tree}}", tree)
-    return tree, len([name for name in changed.split("\0") if name])
+    return (await shadow.run("write-tree", index=index)).strip()
 
 
-async def _staged_tree(git: Git, shadow: Shadow, repo: Repo, workspace: Workspace, copy: str) -> str | None:
+async def _changed(shadow: Shadow, before: str | None, after: str) -> int:
+    """How many paths differ between two trees; None is the empty one."""
+    against = before if before is not None else (await shadow.run("mktree")).strip()
+    listed = await shadow.run("diff-tree", "-r", "--name-only", "-z", "--no-renames", against, after)
+    return len([name for name in listed.split("\0") if name])
+
+
+async def _staged_tree(shadow: Shadow, entry: str | None, copy: str) -> str | None:
     """The tree of the agent's own index, or None when it has none or it is unmerged."""
+    if entry is None:
+        return None
     try:
-        theirs = (
-            await git.run("rev-parse", "--path-format=absolute", "--git-path", "index", cwd=workspace.path)
-        ).strip()
-        top = (await git.run("rev-parse", "--show-toplevel", cwd=workspace.path)).strip()
-        if os.path.realpath(top) != os.path.realpath(workspace.path):
-            return None  # `.git` is gone and git looked at a parent directory: that index is not ours
-        shutil.copyfile(theirs, copy)
+        shutil.copyfile(os.path.join(entry, "index"), copy)
         return (await shadow.run("write-tree", index=copy, borrow=True)).strip()
     except (GitFailed, OSError):
         return None

@@ -11,10 +11,12 @@ import contextlib
 import errno
 import os
 import stat
+import time
 
 from holdfast import faults
 from holdfast.errors import WorkspaceProblem
 
+DEEPEST = 200
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -57,7 +59,8 @@ def delete_tree(path: str) -> None:
 
 
 def _delete_entry(parent: int, name: str, mount: int, shown: str, obstacles: list[str]) -> None:
-    """One directory, with its content, iteratively: trees may be thousands deep."""
+    """One directory with its content, iteratively. What lies too deep is first renamed up, beside the tree itself:
+    an agent may nest thousands of directories, and every level on the way down costs a descriptor."""
     stack: list[tuple[int, str, str, bool]] = [(parent, name, shown, False)]  # (parent, name, shown, emptied)
     opened: list[int] = []
     try:
@@ -66,6 +69,9 @@ def _delete_entry(parent: int, name: str, mount: int, shown: str, obstacles: lis
             if emptied:
                 os.close(opened.pop())
                 _remove_directory(holder, entry, where, obstacles)
+                continue
+            if len(opened) >= DEEPEST:
+                _move_up(holder, entry, parent, name, where, obstacles, stack)
                 continue
             fd = _open_directory(holder, entry, mount, where, obstacles)
             if fd is None:
@@ -76,6 +82,24 @@ def _delete_entry(parent: int, name: str, mount: int, shown: str, obstacles: lis
     finally:
         for fd in opened:
             os.close(fd)
+
+
+def _move_up(
+    holder: int,
+    entry: str,
+    parent: int,
+    name: str,
+    where: str,
+    obstacles: list[str],
+    stack: list[tuple[int, str, str, bool]],
+) -> None:
+    risen = f"{name}.deep-{len(stack)}-{time.monotonic_ns()}"
+    try:
+        os.rename(entry, risen, src_dir_fd=holder, dst_dir_fd=parent)
+    except OSError as error:
+        obstacles.append(f"{where}: {error.strerror}")
+        return
+    stack.insert(0, (parent, risen, where, False))  # at the bottom: its turn comes when the tree above it is gone
 
 
 def _open_directory(holder: int, entry: str, mount: int, where: str, obstacles: list[str]) -> int | None:

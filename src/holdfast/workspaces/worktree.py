@@ -10,8 +10,10 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces import marker, names
 from holdfast.workspaces.admin import drop_entry, entry_of
+from holdfast.workspaces.contents import refuse_what_git_cannot_hold
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.port import Plan, Saved
+from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import restore_into, salvage
 from holdfast.workspaces.trash import delete_tree, move_away
@@ -65,11 +67,11 @@ class WorktreeStrategy:
         async with repo_lock(repo.common_dir):
             await self._clear_half_made(repo, workspace)
             await self._add(repo, workspace)
-        filters = await self._git.filters_off(repo.common_dir)
+        filters = await self._git.filters_off(workspace.path)
         workers = f"checkout.workers={min(4, os.cpu_count() or 1)}"
         faults.effect("worktree.checkout")
         await self._git.run(
-            "reset", "--quiet", "--hard", cwd=workspace.path, settings=(*filters, workers), timeout=3600
+            "reset", "--quiet", "--hard", cwd=workspace.path, env=filters, settings=(workers,), timeout=3600
         )
         faults.effect("worktree.ready")
         if restore is not None:
@@ -78,7 +80,7 @@ class WorktreeStrategy:
     async def _clear_half_made(self, repo: Repo, workspace: Workspace) -> None:
         """What an earlier try left when it was killed. No agent has worked in it yet, so there is nothing to save."""
         if os.path.lexists(workspace.path):
-            leftover = names.trash_path(self._home, f"{workspace.id}-half-made")
+            leftover = names.half_made_path(self._home, workspace.id)
             delete_tree(leftover)
             move_away(workspace.path, leftover)
             await asyncio.to_thread(delete_tree, leftover)
@@ -118,19 +120,19 @@ class WorktreeStrategy:
     async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
         if mode == "none" or not await self._is_on_its_branch(workspace):
             return None
-        settings = await self._identity(workspace)
-        settings += await self._git.filters_off(repo.common_dir)
         try:
+            refuse_what_git_cannot_hold(workspace.path)  # git would also run the nested repository's own commands
+            identity = await self._identity(workspace)
+            filters = await self._git.filters_off(workspace.path)
             what = ["--all", "."] if mode == "all" else ["--update", "."]
-            await self._git.run("add", *what, cwd=workspace.path, settings=settings)
+            await self._git.run("add", *what, cwd=workspace.path, env=filters, settings=identity)
             if await self._git.ok("diff", "--cached", "--quiet", cwd=workspace.path):
                 return None
             faults.effect("worktree.commit")
-            await self._git.run(
-                "commit", "--quiet", "--no-verify", "-m", message, cwd=workspace.path, settings=settings
-            )
-        except GitFailed:
-            return None  # mid-merge, a nested repository without a commit, …: the salvage takes it as it is
+            commit = ["commit", "--quiet", "--no-verify", "-m", message]
+            await self._git.run(*commit, cwd=workspace.path, env=filters, settings=identity)
+        except WorkspaceProblem:
+            return None  # mid-merge, a nested repository, a closed directory, …: the salvage takes it, or refuses
         faults.effect("worktree.committed")
         return (await self._git.run("rev-parse", "HEAD", cwd=workspace.path)).strip()
 
@@ -186,5 +188,4 @@ class WorktreeStrategy:
         return True
 
     async def delete_trash(self, workspace: Workspace) -> None:
-        await asyncio.to_thread(delete_tree, names.trash_path(self._home, workspace.id))
-        marker.remove(workspace)
+        await delete_remains(self._home, workspace)

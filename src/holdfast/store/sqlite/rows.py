@@ -99,6 +99,7 @@ def workspace(row: Row) -> Workspace:
         base_commit=row["base_commit"],
         state=WorkspaceState(row["state"]),
         disposition=row["disposition"],
+        failures=row["failures"],
         reason=row["reason"],
     )
 

@@ -151,7 +151,9 @@ class SqliteWorkspaces:
     def refuse_while_cleaning(self, task_id: str) -> None:
         """A retry waits until the last ending is carried out: its path and branch must be free, its work saved."""
         workspace = self.current(task_id)
-        if workspace is not None and workspace.state is not WorkspaceState.PRESERVED:
+        if workspace is None:
+            return
+        if workspace.state is not WorkspaceState.PRESERVED or workspace.disposition == "salvage":
             raise Conflict(
                 f"The workspace of task {task_id} is still being put away ({workspace.path}). "
                 "Try again in a moment; a supervisor must be running: `holdfast up`."
@@ -181,6 +183,7 @@ class SqliteWorkspaces:
             id=salvaged.id,
             task_id=workspace.task_id,
             repo_id=workspace.repo_id,
+            workspace_id=workspace.id,
             ref=salvaged.ref,
             commit_id=salvaged.commit,
             base=salvaged.base,

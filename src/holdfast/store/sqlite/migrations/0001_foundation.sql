@@ -99,6 +99,7 @@ CREATE TABLE salvages (
     id         TEXT PRIMARY KEY,
     task_id    TEXT NOT NULL REFERENCES tasks (id),
     repo_id    TEXT NOT NULL REFERENCES repos (id),
+    workspace_id TEXT NOT NULL REFERENCES workspaces (id),
     ref        TEXT NOT NULL,                      -- in the repo's shadow, never in the user's repository
     commit_id  TEXT NOT NULL,
     base       TEXT,

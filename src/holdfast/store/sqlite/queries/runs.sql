@@ -16,7 +16,9 @@ UPDATE runs SET state = 'stopping', stop_why = :why WHERE id = :id AND task_id =
 
 -- name: escalate
 -- A cancel outranks a `down` that is already under way: the operator's last word on the task decides its end.
-UPDATE runs SET stop_why = :why WHERE id = :id AND task_id = :task_id AND state = 'stopping' AND stop_why != 'cancel'
+-- A run that is only intended notes the wish too: the reason must be on disk before any signal.
+UPDATE runs SET stop_why = :why
+WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'stopping') AND stop_why IS NOT :why AND stop_why IS NOT 'cancel'
 
 -- name: ended
 UPDATE runs

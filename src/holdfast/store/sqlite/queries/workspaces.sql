@@ -40,13 +40,17 @@ SELECT min(retry_at) FROM workspaces WHERE state != 'gone' AND retry_at > :now
 SELECT * FROM workspaces WHERE state != 'gone' ORDER BY created_at
 
 -- name: add_salvage
-INSERT INTO salvages (id, task_id, repo_id, ref, commit_id, base, files, reason, created_at)
-VALUES (:id, :task_id, :repo_id, :ref, :commit_id, :base, :files, :reason, :now)
+INSERT INTO salvages (id, task_id, repo_id, workspace_id, ref, commit_id, base, files, reason, created_at)
+VALUES (:id, :task_id, :repo_id, :workspace_id, :ref, :commit_id, :base, :files, :reason, :now)
 ON CONFLICT (repo_id, ref) DO UPDATE SET commit_id = excluded.commit_id, base = excluded.base, files = excluded.files,
     reason = excluded.reason, created_at = excluded.created_at
 
 -- name: last_salvage
-SELECT * FROM salvages WHERE task_id = :task_id ORDER BY created_at DESC, id LIMIT 1
+-- What the task's newest ended workspace left. An older salvage is behind what was committed since: never restored.
+SELECT s.* FROM salvages s WHERE s.workspace_id = (
+    SELECT w.id FROM workspaces w WHERE w.task_id = :task_id AND w.state IN ('trashed', 'gone')
+    ORDER BY w.created_at DESC, w.rowid DESC LIMIT 1)
+ORDER BY s.created_at DESC LIMIT 1
 
 -- name: add_repo
 INSERT INTO repos (id, path, common_dir, registered_at) VALUES (:id, :path, :common_dir, :now)

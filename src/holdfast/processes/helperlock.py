@@ -1,0 +1,73 @@
+"""Helpers of a dead supervisor: a git that goes on checking out would fight with the one that recovery starts.
+
+Every helper (and whatever it starts) inherits a descriptor of one lock file. Whoever has that file open is a helper of
+this home: that is the proof of ownership with which the next supervisor ends what the last one left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+
+from holdfast import faults
+from holdfast.errors import Unavailable
+from holdfast.processes.identity import identify, signal_exactly
+
+NAME = "helpers.lock"
+PATIENCE = 10.0
+
+
+class HelperLock:
+    """Made by the holder of the home's lock, before it starts anything."""
+
+    def __init__(self, home: str) -> None:
+        self._path = os.path.join(home, NAME)
+        self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def take(self) -> None:
+        """End every helper of an earlier supervisor, prove it by the lock, and hold it shared for our own."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise Unavailable(
+                        f"A helper of an earlier supervisor cannot be ended (it holds {self._path}). "
+                        "Look with `fuser`, end it, and start again."
+                    ) from None
+            faults.effect("helpers.end")
+            for pid in self._holders():
+                identity = identify(pid)
+                if identity is not None:
+                    signal_exactly(identity, signal.SIGKILL)
+            time.sleep(0.01)  # a killed process lets go of its locks within milliseconds
+        fcntl.flock(self.fd, fcntl.LOCK_SH)
+
+    def _holders(self) -> list[int]:
+        """Every other process that has our lock file open."""
+        ours = os.fstat(self.fd)
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid() and _has_open(int(name), ours):
+                found.append(int(name))
+        return found
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    folder = f"/proc/{pid}/fd"
+    try:
+        descriptors = os.listdir(folder)
+    except OSError:
+        return False  # gone, or another user's: not a helper of ours
+    for descriptor in descriptors:
+        try:
+            seen = os.stat(f"{folder}/{descriptor}")
+        except OSError:
+            continue
+        if (seen.st_dev, seen.st_ino) == (file.st_dev, file.st_ino):
+            return True
+    return False

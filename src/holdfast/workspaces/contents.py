@@ -1,0 +1,34 @@
+"""What is in a tree that an agent shaped: counted without recursion, and refused where a commit could not hold it."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.errors import WorkspaceProblem
+
+
+def refuse_what_git_cannot_hold(path: str) -> tuple[int, int]:
+    """(files, bytes) of a tree. Raises WorkspaceProblem when git would leave something out in silence.
+
+    A nested repository becomes a mere link; a directory that we may not read is skipped by `git add` with exit code 0.
+    """
+    if os.path.isdir(os.path.join(path, ".git")):
+        raise WorkspaceProblem(f"{path} is a repository of its own, whose history a commit cannot hold")
+    files = size = 0
+    waiting = [path]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                listed = list(entries)
+        except OSError as error:
+            raise WorkspaceProblem(f"{folder} cannot be read ({error.strerror})") from error
+        for entry in listed:
+            if entry.name == ".git" and folder != path:
+                raise WorkspaceProblem(f"{folder} is a repository of its own, which a commit cannot hold")
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+            else:
+                files += 1
+                size += entry.stat(follow_symlinks=False).st_size
+    return files, size
