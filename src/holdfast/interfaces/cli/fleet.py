@@ -41,7 +41,7 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agents", type=number(1), metavar="N", help="how many agents run at once (4)")
     parser.add_argument("--detach", "-d", action="store_true", help="in the background")
     parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
-    parser.epilog = "Ctrl-C or SIGTERM: agents get their grace, their tasks stay queued. A second one: at once."
+    parser.epilog = "Ctrl-C or SIGTERM: agents get their grace, their tasks stay queued. A second one: fast. A third: like a crash."
 
 
 def run_up(arguments: argparse.Namespace) -> int:
