@@ -248,8 +248,9 @@ def settings_page() -> str:
 
 Later layers win: built-in defaults, the user's `~/.config/holdfast/config.toml` (or `$HOLDFAST_CONFIG`), the
 repository's `holdfast.toml`, the environment, flags. Durations carry a unit: `250ms`, `90s`, `5m`, `1h30m`. Settings of
-a task are resolved when it is added and stored with it. Keys that run
-commands or pass secrets (`command.argv`, `env.*`) are not taken from a repository's file.
+a task are resolved when it is added and stored with it. Keys that
+could run commands or show secrets (`command.argv`, `env.*`) and those of the supervisor itself (`agents`, the budgets)
+are refused in a repository's file.
 
 {table(("key", "default", "meaning", "environment"), rows)}
 

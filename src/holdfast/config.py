@@ -64,17 +64,17 @@ class Setting:
     default: Any
     parse: Callable[[Any], Any]
     meaning: str
-    trusted_only: bool = (
-        False  # in a repository's file it would run code, or show secrets, that the user did not choose
-    )
+    user_only: str = ""  # why it is not taken from a repository's file, if it is not
 
 
+DANGEROUS = "could run commands or show secrets"
+OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
 STRATEGIES = ("worktree", "directory", "directory:copy", "none")
 
 SETTINGS: dict[str, Setting] = {
-    "agents": Setting(4, _count(1), "How many agents run at once."),
+    "agents": Setting(4, _count(1), "How many agents run at once.", user_only=OF_THE_SUPERVISOR),
     "agent": Setting("", str, "The agent of tasks that name none."),
-    "command.argv": Setting([], _words, "The command that the `command` agent runs.", trusted_only=True),
+    "command.argv": Setting([], _words, "The command that the `command` agent runs.", user_only=DANGEROUS),
     "workspace.strategy": Setting("worktree", _one_of(*STRATEGIES), "Where agents work."),
     "workspace.cleanup_on_complete": Setting(True, _boolean, "Clean the workspace of a completed task."),
     "workspace.preserve_on_failure": Setting(False, _boolean, "Keep the workspace of a failed task."),
@@ -91,14 +91,22 @@ SETTINGS: dict[str, Setting] = {
         120.0, parse_duration, "A keeper without a supervisor ends its agent after this long."
     ),
     "resume.max_attempts": Setting(3, _count(0), "How often a paused task is resumed; 0 forbids it."),
-    "resume.default_hold": Setting(300.0, parse_duration, "How long a limit without a known reset time pauses a task."),
-    "crash.max_in_window": Setting(3, _count(1), "The crash that stops a task."),
-    "crash.window": Setting(600.0, parse_duration, "The sliding window in which crashes are counted."),
-    "retry.max": Setting(3, _count(0), "How often a timed-out or stuck task is tried again."),
-    "lost.max": Setting(5, _count(0), "How often in a row a task may lose its host or keeper."),
-    "runs.max": Setting(12, _count(1), "Runs per task, so that budgets cannot multiply."),
-    "env.pass": Setting([], _words, "More environment variables that agents may see (patterns).", trusted_only=True),
-    "env.set": Setting({}, _pairs, "Environment variables set for agents.", trusted_only=True),
+    "resume.default_hold": Setting(
+        300.0, parse_duration, "How long a limit without a known reset time pauses a task.", user_only=OF_THE_SUPERVISOR
+    ),
+    "crash.max_in_window": Setting(3, _count(1), "The crash that stops a task.", user_only=OF_THE_SUPERVISOR),
+    "crash.window": Setting(
+        600.0, parse_duration, "The sliding window in which crashes are counted.", user_only=OF_THE_SUPERVISOR
+    ),
+    "retry.max": Setting(
+        3, _count(0), "How often a timed-out or stuck task is tried again.", user_only=OF_THE_SUPERVISOR
+    ),
+    "lost.max": Setting(
+        5, _count(0), "How often in a row a task may lose its host or keeper.", user_only=OF_THE_SUPERVISOR
+    ),
+    "runs.max": Setting(12, _count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR),
+    "env.pass": Setting([], _words, "More environment variables that agents may see (patterns).", user_only=DANGEROUS),
+    "env.set": Setting({}, _pairs, "Environment variables set for agents.", user_only=DANGEROUS),
 }
 
 
@@ -141,9 +149,9 @@ def _parse(key: str, value: object, origin: str, trusted: bool) -> object:
         close = difflib.get_close_matches(key, SETTINGS, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
         raise UsageError(f"{origin}: there is no setting '{key}'{hint}")
-    if setting.trusted_only and not trusted:
+    if setting.user_only and not trusted:
         raise UsageError(
-            f"{origin}: '{key}' could run commands or show secrets, so it is not taken from a repository's file. "
+            f"{origin}: '{key}' {setting.user_only}, so it is not taken from a repository's file. "
             f"Put it into {user_file()}."
         )
     try:

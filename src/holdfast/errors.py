@@ -55,5 +55,9 @@ class WorkspaceProblem(HoldfastError):
     """A workspace could not be made, saved or removed; it stays in the ledger."""
 
 
-class StillAlive(Conflict):
-    """A process that must be dead is not, or cannot be shown to be."""
+_PASSING_WORDS = ("No space left on device", "Disk quota exceeded", "Too many open files", "Cannot allocate memory")
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether it is the machine's passing trouble (disk full, out of descriptors): worth trying again as it is."""
+    return any(word in str(error) for word in _PASSING_WORDS)

@@ -27,6 +27,7 @@ from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
+from holdfast.supervisor.saying import say
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
@@ -57,17 +58,15 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
 
 
 async def supervise(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
-    """Run a supervisor on `home` until it is told to stop."""
-    lock = HomeLock(home)
-    lock.take()
+    """Run a supervisor on `home` until it is told to stop. The caller holds the home's lock."""
+    store = SqliteStore(home)
     try:
-        store = SqliteStore(home)
         store.backup("start")
-        store.forget_old_operations(clock.now().wall - 86400)
-        await _supervise_locked(home, store, settings, Settings(agents=agents, idle_exit=idle_exit))
-        store.close()
-    finally:
-        lock.release()
+    except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
+        say(f"holdfast: no backup was made: {trouble}")
+    store.forget_old_operations(clock.now().wall - 86400)
+    await _supervise_locked(home, store, settings, Settings(agents=agents, idle_exit=idle_exit))
+    store.close()
 
 
 async def _supervise_locked(home: str, store: SqliteStore, settings: config.Config, how: Settings) -> None:
@@ -131,4 +130,9 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
 def run_supervisor(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
     """Blocks until the supervisor has stopped."""
     os.makedirs(os.path.join(home, "runs"), mode=0o700, exist_ok=True)
-    asyncio.run(supervise(home, settings, agents, idle_exit))
+    lock = HomeLock(home)
+    lock.take()
+    try:
+        asyncio.run(supervise(home, settings, agents, idle_exit))  # returns when its deleting threads are done too
+    finally:
+        lock.release()

@@ -81,7 +81,7 @@ def test_keep_agents_hands_them_to_the_next_supervisor(fleet: Fleet) -> None:
 
 def test_an_orphaned_keeper_ends_its_agent_and_the_task_is_taken_again(fleet: Fleet) -> None:
     """R-TERM-10: no supervisor for `orphan_grace`: the keeper ends the tree alone; the outcome is `lost`."""
-    fleet.env["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "1s"
+    fleet.env["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "2s"
     supervisor = fleet.up()
     task_id, pid = hold(fleet, "a")
     fleet.kill_supervisor(supervisor)

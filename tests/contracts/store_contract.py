@@ -412,7 +412,6 @@ class TestAdd:
         scene.settle(grip, FAIL)
         assert scene.add(parent_id=grip.task_id).state is TaskState.QUEUED
 
-    @known_gap("tasks.add with a taken id or an unknown repo raises the driver's own error, not one of ours")
     @pytest.mark.parametrize("changes", ["same id", "unknown repo"])
     def test_a_spec_that_contradicts_the_store_is_a_typed_refusal(self, scene: Scene, changes: str) -> None:
         """Interfaces know only `holdfast.errors`; anything else reaches a person as a traceback."""
@@ -661,7 +660,6 @@ class TestFence:
             seen += [adopted.fence, grip.fence]
         assert seen == sorted(set(seen))
 
-    @known_gap("runs.sql and settle match a run by id alone: a valid grip on task A moves a run of task B")
     @pytest.mark.parametrize("name", ["runs.started", "runs.ended", "tasks.settle"])
     def test_a_grip_reaches_only_its_own_tasks_rows(self, scene: Scene, name: str) -> None:
         """DESIGN, States: every transition is a compare-and-set under id, state, fence and owner."""
@@ -673,7 +671,6 @@ class TestFence:
             scene.write(lambda tx: FENCED[name].write(tx, mine, prepared, scene.now))
         assert scene.runs(other.task_id) == before
 
-    @known_gap("workspaces.intend and .ready never compare the workspace's task with the grip's")
     @pytest.mark.parametrize("name", ["workspaces.intend", "workspaces.ready"])
     def test_a_grip_reaches_only_its_own_tasks_workspace(self, scene: Scene, name: str) -> None:
         host = scene.open_host()
@@ -909,6 +906,17 @@ class TestRuns:
         assert seen == ["down", "cancel", "cancel"]
         assert [e["reason"] for e in scene.events(grip.task_id) if e["kind"] == "run.stopping"] == ["down", "cancel"]
 
+    def test_a_wish_to_stop_is_noted_before_the_start(self, scene: Scene) -> None:
+        """The reason is on disk before any signal, so that a death that we asked for is never a crash."""
+        grip = scene.running()
+        run_id = scene.intend_run(grip)
+        for _ in range(2):
+            scene.stop(grip, run_id, StopWhy.CANCEL)
+        run = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
+        assert run is not None
+        assert (run.state, run.stop_why) == (RunState.INTENDED, StopWhy.CANCEL)
+        assert scene.kinds(grip.task_id).count("run.stopping") == 1, "the same wish again is no news"
+
 
 # -- settle ------------------------------------------------------------------------------------------------------
 
@@ -1084,7 +1092,6 @@ class TestSettle:
             scene.settle(grip, REQUEUE, run_id)
         assert scene.everything() == before
 
-    @known_gap("settle(run_id=None) releases a task whose run is still open: its next run can never be intended")
     def test_a_task_with_an_open_run_is_not_settled_past_it(self, scene: Scene) -> None:
         """Death before release: a claim is never released while its agent might live."""
         grip = scene.running()
@@ -1139,6 +1146,18 @@ class TestSettle:
         claimed = scene.claim(host)
         assert claimed is not None
         assert (claimed.base_commit, claimed.branch) == ("c0ffee", "holdfast/x")
+
+    @pytest.mark.parametrize("decision", [None, REQUEUE, PAUSE, COMPLETE, FAIL, CANCEL])
+    def test_a_branch_is_forgotten_only_after_the_end(self, scene: Scene, decision: Decision | None) -> None:
+        """Its branch had no commit of its own and was deleted: nobody is to be sent there."""
+        grip = scene.running()
+        scene.write(lambda tx: tx.tasks.set_base(grip, "c0ffee", "holdfast/x", scene.now))
+        if decision is not None:
+            scene.settle(grip, decision)
+        scene.write(lambda tx: tx.tasks.forget_branch(grip.task_id, scene.now))
+        over = decision in (COMPLETE, FAIL, CANCEL)
+        assert scene.get(grip.task_id).branch == (None if over else "holdfast/x")
+        assert scene.get(grip.task_id).base_commit == "c0ffee"
 
 
 class TestDependents:
@@ -1195,7 +1214,6 @@ class TestDependents:
         assert scene.resume(parent).allowed is False
         assert (scene.state(subtask), scene.state(dependent)) == (TaskState.QUEUED, TaskState.CANCELLED)
 
-    @known_gap("tasks.retry does not look at needs: the task is queued, and no claim will ever take it, in silence")
     def test_a_retry_of_a_task_whose_need_cannot_complete_is_refused(self, scene: Scene) -> None:
         """Promise 5, and the reason that `add` gives for refusing the same thing."""
         a, ids = self.family(scene)
@@ -1347,6 +1365,18 @@ class TestResume:
         assert workspace.disposition == "preserve"
         assert scene.write(lambda tx: tx.tasks.due_to_resume(scene.tick(1_000))) == []
 
+    @pytest.mark.parametrize("pause", [PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL])
+    def test_what_a_person_put_right_spends_no_resume(self, scene: Scene, pause: PauseReason) -> None:
+        """DESIGN, States: approving or fixing an account spends no resume, not even with a limit of 0."""
+        task_id = scene.paused(replace(PAUSE, pause=pause, resume_after=None), max_resumes=0)
+        assert scene.get(task_id).pause_reason is pause
+        assert scene.resume(task_id).allowed
+        task = scene.get(task_id)
+        assert (task.state, task.resume_attempts, task.pause_reason) == (TaskState.QUEUED, 0, None)
+        assert scene.spends(task_id) == []
+        with pytest.raises(Conflict, match="not paused"):
+            scene.resume(task_id)
+
     def test_the_counter_is_durable(self, scene: Scene) -> None:
         """R-RES-02: it lives in the store, not in a supervisor."""
         task_id = scene.paused()
@@ -1465,29 +1495,30 @@ class TestRetry:
         assert [type(refusal) for refusal in refusals(answers)] == [Conflict]
         assert scene.get(task_id).generation == 1
 
-    @known_gap(
-        "settle always writes fresh = 0: a host lost before the workspace was made turns --fresh into a continuation"
-    )
     def test_fresh_holds_until_an_attempt_had_its_workspace(self, scene: Scene) -> None:
-        """core/model: `fresh` means that the next attempt starts from the base, whatever was salvaged before."""
+        """A host that is lost before the workspace was made must not turn --fresh into a continuation."""
         host = scene.open_host()
         grip = scene.running(host)
         scene.settle(grip, FAIL)
         scene.retry(grip.task_id, fresh=True)
-        claimed = scene.claim(host)
-        assert claimed is not None
-        assert claimed.fresh
-        scene.settle(grip_of(claimed), REQUEUE, None, ended_with(Outcome.LOST))
+        scene.settle(scene.take(host), REQUEUE, None, ended_with(Outcome.LOST))
         assert scene.get(grip.task_id).fresh
+        grip = scene.take(host)
+        workspace = scene.workspace_for(grip, WorkspaceState.INTENDED)
+        assert scene.get(grip.task_id).fresh
+        scene.write(lambda tx: tx.workspaces.ready(grip, workspace, "made", scene.now))
+        assert not scene.get(grip.task_id).fresh
 
-    def test_a_workspace_that_will_be_used_again_is_not_cleaned(self, scene: Scene) -> None:
-        """Dropped by an operator, then retried before that was carried out: the task needs it, so it stays."""
+    def test_a_conflict_while_a_dropped_workspace_is_being_put_away(self, scene: Scene) -> None:
+        """Dropped by an operator, retried before that was carried out: either the tree or the retry, never both."""
         task_id = self.ended_task(scene, state=WorkspaceState.PRESERVED)
         workspace = scene.current(task_id)
         assert workspace is not None
         scene.dispose(workspace, "salvage", "dropped by ann")
-        scene.retry(task_id)
-        assert scene.write(lambda tx: tx.workspaces.to_clean(scene.now)) == []
+        before = scene.everything()
+        with pytest.raises(Conflict, match="still being put away"):
+            scene.retry(task_id)
+        assert scene.everything() == before
 
 
 class TestRequests:
@@ -1616,7 +1647,7 @@ class TestEvents:
 
     def test_an_event_of_a_transaction_that_failed_was_never_told(self, scene: Scene) -> None:
         def tell_and_die(tx: Transaction) -> None:
-            tx.events.emit(Event(kind="x", message="never"), scene.now)
+            tx.events.emit(Event(kind="attempt.trouble", message="never"), scene.now)
             raise _Undone
 
         with pytest.raises(_Undone):
@@ -1630,7 +1661,7 @@ class TestEvents:
 
         def tell(tx: Transaction) -> None:
             for _ in range(1 + number % 3):
-                tx.events.emit(Event(kind="x", message=str(number)), START)
+                tx.events.emit(Event(kind="attempt.trouble", message=str(number)), START)
             if number % 5 == 4:
                 raise _Undone
 
@@ -1711,9 +1742,6 @@ class TestOperations:
             scene.store.write(lambda tx: tx.tasks.add(scene.spec(), scene.now), "op-1")
         assert scene.everything() == before
 
-    @known_gap(
-        "a repeated operation id surfaces as the driver's constraint error, which no caller of the port can name"
-    )
     def test_a_repeated_operation_is_a_typed_refusal(self, scene: Scene) -> None:
         scene.store.write(lambda tx: None, "op-1")
         with pytest.raises(Conflict):
@@ -1762,6 +1790,26 @@ class TestOperations:
         assert scene.store.was_done("op-1")
         assert scene.get(spec.id).state is TaskState.QUEUED
 
+    def test_a_caller_cancelled_while_its_write_waits_has_still_written(self, scene: Scene) -> None:
+        """Once handed in it is done, whoever still wants to know; anything else could not be told apart afterwards."""
+        let_go = threading.Event()
+
+        async def cancel_while_it_waits() -> None:
+            writer = scene.bench.writer()
+            held = asyncio.ensure_future(writer.write(lambda tx: let_go.wait(PATIENCE)))
+            waiting = asyncio.ensure_future(writer.write(lambda tx: tx.tasks.add(scene.spec(), scene.now), "op-1"))
+            await asyncio.sleep(0)  # one turn of the loop, so that whatever starts with it has started
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            let_go.set()
+            assert await held
+            writer.close()
+
+        asyncio.run(cancel_while_it_waits())
+        assert scene.store.was_done("op-1")
+        assert len(scene.tasks()) == 1
+
 
 class TestWriter:
     """The supervisor's way to write: many callers, an awaited write is durable."""
@@ -1784,7 +1832,7 @@ class TestWriter:
         stale = replace(grip, fence=grip.fence - 1)
 
         def tell_then_write(tx: Transaction) -> None:
-            tx.events.emit(Event(kind="never", message="never"), scene.now)
+            tx.events.emit(Event(kind="attempt.trouble", message="never"), scene.now)
             tx.tasks.set_base(stale, "dead", None, scene.now)
 
         async def write() -> list[object]:
@@ -1802,7 +1850,7 @@ class TestWriter:
         assert [type(answer) for answer in answers] == [str] * 5 + [NotOwner] + [str] * 5
         assert [scene.store.was_done(f"add-{n}") for n in range(10)] == [True] * 10
         assert not scene.store.was_done("stale")
-        assert "never" not in scene.kinds()
+        assert "attempt.trouble" not in scene.kinds()
         assert scene.get(grip.task_id).base_commit is None
 
     def test_close_finishes_what_was_handed_in_and_takes_no_more(self, scene: Scene) -> None:
@@ -1923,7 +1971,6 @@ class TestWorkspaces:
             "the last ending's word does not bind the next"
         )
 
-    @known_gap("workspaces.intend lets the driver's constraint error through where runs.intend says Conflict")
     def test_a_second_workspace_for_a_task_is_a_typed_refusal(self, scene: Scene) -> None:
         """The row is refused all right, but by an error that only the adapter's driver knows."""
         grip = scene.running()
@@ -2032,16 +2079,33 @@ class TestSalvage:
     def salvaged(self, number: int, ref: str) -> Salvaged:
         return Salvaged(id=f"s{number}", ref=ref, commit=f"c{number}", base="b", files=number, reason="failed")
 
-    def test_the_newest_salvage_of_a_task(self, scene: Scene) -> None:
-        workspace = scene.workspace_for(scene.running())
-        other = scene.workspace_for(scene.running())
-        assert scene.write(lambda tx: tx.workspaces.last_salvage(workspace.task_id)) is None
+    def last(self, scene: Scene, task_id: str) -> Salvaged | None:
+        return scene.bench.store().write(lambda tx: tx.workspaces.last_salvage(task_id))
+
+    def test_what_the_newest_ended_workspace_left(self, scene: Scene) -> None:
+        host = scene.open_host()
+        grip = scene.running(host)
+        workspace = scene.workspace_for(grip)
         first, second = self.salvaged(1, "refs/a/1"), self.salvaged(2, "refs/a/2")
+        scene.salvage(workspace, first)
+        assert self.last(scene, grip.task_id) is None, "the tree itself is still there"
+        scene.salvage(workspace, second)
+        scene.settle(grip, FAIL)
+        scene.move(workspace, WorkspaceState.TRASHED)
+        assert self.last(scene, grip.task_id) == second
+
+        scene.retry(grip.task_id)
+        grip = scene.take(host)
+        scene.tick()
+        scene.move(scene.workspace_for(grip), WorkspaceState.GONE)
+        assert self.last(scene, grip.task_id) is None, "an older salvage is behind what was committed since"
+
+    def test_every_salvage_is_told_and_listed(self, scene: Scene) -> None:
+        workspace, other = scene.workspace_for(scene.running()), scene.workspace_for(scene.running())
         after = scene.last_seq()
-        for salvaged in (first, second):
-            scene.salvage(workspace, salvaged)
+        scene.salvage(workspace, self.salvaged(1, "refs/a/1"))
+        scene.salvage(workspace, self.salvaged(2, "refs/a/2"))
         scene.salvage(other, self.salvaged(3, "refs/b/1"))
-        assert scene.bench.store().write(lambda tx: tx.workspaces.last_salvage(workspace.task_id)) == second
         told = scene.events(workspace.task_id, after)
         assert [(e["kind"], e["data"]["commit"], e["data"]["files"]) for e in told] == [
             ("workspace.salvaged", "c1", 1),
@@ -2056,8 +2120,7 @@ class TestSalvage:
         """A clean-up that was cut off and repeated leaves one row, the latest."""
         workspace = scene.workspace_for(scene.running())
         for number in (1, 2):
-            salvaged = self.salvaged(number, "refs/a/1")
-            scene.salvage(workspace, salvaged)
+            scene.salvage(workspace, self.salvaged(number, "refs/a/1"))
         (row,) = scene.store.view("salvages", task=workspace.task_id)
         assert (row["commit"], row["files"]) == ("c2", 2)
 

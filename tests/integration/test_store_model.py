@@ -253,7 +253,8 @@ class StoreMachine(RuleBasedStateMachine):
             self.cancel_dependents(task.id)
 
     def retry(self, task: ModelTask) -> None:
-        refusal = None if task.state in {"failed", "cancelled"} else Conflict
+        hopeless = any(self.tasks[need].state in {"failed", "cancelled"} for need in task.needs)
+        refusal = None if task.state in {"failed", "cancelled"} and not hopeless else Conflict
         self.expect(refusal, lambda tx: tx.tasks.retry(task.id, "ann", False, self.now), self.store)
         if refusal is None:
             event("retried")

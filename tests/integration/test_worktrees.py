@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -182,3 +183,26 @@ def test_deleting_stops_at_a_mount(tmp_path: Path) -> None:
         subprocess.run(["umount", tree / "mounted"], check=True)
     trash.delete_tree(str(tree))
     assert not tree.exists()
+
+
+def test_a_very_deep_tree_is_deleted(tmp_path: Path) -> None:
+    """D8: 3,000 levels, more than open files or a recursion may be, are removed whole, and nothing stays beside."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    here = os.open(tree, os.O_RDONLY)
+    for level in range(3000):
+        os.mkdir("deeper", dir_fd=here)
+        if level % 100 == 0:
+            os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        below = os.open("deeper", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    try:
+        trash.delete_tree(str(tree))
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)  # pytest's own removal cannot go that deep

@@ -38,8 +38,24 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
         arguments += ["--agents", str(agents)]
     if idle_exit is not None:
         arguments += ["--idle-exit", idle_exit]
+    deadline = time.monotonic() + START_PATIENCE
+    process = _spawn(home, arguments, log_path)
+    while time.monotonic() < deadline:
+        running = queries.supervisor()
+        if running is not None:
+            return int(running["pid"])
+        if process.poll() == Conflict.exit_code:
+            time.sleep(0.1)  # another one is just ending, or just starting: try again until one is registered
+            process = _spawn(home, arguments, log_path)
+        elif process.poll() is not None:
+            raise Unavailable(f"The supervisor ended at once: {_last_line(log_path)} (its log: {log_path})")
+        time.sleep(0.01)
+    raise Unavailable(f"The supervisor did not come up within {START_PATIENCE:.0f} s; its log: {log_path}")
+
+
+def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[bytes]:
     with open(log_path, "ab") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -48,15 +64,6 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
             env={**os.environ, "HOLDFAST_HOME": home},
             start_new_session=True,
         )
-    deadline = time.monotonic() + START_PATIENCE
-    while time.monotonic() < deadline:
-        running = queries.supervisor()
-        if running is not None:
-            return int(running["pid"])
-        if process.poll() not in (None, Conflict.exit_code):  # a conflict: somebody else's is about to register
-            raise Unavailable(f"The supervisor ended at once: {_last_line(log_path)} (its log: {log_path})")
-        time.sleep(0.01)
-    raise Unavailable(f"The supervisor did not come up within {START_PATIENCE:.0f} s; its log: {log_path}")
 
 
 def log_file(home: str) -> str:

@@ -114,9 +114,9 @@ def _directories(queries: Queries) -> Iterator[Finding]:
         if row["state"] in ("ready", "preserved") and not os.path.isdir(path):
             clean = False
             yield Finding("problem", "workspaces", f"{path} is {row['state']} in the ledger, but not on disk")
-    known = {row["id"] for row in rows.values() if row["state"] == "trashed"}
+    known = tuple(str(row["id"]) for row in queries.workspaces())
     for name in _listed(os.path.join(root, TRASH)):
-        if name.removesuffix("-half-made") not in known:
+        if not name.startswith(known):
             clean = False
             yield Finding("problem", "trash", f"{os.path.join(root, TRASH, name)} is left over")
     unfinished = [

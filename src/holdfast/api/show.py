@@ -96,7 +96,13 @@ def _completed(task: Row, _ahead: int) -> list[str]:
     lines = [f"It completed: {task['reason']}."]
     if task["branch"]:
         lines.append(f"Its work is on branch {task['branch']}; see it with `holdfast diff {task['id']}`.")
-    return lines
+    return [*lines, *_saved(task)]
+
+
+def _saved(task: Row) -> list[str]:
+    if not task["salvages"]:
+        return []
+    return [f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` brings it back."]
 
 
 def _failed(task: Row, _ahead: int) -> list[str]:
@@ -104,20 +110,14 @@ def _failed(task: Row, _ahead: int) -> list[str]:
     errors = task["runs"][-1]["error_tail"] if task["runs"] else None
     if errors:
         lines.append("The last words on its standard error:\n" + errors.rstrip())
-    if task["salvages"]:
-        lines.append(
-            f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` brings it back."
-        )
+    lines += _saved(task)
     lines.append(f"Try again with `holdfast retry {task['id']}` (or --fresh, from the base).")
     return lines
 
 
 def _cancelled(task: Row, _ahead: int) -> list[str]:
     lines = [f"It was cancelled: {task['reason']}."]
-    if task["salvages"]:
-        lines.append(
-            f"Uncommitted work was saved: `holdfast salvage restore {task['id']} --branch NAME` brings it back."
-        )
+    lines += _saved(task)
     lines.append(f"Queue it again with `holdfast retry {task['id']}`.")
     return lines
 

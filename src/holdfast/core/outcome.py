@@ -85,7 +85,7 @@ _BY_CAUSE = {
         Outcome.LAUNCH_ERROR,
         "the agent could not be started (is it installed, executable and in the supervisor's PATH?)",
     ),
-    Cause.NEVER_STARTED: (Outcome.LOST, "the supervisor died before the agent was started"),
+    Cause.NEVER_STARTED: (Outcome.LOST, "its keeper or supervisor died before the agent was started"),
     Cause.KEEPER_DIED: (Outcome.LOST, "its keeper was killed"),
     Cause.UNPROVEN: (Outcome.UNKNOWN, "its keeper is gone and nothing proves that its processes are"),
 }
@@ -95,6 +95,8 @@ def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict) -> 
     """Combine what happened to the process with what the agent's own output says."""
     if stop_why is StopWhy.CANCEL and end.cause is not Cause.UNPROVEN:
         return _with(from_agent, Outcome.CANCELLED, "cancelled by an operator")
+    if end.cause is Cause.NEVER_STARTED and stop_why is not None:
+        return _stopped(stop_why, from_agent)
     if end.cause in _BY_CAUSE:
         outcome, reason = _BY_CAUSE[end.cause]
         return _with(from_agent, outcome, f"{reason}: {end.detail}" if end.detail else reason)

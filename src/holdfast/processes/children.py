@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from holdfast import faults
+from holdfast.core.liveness import Identity
 from holdfast.processes.identity import identify, sight, signal_exactly
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -25,6 +26,7 @@ class Children:
 
     def __init__(self) -> None:
         self._known: dict[int, subprocess.Popen[bytes]] = {}
+        self._spawned: set[Identity] = set()  # all that ever were ours: what they leave behind becomes our child
 
     def become_subreaper(self) -> bool:
         """Orphans of our descendants become our children from now on. False where the system cannot."""
@@ -57,18 +59,21 @@ class Children:
             start_new_session=True,
         )
         self._known[process.pid] = process
+        identity = identify(process.pid)
+        if identity is not None:
+            self._spawned.add(identity)
         faults.effect("process.spawned")
         return process.pid
 
-    def reap(self, pid: int) -> int | None:
-        """Collect a child that ended: its return code, or None when it was not ours or is not over."""
-        process = self._known.get(pid)
-        if process is None:
-            return None
-        code = process.poll()
-        if code is not None:
-            del self._known[pid]
-        return code
+    def owns(self, identity: Identity) -> bool:
+        """Whether we spawned that very process, in this life of ours."""
+        return identity in self._spawned
+
+    def reap(self, identity: Identity) -> None:
+        """Collect a child of ours that ended. Another process under a reused pid is left alone."""
+        process = self._known.get(identity.pid)
+        if process is not None and self.owns(identity) and process.poll() is not None:
+            del self._known[identity.pid]
 
     def strays(self) -> list[int]:
         """Children that nobody registered."""
@@ -109,6 +114,7 @@ class Children:
             os.killpg(pid, signal.SIGKILL)
         code = process.wait()
         del self._known[pid]
+        self._spawned = {identity for identity in self._spawned if identity.pid != pid}  # helpers leave nothing
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.waitpid(-pid, 0)  # members whose parent died are ours: we are a subreaper
@@ -119,5 +125,5 @@ def _parent(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return -1
+    except OSError:
+        return -1  # gone, or hidden from us (hidepid): not our child

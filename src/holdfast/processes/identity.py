@@ -42,8 +42,8 @@ def open_pidfd(identity: Identity) -> int | None:
         return None
     try:
         fd = os.pidfd_open(identity.pid)
-    except OSError:
-        return None
+    except ProcessLookupError:
+        return None  # every other error (out of descriptors, say) means "cannot tell" and must not look like "gone"
     if life_of(identity) is not Life.ALIVE:
         os.close(fd)
         return None
@@ -57,7 +57,7 @@ def signal_exactly(identity: Identity, *numbers: int) -> bool:
         return False
     try:
         for number in numbers:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(fd, number)
     finally:
         os.close(fd)

@@ -27,7 +27,8 @@ import time
 
 PROTOCOL = 1
 ROOM = 4096
-KILL_EVERY = 0.01  # how often the tree is signalled again once KILL has begun
+KILL_EVERY = 0.01  # how soon the tree is signalled again once KILL has begun; then ever more slowly, up to
+SLOWEST_KILL = 1.0
 RETRY_RECORDS = 0.5
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -56,8 +57,8 @@ def process_stat(pid: int) -> tuple[int, int, str] | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    except OSError:
+        return None  # gone, or hidden from us: another user's process is not in our tree
     return int(fields[1]), int(fields[19]), fields[0].decode()
 
 
@@ -89,7 +90,7 @@ def signal_exactly(pid: int, start_ticks: int, number: int) -> None:
         if stat is not None and stat[1] == start_ticks:
             signal.pidfd_send_signal(fd, number)
     except (ProcessLookupError, PermissionError):
-        return  # gone meanwhile; or not ours to signal: the ladder goes on and says so in the record
+        return  # gone meanwhile; or not ours to signal (setuid): the ladder goes on, ever more slowly
     finally:
         os.close(fd)
 
@@ -142,6 +143,7 @@ class Keeper:
         self.timeout = float(str(intent["timeout"]))
         self.cause: str | None = None  # why the ladder began; None while nothing asked for it
         self.kill_at: float | None = None
+        self.kill_pause = KILL_EVERY
         self.leader = 0
         self.leader_status: int | None = None
         self.exit_record: dict[str, object] = {}
@@ -227,7 +229,7 @@ class Keeper:
             os.execvp(argv[0], argv)
         except BaseException as problem:  # noqa: BLE001 - whatever it is, it must reach the record, not unwind into the keeper
             why = problem.strerror if isinstance(problem, OSError) else str(problem)
-            os.write(error, f"could not {doing}: {why}".encode()[:1000])
+            os.write(error, f"could not {doing}: {why}".encode(errors="replace")[:600])
         os._exit(127)
 
     # -- wait ----------------------------------------------------------------------------------------------------
@@ -289,6 +291,8 @@ class Keeper:
             self.signal_tree(signal.SIGTERM)
         if self.kill_at is not None and now >= self.kill_at:
             self.signal_tree(signal.SIGKILL)
+            self.kill_at = now + self.kill_pause
+            self.kill_pause = min(SLOWEST_KILL, self.kill_pause * 1.5)
 
     def begin(self, cause: str, now: float, grace: float) -> None:
         """Start the ladder, or shorten one that is under way. A leader that ended by itself keeps its cause."""
@@ -313,8 +317,7 @@ class Keeper:
 
     def next_moment(self) -> float:
         if self.kill_at is not None:
-            now = time.monotonic()
-            return now + KILL_EVERY if now >= self.kill_at else self.kill_at
+            return self.kill_at
         return min(self.deadline, self.last_beat + self.orphan_grace)
 
     def read(self, fd: int) -> None:
@@ -345,7 +348,7 @@ class Keeper:
             "cause": self.cause,
             "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
             "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
-            "detail": self.exec_error[:1000],
+            "detail": self.exec_error[:600],
             "at": time.time(),
             "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
             "max_rss_kb": usage.ru_maxrss,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -33,19 +34,20 @@ class KeptProcesses:
         self._children = children
 
     def launch(self, spec: LaunchSpec) -> KeptRun:
+        """May raise OSError for a passing reason (disk full, out of descriptors): the run stays intended."""
         directory = RunDirectory(os.path.join(self._root, spec.run_id))
-        try:
-            directory.prepare(_intent(spec), spec.stdin)
-            lock = directory.take_lock()
-        except OSError as error:
-            raise LaunchError(f"The run directory {directory.path} could not be made: {error}.") from error
+        directory.prepare(_intent(spec), spec.stdin)
+        lock = directory.take_lock()
         if lock is None:
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
-        ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
-        log = -1
-        try:
-            faults.effect("keeper.locked")
+        with contextlib.ExitStack() as closing, contextlib.ExitStack() as on_failure:
+            closing.callback(os.close, lock)
+            ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
+            on_failure.callback(os.close, ready_r)
+            closing.callback(os.close, ready_w)
             log = os.open(directory.file("keeper.log"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            closing.callback(os.close, log)
+            faults.effect("keeper.locked")
             # The keeper inherits the lock: there is no moment at which a living keeper does not hold it.
             pid = self._children.spawn(
                 [sys.executable, "-I", "-S", KEEPER, directory.path, str(lock), str(ready_w)],
@@ -56,23 +58,21 @@ class KeptProcesses:
                 stderr=log,
                 pass_fds=(lock, ready_w),
             )
-        except OSError as error:
-            os.close(ready_r)
-            raise LaunchError(f"The keeper of run {spec.run_id} could not be started: {error}.") from error
-        finally:
-            for fd in (lock, ready_w, log):
-                if fd >= 0:
-                    os.close(fd)
+            on_failure.pop_all()
         return KeptRun(directory, self._children, identify(pid), ready_r)
 
     def find(self, run_id: str) -> KeptRun:
         directory = RunDirectory(os.path.join(self._root, run_id))
         return KeptRun(directory, self._children, None, None)
 
+    def is_held(self, run_id: str) -> bool:
+        directory = RunDirectory(os.path.join(self._root, run_id))
+        return directory.exists() and not directory.is_free()
+
     def forget(self, run_id: str) -> None:
         directory = RunDirectory(os.path.join(self._root, run_id))
         for name in ("control", "exit.json.room", "empty.json.room", "lock", "stdin"):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # whatever the agent put in its place is not worth an error
                 os.unlink(directory.file(name))
         faults.effect("rundir.forgotten")
 
@@ -85,8 +85,6 @@ class KeptRun:
         self._children = children
         self._keeper = keeper
         self._ready = ready
-        # A keeper that we spawned is our child, so whatever it leaves behind becomes ours to end and to prove.
-        self._is_our_child = keeper is not None
 
     async def wait_started(self) -> int | None:
         if self._ready is not None:
@@ -95,7 +93,7 @@ class KeptRun:
         while True:
             identities = self._directory.identities()
             if identities is not None:
-                self._keeper = identities[0]
+                self._keeper = self._keeper or identities[0]
                 return identities[1].pid
             if self._directory_is_idle():
                 return None
@@ -105,11 +103,7 @@ class KeptRun:
         """No keeper lives or will wake. Checked by taking the lock; the records are read again afterwards."""
         if not self._directory.exists():
             return True
-        lock = self._directory.take_lock()
-        if lock is None:
-            return False
-        os.close(lock)
-        return self._directory.identities() is None
+        return self._directory.is_free() and self._directory.identities() is None
 
     async def wait_over(self) -> ProcessEnd:
         await self._wait_keeper_gone()
@@ -131,9 +125,11 @@ class KeptRun:
 
     def _without_keeper(self) -> ProcessEnd:
         """The keeper was killed before it could prove anything. What can we prove?"""
+        if not self._directory.is_free():
+            raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # passing: we are asked again
         swept = False
-        if self._keeper is not None and self._is_our_child:
-            self._children.reap(self._keeper.pid)
+        if self._keeper is not None and self._children.owns(self._keeper):
+            self._children.reap(self._keeper)
             swept = self._children.end_strays()
         identities = self._directory.identities()
         if identities is None:
@@ -185,7 +181,7 @@ class KeptRun:
         """Let go of our descriptors, and collect the keeper if it was our child and has ended."""
         self._close_ready()
         if self._keeper is not None:
-            self._children.reap(self._keeper.pid)
+            self._children.reap(self._keeper)
 
     def _close_ready(self) -> None:
         if self._ready is not None:

@@ -49,6 +49,10 @@ class Processes(Protocol):
         """A run of an earlier incarnation: its keeper, if it lives, or what it left."""
         ...
 
+    def is_held(self, run_id: str) -> bool:
+        """Whether a keeper of that run lives (or is about to)."""
+        ...
+
     def forget(self, run_id: str) -> None:
         """Drop what a settled run does not need any more; its logs stay."""
         ...

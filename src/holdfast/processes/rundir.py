@@ -49,6 +49,14 @@ class RunDirectory:
             return None
         return fd
 
+    def is_free(self) -> bool:
+        """No keeper lives or will wake: its lock can be had."""
+        lock = self.take_lock()
+        if lock is None:
+            return False
+        os.close(lock)
+        return True
+
     def exists(self) -> bool:
         return os.path.exists(self.file("intent.json"))
 
@@ -85,8 +93,15 @@ class RunDirectory:
 
     def declare_empty(self, proof: str, at: float) -> None:
         """Written by the supervisor in a dead keeper's stead, on a proof of its own."""
-        self._write("empty.json.new", json.dumps({"proof": proof, "by": "supervisor", "at": at}).encode())
-        os.rename(self.file("empty.json.new"), self.file("empty.json"))
+        record = json.dumps({"proof": proof, "by": "supervisor", "at": at}).encode().ljust(ROOM)
+        if os.path.exists(self.file("empty.json.room")):
+            with open(self.file("empty.json.room"), "r+b") as room:  # in place: works on a full disk
+                room.write(record)
+                room.flush()
+                os.fsync(room.fileno())
+        else:
+            self._write("empty.json.room", record)
+        os.rename(self.file("empty.json.room"), self.file("empty.json"))
         self._sync()
         faults.effect("rundir.empty")
 
@@ -105,8 +120,8 @@ class RunDirectory:
         try:
             with open(self.file(name), "rb") as file:
                 record = json.loads(file.read(2 * ROOM))
-        except (OSError, ValueError):
-            return None
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+            return None  # any other error (out of descriptors, say) means "cannot tell", not "no record"
         return record if isinstance(record, dict) else None
 
     def _write(self, name: str, content: bytes) -> None:

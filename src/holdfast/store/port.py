@@ -1,4 +1,4 @@
-"""What a store must do. `tests/contracts/store.py` is the same promise as code; every adapter passes it unchanged.
+"""What a store must do. `tests/contracts/store_contract.py` is the same promise as code; every adapter passes it.
 
 A transaction has one facet per noun. Every write that a supervisor makes about a running task carries the task's
 fence and its own incarnation; when no row matches, the answer is `NotOwner` and nothing is written.

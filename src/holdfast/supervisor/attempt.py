@@ -31,7 +31,8 @@ T = TypeVar("T")
 class Attempt:
     """Drives one task under one fence. Stops are durable before they are sent."""
 
-    def __init__(self, context: Context, task: Task) -> None:
+    def __init__(self, context: Context, task: Task, earlier: Attempt | None = None) -> None:
+        """`earlier` is the try that failed before this one: a stop that it was asked for still stands."""
         assert task.owner is not None
         self.task = task
         self.grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
@@ -39,8 +40,8 @@ class Attempt:
         self._context = context
         self._run: Run | None = None
         self._live: LiveRun | None = None
-        self._stop_wanted: StopWhy | None = None
-        self._fast = False
+        self._stop_wanted: StopWhy | None = earlier._stop_wanted if earlier else None
+        self._fast: bool = earlier._fast if earlier else False
         self._preparing: asyncio.Task[object] | None = None
 
     async def drive(self) -> None:
@@ -91,6 +92,8 @@ class Attempt:
 
     async def _begin(self) -> Run:
         """Workspace, durable intent, launch: in this order."""
+        if self._stop_wanted is not None:
+            raise _Stopped(self._stop_wanted)
         await self._interruptible(ensure_workspace(self._context, self.task, self.grip))
         if self._stop_wanted is not None:
             raise _Stopped(self._stop_wanted)

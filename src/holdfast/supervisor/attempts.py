@@ -7,7 +7,7 @@ import traceback
 
 from holdfast.core.model import Event, Level, StopWhy, Task
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, is_passing
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import settle
@@ -37,9 +37,16 @@ class Attempts:
         for attempt in self._attempts.values():
             attempt.beat()
 
+    def beat_every(self, usually: float) -> float:
+        """How soon to beat again: well within the patience of the most impatient keeper."""
+        return min([usually, *(attempt.task.spec.orphan_grace / 3 for attempt in self._attempts.values())])
+
     async def stop_all(self, why: StopWhy, *, fast: bool) -> None:
         living = [attempt for attempt in self._attempts.values() if not attempt.frozen]
-        await asyncio.gather(*(attempt.stop(why, fast=fast) for attempt in living))
+        results = await asyncio.gather(*(attempt.stop(why, fast=fast) for attempt in living), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                say(f"holdfast: a stop could not be recorded and is tried again: {result}")
 
     async def wait_all(self) -> None:
         while self._tasks:
@@ -50,38 +57,55 @@ class Attempts:
         for task in self._tasks.values():
             task.cancel()
 
-    async def assume_dead(self, attempt: Attempt) -> None:
-        """An operator vouches that nothing of a frozen run lives: end it as cancelled."""
+    async def assume_dead(self, attempt: Attempt) -> bool:
+        """An operator vouches that nothing of a frozen run lives: end it as cancelled. Not while its keeper lives."""
         verdict = Verdict(outcome=Outcome.CANCELLED, reason="an operator vouched that nothing of it lives")
         run = await self._context.writer.write(lambda tx: tx.runs.open_run(attempt.task.id))
+        if run is not None and self._context.processes.is_held(run.id):
+            return False
         if run is not None and run.outcome is None:
             await self._context.writer.write(
                 lambda tx: tx.runs.ended(attempt.grip, run.id, verdict, self._context.clock())
             )
         await settle(self._context, attempt.task, attempt.grip, run.id if run else None, verdict)
         self._attempts.pop(attempt.task.id, None)
+        return True
 
     async def _keep_driving(self, task: Task) -> None:
         """A step that fails for a passing reason (disk full, say) is tried again from what the store then says."""
         pause = 0.5
+        attempt: Attempt | None = None
         try:
             while True:
-                attempt = self._attempts[task.id] = Attempt(self._context, task)
+                attempt = self._attempts[task.id] = Attempt(self._context, task, attempt)
                 try:
                     await attempt.drive()
                     break
                 except Exception as error:  # noqa: BLE001 - nothing may end an attempt in silence
                     await self._tell_trouble(task, error, pause)
-                    if pause >= LONGEST_PAUSE and not isinstance(error, OSError | Unavailable):
+                    if (
+                        pause >= LONGEST_PAUSE
+                        and not isinstance(error, OSError | Unavailable)
+                        and not is_passing(error)
+                    ):
                         attempt.frozen = True  # a fault of ours, not of the machine: it will not mend by repeating
                         break
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
+                if not await self._is_still_ours(attempt):
+                    break  # its last step was the settlement, and only what came after it failed
             if not attempt.frozen:
                 del self._attempts[task.id]
         finally:
             del self._tasks[task.id]
             self._context.bell.ring()
+
+    async def _is_still_ours(self, attempt: Attempt) -> bool:
+        try:
+            now = await self._context.writer.write(lambda tx: tx.tasks.get(attempt.task.id))
+        except Unavailable:
+            return True  # cannot tell: the next step is refused if it is not
+        return (now.owner, now.fence) == (attempt.grip.owner, attempt.grip.fence)
 
     async def _tell_trouble(self, task: Task, error: Exception, pause: float) -> None:
         trace = "".join(traceback.format_exception(error))

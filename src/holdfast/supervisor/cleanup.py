@@ -13,6 +13,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import save_work
 
 RETRY_CAP = 3600.0
+GIVE_UP_AFTER = 5
 
 
 class Cleanup:

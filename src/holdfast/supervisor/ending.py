@@ -23,11 +23,11 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     ledger = await context.writer.write(lambda tx: tx.tasks.ledger(task))
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
     disposition = await _save(context, task, decision)
+    if run_id is not None:
+        context.processes.forget(run_id)  # before: nothing may fail after the task is settled
     await context.writer.write(
         lambda tx: tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
     )
-    if run_id is not None:
-        context.processes.forget(run_id)
     context.bell.ring()
 
 
@@ -41,6 +41,7 @@ async def _save(context: Context, task: Task, decision: Decision) -> Disposition
     if workspace is None or workspace.state is WorkspaceState.INTENDED:
         return disposition
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
+    await context.strategy_of(task.spec).tidy(repo, workspace)
     if ending is TaskState.COMPLETED:
         await _commit_leftovers(context, task, repo, workspace)
     if disposition.preserve:

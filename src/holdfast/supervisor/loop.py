@@ -14,6 +14,7 @@ from enum import StrEnum
 from holdfast.core.model import StopWhy
 from holdfast.errors import Unavailable
 from holdfast.store import doorbell
+from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
@@ -51,6 +52,7 @@ class Supervisor:
         self._stop: StopMode | None = None
         self._idle_since: float | None = None
         self._signals = 0
+        self._closed = False
         self._hurry: asyncio.Task[None] | None = None
         self.lease_lost = False
 
@@ -71,7 +73,8 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
             loop.remove_reader(bell_fd)
-            self._narrator.look()
+            with contextlib.suppress(Unavailable):
+                self._narrator.look()
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -79,15 +82,16 @@ class Supervisor:
         while self._stop is None:
             try:
                 await self._look()
+                if await self._idle_left() == 0 and await self._close_if_idle():
+                    self._stop = StopMode.GRACEFUL
+                else:
+                    await self._context.bell.wait(await self._until_next_moment())
             except Unavailable as trouble:  # the store (disk full, say): running agents go on, we look again
                 say(f"holdfast: {trouble}")
                 await asyncio.sleep(TROUBLE_PAUSE)
-                continue
-            idle_left = await self._idle_left()
-            if idle_left == 0:
-                self._stop = StopMode.GRACEFUL
-            else:
-                await self._context.bell.wait(min(await self._until_next_moment(), idle_left))
+            except Exception:  # noqa: BLE001 - a fault in one look must not end the supervision of all
+                say(traceback.format_exc())
+                await asyncio.sleep(TROUBLE_PAUSE)
 
     async def _look(self) -> None:
         await self._requests.tick()
@@ -103,7 +107,7 @@ class Supervisor:
         due = [await self._resumes.next_due(), await self._cleanup.next_retry()]
         now = self._context.clock().wall
         waits = [max(0.01, moment - now) for moment in due if moment is not None]
-        return min([SLOW_POLL, *waits])
+        return min([SLOW_POLL, await self._idle_left(), *waits])
 
     async def _idle_left(self) -> float:
         """`--idle-exit`: seconds until nothing has run, waited or been cleaned for that long."""
@@ -119,11 +123,23 @@ class Supervisor:
             self._idle_since = now
         return max(0.0, limit - (now - self._idle_since))
 
+    async def _close_if_idle(self) -> bool:
+        """Say farewell in the transaction that sees nothing left to do: a task added before it keeps us here."""
+
+        def close(tx: Transaction) -> bool:
+            if tx.tasks.unfinished_count():
+                return False
+            tx.hosts.close(self._context.host_id, self._context.clock())
+            return True
+
+        self._closed = await self._context.writer.write(close)
+        return self._closed
+
     async def _lifeline(self) -> None:
         """Tell every keeper that we are alive."""
         while True:
             self._attempts.beat()
-            await asyncio.sleep(self._context.settings.beat_every)
+            await asyncio.sleep(self._attempts.beat_every(self._context.settings.beat_every))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -145,6 +161,8 @@ class Supervisor:
 
     def on_lease_lost(self) -> None:
         """Another incarnation was given our tasks: end our agents and go, writing nothing."""
+        if self._closed:
+            return  # we have said farewell ourselves
         self.lease_lost = True
         self._stop = StopMode.NOW
         self._context.bell.ring()
@@ -155,15 +173,20 @@ class Supervisor:
             self._attempts.abandon()
             await self._attempts.wait_all()
         else:
-            watching = asyncio.create_task(self._watch_requests())
+            watching = asyncio.create_task(_for_ever(self._watch_requests))
             await self._attempts.stop_all(StopWhy.DOWN, fast=self._stop is StopMode.NOW)
             await self._attempts.wait_all()
             watching.cancel()
-            await self._cleanup.tick()
+        if not self.lease_lost and not self._closed:
+            await self._last_clean_up()
+            await self._farewell()
+
+    async def _last_clean_up(self) -> None:
+        if self._stop is not StopMode.KEEP_AGENTS:
+            with contextlib.suppress(Unavailable):
+                await self._cleanup.tick()
         await self._cleanup.wait_idle(CLEANUP_PATIENCE)
         self._cleanup.cancel()
-        if not self.lease_lost:
-            await self._farewell()
 
     async def _watch_requests(self) -> None:
         """While agents get their grace, cancels and a more urgent `down` are still heard."""
@@ -176,12 +199,14 @@ class Supervisor:
             await self._context.bell.wait(1.0)
 
     async def _farewell(self) -> None:
-        now = self._context.clock()
-        for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
-            if request.kind == "down":
-                await self._requests.answer(request, f"stopped ({self._stop})")
-        with contextlib.suppress(Exception):
-            await self._context.writer.write(lambda tx: tx.hosts.close(self._context.host_id, now))
+        """Answer and sign off; where the store cannot be written, our absence says the same."""
+        try:
+            for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
+                if request.kind == "down":
+                    await self._requests.answer(request, f"stopped ({self._stop})")
+            await self._context.writer.write(lambda tx: tx.hosts.close(self._context.host_id, self._context.clock()))
+        except Unavailable as trouble:
+            say(f"holdfast: stopped, but that could not be recorded: {trouble}")
 
 
 async def _for_ever(duty: Callable[[], Awaitable[None]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import LaunchError, WorkspaceProblem
+from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.ids import new_id
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
@@ -22,6 +22,7 @@ async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspac
     if workspace is not None and workspace.state is WorkspaceState.INTENDED:
         return await _make(context, task, grip, repo, workspace)
     if workspace is not None and await strategy.is_intact(repo, workspace):
+        await strategy.tidy(repo, workspace)
         if workspace.state is WorkspaceState.READY:
             return workspace
         return await _ready(context, grip, workspace, "retried in the preserved tree")
@@ -56,13 +57,15 @@ async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Works
 
 
 async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace) -> Workspace:
-    """From the last salvage on a retry, unless the operator asked for a fresh start."""
+    """With what its last workspace left, if that was salvaged, unless the operator asked for a fresh start."""
     salvaged = None
-    if task.generation > 0 and not task.fresh:
+    if not task.fresh:
         salvaged = await context.writer.write(lambda tx: tx.workspaces.last_salvage(task.id))
     try:
         await context.strategy_of(task.spec).prepare(repo, workspace, salvaged.commit if salvaged else None)
-    except (WorkspaceProblem, OSError) as error:
+    except WorkspaceProblem as error:
+        if is_passing(error):
+            raise  # the machine's trouble, not the task's: it is tried again
         raise LaunchError(f"The workspace could not be made: {error}") from error
     how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"
     return await _ready(context, grip, workspace, how)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.model import Request, RequestKind, StopWhy
 from holdfast.core.states import TaskState
+from holdfast.errors import Conflict
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Context
 
@@ -31,8 +32,10 @@ class Requests:
             return  # being started or finished at this moment: the next look finds it
         if attempt.frozen:
             if request.data.get("assume_dead"):
-                await self._attempts.assume_dead(attempt)
-                await self.answer(request, "cancelled on the operator's word")
+                if await self._attempts.assume_dead(attempt):
+                    await self.answer(request, "cancelled on the operator's word")
+                else:
+                    await self.answer(request, "refused: a keeper of it still lives; end that first")
             else:
                 await self.answer(request, "refused: it is frozen; see `holdfast why`")
             return
@@ -40,9 +43,13 @@ class Requests:
 
     async def _cancel_waiting(self, request: Request, task_id: str, state: TaskState) -> None:
         if state in (TaskState.QUEUED, TaskState.PAUSED):
-            await self._context.writer.write(
-                lambda tx: tx.tasks.cancel_waiting(task_id, request.by, request.why, self._context.clock())
-            )
+            try:
+                await self._context.writer.write(
+                    lambda tx: tx.tasks.cancel_waiting(task_id, request.by, request.why, self._context.clock())
+                )
+            except Conflict:
+                self._context.bell.ring()  # it moved on between the two looks: look again
+                return
             state = TaskState.CANCELLED
             self._context.bell.ring()
         await self.answer(request, f"the task is {state}")

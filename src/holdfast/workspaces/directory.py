@@ -49,6 +49,9 @@ class DirectoryStrategy:
             last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
             raise WorkspaceProblem(f"{source} could not be copied: {last[0]}")
 
+    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+        return  # it has no git entry of ours
+
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.isdir(workspace.path)
 

@@ -18,6 +18,9 @@ class NoneStrategy:
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
         return
 
+    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+        return  # it has no git entry of ours
+
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.isdir(workspace.path)
 

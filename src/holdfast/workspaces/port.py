@@ -45,6 +45,10 @@ class WorkspaceStrategy(Protocol):
         """Make it (again), from nothing or from a half-made one; put a salvaged commit's files into it if given."""
         ...
 
+    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+        """After the proof of death: remove what a killed git of the agent left locked in our own git entry."""
+        ...
+
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool: ...
 
     async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from holdfast.core.model import Workspace
 from holdfast.workspaces import marker, names
@@ -11,6 +12,20 @@ from holdfast.workspaces.trash import delete_tree
 
 async def delete_remains(home: str, workspace: Workspace) -> None:
     """May take long; may be interrupted and repeated. Deleting runs in a thread: it starts no process."""
-    for path in (names.trash_path(home, workspace.id), names.half_made_path(home, workspace.id)):
-        await asyncio.to_thread(delete_tree, path)
+    trash = os.path.dirname(names.trash_path(home, workspace.id))
+    # Also what was half made (`-half-made`), and what a deletion that was interrupted had renamed up (`.deep-…`).
+    ours = [
+        name
+        for name in _listed(trash)
+        if name == workspace.id or name.startswith((f"{workspace.id}-", f"{workspace.id}."))
+    ]
+    for name in ours:
+        await asyncio.to_thread(delete_tree, os.path.join(trash, name))
     marker.remove(workspace)
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from holdfast.errors import WorkspaceProblem
+from holdfast.errors import Unavailable, WorkspaceProblem
 from holdfast.workspaces.names import REPO_LOCK
 
 PATIENCE = 60.0
@@ -35,7 +35,7 @@ async def file_lock(path: str) -> AsyncIterator[None]:
                 break
             except BlockingIOError:
                 if loop.time() > deadline:
-                    raise WorkspaceProblem(f"{path} stayed locked by another Holdfast for {PATIENCE:.0f} s.") from None
+                    raise Unavailable(f"{path} stayed locked by another Holdfast for {PATIENCE:.0f} s.") from None
             await asyncio.sleep(pause)
             pause = min(0.05, pause * 1.5)
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
@@ -96,7 +97,7 @@ async def _branch_holds(git: Git, repo: Repo, workspace: Workspace, head: str | 
 
 async def _refuse_too_much(shadow: Shadow, workspace: Workspace) -> None:
     """Giant trees would fill the disk: preserve those. Only what would be added counts, not what is ignored."""
-    files, size = refuse_what_git_cannot_hold(workspace.path)
+    files, size = await asyncio.to_thread(refuse_what_git_cannot_hold, workspace.path)
     if files <= MOST_FILES and size <= BIGGEST:
         return
     index = os.path.join(shadow.path, "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 
 from holdfast import faults
@@ -112,6 +113,14 @@ class WorktreeStrategy:
                 await asyncio.sleep(0.05 * attempt)  # the user's own git holds a lock of the repository for a moment
         faults.effect("worktree.added")
 
+    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+        """R-TREE-15: `index.lock` and the like in our admin entry; the tree is proven empty, so nobody holds them."""
+        entry = entry_of(repo.common_dir, workspace.path)
+        for name in ("index.lock", "HEAD.lock"):
+            if entry is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(entry, name))
+
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.lexists(os.path.join(workspace.path, ".git")) and (
             entry_of(repo.common_dir, workspace.path) is not None
@@ -121,7 +130,9 @@ class WorktreeStrategy:
         if mode == "none" or not await self._is_on_its_branch(workspace):
             return None
         try:
-            refuse_what_git_cannot_hold(workspace.path)  # git would also run the nested repository's own commands
+            await asyncio.to_thread(
+                refuse_what_git_cannot_hold, workspace.path
+            )  # git would also run the nested repository's own commands
             identity = await self._identity(workspace)
             filters = await self._git.filters_off(workspace.path)
             what = ["--all", "."] if mode == "all" else ["--update", "."]

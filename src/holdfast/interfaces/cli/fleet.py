@@ -41,7 +41,9 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agents", type=number(1), metavar="N", help="how many agents run at once (4)")
     parser.add_argument("--detach", "-d", action="store_true", help="in the background")
     parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
-    parser.epilog = "Ctrl-C or SIGTERM: agents get their grace, their tasks stay queued. A second one: fast. A third: like a crash."
+    parser.epilog = (
+        "Ctrl-C or SIGTERM: agents get their grace, their tasks stay queued. A second one: fast. A third: like a crash."
+    )
 
 
 def run_up(arguments: argparse.Namespace) -> int:
@@ -80,7 +82,8 @@ def run_down(arguments: argparse.Namespace) -> int:
     while time.monotonic() < deadline:
         now_running = queries.supervisor()
         if now_running is None or now_running["id"] != running["id"]:
-            print("Stopped." if mode != "keep-agents" else "Stopped; agents go on under their keepers.")
+            kept = "Stopped. Agents go on under their keepers, for `health.orphan_grace` (2 m) at most."
+            print(kept if mode == "keep-agents" else "Stopped.")
             return 0
         time.sleep(0.02)
     raise Unavailable(f"The supervisor (pid {running['pid']}) has not stopped yet; the request stands.")

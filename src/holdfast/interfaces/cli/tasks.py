@@ -132,18 +132,12 @@ def configure_run(parser: argparse.ArgumentParser) -> None:
 
 
 def run_run(arguments: argparse.Namespace) -> int:
-    from holdfast.api.daemon import start_detached
-
     home = home_directory()
     commands = Commands(home)
     task = commands.add(_new_task(arguments))
     queries = Queries(home)
     if queries.supervisor() is None:
-        try:
-            pid = start_detached(home, agents=None, idle_exit="60s")
-            print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
-        except Conflict:
-            pass  # somebody else started one at the same moment
+        _ensure_supervisor(queries)
     print(f"Task {task.id}: {one_line(task.spec.prompt, 70)}", file=sys.stderr)
     with BottomLine(queries, task.id) as bottom:
         final = _attend(commands, queries, task.id, bottom)
@@ -152,6 +146,14 @@ def run_run(arguments: argparse.Namespace) -> int:
     else:
         _tell_end(queries, final)
     return EXIT_OF_STATE.get(final["state"], 130)
+
+
+def _ensure_supervisor(queries: Queries) -> None:
+    from holdfast.api.daemon import start_detached
+
+    with contextlib.suppress(Conflict):  # somebody else started one at the same moment
+        pid = start_detached(queries.home, agents=None, idle_exit="60s")
+        print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
 
 
 def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLine) -> dict[str, Any]:
@@ -168,9 +170,8 @@ def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLi
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events:
                     return _after_cleanup(queries, task_id)
-                if queries.supervisor() is None and not events and state["state"] == "running":
-                    print("The supervisor died; waiting for another one (`holdfast up`).", file=sys.stderr)
-                    _wait_supervisor(queries)
+                if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
+                    _ensure_supervisor(queries)
         except KeyboardInterrupt:
             interrupts += 1
             watching = follow(queries, after=seen, task_id=task_id)  # the interrupted one is spent
@@ -191,11 +192,6 @@ def _after_cleanup(queries: Queries, task_id: str) -> dict[str, Any]:
         if is_away or time.monotonic() > deadline or queries.supervisor() is None:
             return task
         time.sleep(0.02)
-
-
-def _wait_supervisor(queries: Queries) -> None:
-    while queries.supervisor() is None:
-        time.sleep(0.2)
 
 
 def _tell(event: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 BACKUPS_KEPT = 3
 PATIENCE = 30.0
+_OURS = re.compile(r"\d{6}-.*\.db")
 
 
 class SqliteStore:
@@ -103,7 +105,7 @@ class SqliteStore:
         for name in os.listdir(folder):
             if name.endswith(".part"):  # a copy that was interrupted
                 os.unlink(os.path.join(folder, name))
-        earlier = sorted(os.listdir(folder))
+        earlier = sorted(name for name in os.listdir(folder) if _OURS.fullmatch(name))
         number = int(earlier[-1].split("-", 1)[0]) + 1 if earlier else 1
         target = os.path.join(folder, f"{number:06d}-{reason}.db")
         with opening.translated(self.path):

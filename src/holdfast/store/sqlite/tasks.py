@@ -329,13 +329,17 @@ class SqliteTasks:
 
     def _cancel_dependents(self, task_id: str, how: str, now: Instant) -> None:
         """Everything that waited for a task that will not complete, and in turn what waited for those."""
-        for row in self._sql.rows("waiting_dependents", id=task_id):
-            dependent = str(row["id"])
-            reason = f"it needs task {task_id}, which {'was' if how == 'cancelled' else 'has'} {how}"
-            if self._sql.change("cancel_waiting", id=dependent, reason=reason, now=now.wall):
-                self._emit("task.cancelled", dependent, f"Task {dependent} cancelled: {reason}.", now, reason=reason)
-                self._workspaces.dispose_by_setting(self.get(dependent).spec, TaskState.CANCELLED, now)
-                self._cancel_dependents(dependent, "cancelled", now)
+        ended = [(task_id, how)]
+        while ended:
+            needed, how = ended.pop()
+            for row in self._sql.rows("waiting_dependents", id=needed):
+                dependent = str(row["id"])
+                reason = f"it needs task {needed}, which {'was' if how == 'cancelled' else 'has'} {how}"
+                if self._sql.change("cancel_waiting", id=dependent, reason=reason, now=now.wall):
+                    message = f"Task {dependent} cancelled: {reason}."
+                    self._emit("task.cancelled", dependent, message, now, reason=reason)
+                    self._workspaces.dispose_by_setting(self.get(dependent).spec, TaskState.CANCELLED, now)
+                    ended.append((dependent, "cancelled"))
 
     def _emit(
         self,

@@ -16,17 +16,11 @@ UPDATE hosts SET lease_until = :lease_until WHERE id = :id AND state = 'active'
 -- name: close
 UPDATE hosts SET state = 'stopped', ended_at = :now WHERE id = :id AND state = 'active'
 
--- name: active
-SELECT * FROM hosts WHERE state = 'active'
-
 -- name: ask
 INSERT INTO requests (kind, task_id, by, at, why, data) VALUES (:kind, :task_id, :by, :now, :why, :data) RETURNING id
 
 -- name: pending
 SELECT * FROM requests WHERE answered_at IS NULL ORDER BY id
-
--- name: pending_same
-SELECT id FROM requests WHERE answered_at IS NULL AND kind = :kind AND task_id IS :task_id
 
 -- name: answer
 UPDATE requests SET answered_at = :now, answer = :answer WHERE id = :id AND answered_at IS NULL

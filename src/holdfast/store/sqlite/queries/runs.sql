@@ -28,6 +28,3 @@ WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stop
 
 -- name: settled
 UPDATE runs SET state = 'settled', settled_at = :now WHERE id = :id AND task_id = :task_id AND state = 'ended'
-
--- name: unsettled
-SELECT * FROM runs WHERE state != 'settled'
