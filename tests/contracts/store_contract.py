@@ -1,11 +1,10 @@
 """What every store must do, as code. Written against `holdfast.store.port` alone: an adapter passes it unchanged.
 
 An adapter's test module supplies one fixture, `bench`, and takes over every `Test…` class of this module together
-with the fixture `scene`; `test_sqlite_store.py` shows the five lines. Nothing here knows how rows are kept: what is
+with the fixture `scene`; `test_sqlite_store.py` shows how. Nothing here knows how rows are kept: what is
 looked at comes from the port's own reads and from the named views.
 
-Time is a parameter of the store, so no test waits for it. A test marked `known_gap` shows behaviour that is wrong
-today; it fails loudly as soon as that is mended.
+Time is a parameter of the store, so no test waits for it.
 """
 
 from __future__ import annotations
@@ -49,11 +48,6 @@ BOOT = "boot-one"
 START = Instant(wall=1_700_000_000.0, boottime=1_000.0, boot_id=BOOT)
 TTL = 30.0
 PATIENCE = 20.0  # seconds after which a concurrent test gives up waiting for a fact
-
-
-def known_gap(reason: str) -> pytest.MarkDecorator:
-    """The store does not do this yet. Strict: the mark has to go when the gap does."""
-    return pytest.mark.xfail(reason=reason, strict=True)
 
 
 class Bench(Protocol):
@@ -1188,6 +1182,17 @@ class TestDependents:
             assert told["reason"] == scene.row(ids[name])["reason"]
             assert scene.row(ids[name])["ended_at"] == scene.now.wall
 
+    def test_a_long_chain_is_cancelled_to_its_end(self, scene: Scene) -> None:
+        """Longer than any stack."""
+        grip = scene.running()
+        specs = [scene.spec(needs=(grip.task_id,))]
+        for _ in range(1_200):
+            specs.append(scene.spec(needs=(specs[-1].id,)))
+        scene.write(lambda tx: [tx.tasks.add(spec, scene.now) for spec in specs])
+        scene.settle(grip, FAIL)
+        assert {row["state"] for row in scene.tasks() if row["id"] != grip.task_id} == {"cancelled"}
+        assert scene.kinds().count("task.cancelled") == len(specs)
+
     def test_completion_cancels_nobody(self, scene: Scene) -> None:
         a, ids = self.family(scene)
         scene.settle(a, COMPLETE)
@@ -2009,6 +2014,15 @@ class TestCleaning:
         kept = scene.move(scene.write(lambda tx: tx.workspaces.get(workspace.id)), WorkspaceState.PRESERVED)
         assert self.listed(scene) == []
         scene.dispose(kept, "salvage", "dropped by ann")
+        assert self.listed(scene) == [workspace.id]
+
+    def test_a_decision_made_too_early_waits_for_the_end(self, scene: Scene) -> None:
+        """R-CLEAN-08: an operator who drops a workspace that is in use gets it dropped when it is not."""
+        grip = scene.running()
+        workspace = scene.workspace_for(grip)
+        scene.dispose(workspace, "salvage", "dropped by ann")
+        assert self.listed(scene) == []
+        scene.settle(grip, FAIL)
         assert self.listed(scene) == [workspace.id]
 
     def test_without_a_decision_nothing_is_cleaned(self, scene: Scene) -> None:

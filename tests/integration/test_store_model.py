@@ -518,7 +518,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreModel = StoreMachine.TestCase
 TestStoreModel.settings = settings(
-    max_examples=200,
+    max_examples=120,
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

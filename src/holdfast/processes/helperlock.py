@@ -14,6 +14,7 @@ import time
 from holdfast import faults
 from holdfast.errors import Unavailable
 from holdfast.processes.identity import identify, signal_exactly
+from holdfast.processes.openers import processes_with_open
 
 NAME = "helpers.lock"
 PATIENCE = 10.0
@@ -40,34 +41,9 @@ class HelperLock:
                         "Look with `fuser`, end it, and start again."
                     ) from None
             faults.effect("helpers.end")
-            for pid in self._holders():
+            for pid in processes_with_open(os.fstat(self.fd)):
                 identity = identify(pid)
                 if identity is not None:
                     signal_exactly(identity, signal.SIGKILL)
             time.sleep(0.01)  # a killed process lets go of its locks within milliseconds
         fcntl.flock(self.fd, fcntl.LOCK_SH)
-
-    def _holders(self) -> list[int]:
-        """Every other process that has our lock file open."""
-        ours = os.fstat(self.fd)
-        found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) != os.getpid() and _has_open(int(name), ours):
-                found.append(int(name))
-        return found
-
-
-def _has_open(pid: int, file: os.stat_result) -> bool:
-    folder = f"/proc/{pid}/fd"
-    try:
-        descriptors = os.listdir(folder)
-    except OSError:
-        return False  # gone, or another user's: not a helper of ours
-    for descriptor in descriptors:
-        try:
-            seen = os.stat(f"{folder}/{descriptor}")
-        except OSError:
-            continue
-        if (seen.st_dev, seen.st_ino) == (file.st_dev, file.st_ino):
-            return True
-    return False

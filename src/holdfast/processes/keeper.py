@@ -100,6 +100,7 @@ class Records:
 
     def __init__(self) -> None:
         self._directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._filled: set[str] = set()
 
     def create(self, name: str, content: dict[str, object]) -> None:
         fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -113,12 +114,26 @@ class Records:
 
     def fill(self, name: str, content: dict[str, object]) -> bool:
         """Write into the room that the launcher reserved (`name`.room), which works on a full disk too."""
+        if name in self._filled:
+            return True
         try:
             self._fill(name, json.dumps(content).encode()[:ROOM].ljust(ROOM))
         except FileNotFoundError:
-            return True  # already renamed into place; or the run directory was removed under us: nobody will read it
+            return self._without_room(name, content)
         except OSError:
             return False
+        self._filled.add(name)
+        return True
+
+    def _without_room(self, name: str, content: dict[str, object]) -> bool:
+        """The agent removed the reserved room, or the whole directory: then nobody will read it."""
+        try:
+            self.create(name, content)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        self._filled.add(name)
         return True
 
     def _fill(self, name: str, block: bytes) -> None:
@@ -185,7 +200,8 @@ class Keeper:
         fault_point("after-pid-record")
         os.write(go_w, b"!")
         os.close(go_w)
-        os.close(self.ready_fd)  # the launcher waits for this end-of-file
+        os.write(self.ready_fd, str(self.leader).encode())  # the launcher waits for this; a file could be tampered with
+        os.close(self.ready_fd)
         self.deadline = time.monotonic() + self.timeout
 
     def identities(self) -> dict[str, object]:

@@ -19,10 +19,12 @@ from holdfast.errors import LaunchError
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, open_pidfd, signal_exactly
+from holdfast.processes.openers import processes_with_open
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import RunDirectory
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
+LOOKS_BEFORE_SEARCH = 50
 LOOK_AGAIN = 0.02  # an inherited lock without pid.json yet: the keeper is about to write it
 
 
@@ -85,19 +87,43 @@ class KeptRun:
         self._children = children
         self._keeper = keeper
         self._ready = ready
+        self._started = False
 
     async def wait_started(self) -> int | None:
         if self._ready is not None:
-            await wait_readable(self._ready)  # end-of-file: recorded and let go, or dead
+            await wait_readable(self._ready)
+            told = os.read(self._ready, 32)  # the agent's pid, or nothing: the keeper died before it let it go
             self._close_ready()
+            if told:
+                self._started = True
+                return int(told)
+        return await self._find_started()
+
+    async def _find_started(self) -> int | None:
+        """From the records: a keeper of a dead supervisor, at work, starting up, or gone."""
+        looks = 0
         while True:
             identities = self._directory.identities()
             if identities is not None:
                 self._keeper = self._keeper or identities[0]
+                self._started = True
                 return identities[1].pid
             if self._directory_is_idle():
                 return None
-            await asyncio.sleep(LOOK_AGAIN)  # only after a restart: a keeper of the dead supervisor is starting up
+            looks += 1
+            if looks % LOOKS_BEFORE_SEARCH == 0 and self._find_keeper():
+                return self._keeper.pid if self._keeper else None
+            await asyncio.sleep(LOOK_AGAIN)
+
+    def _find_keeper(self) -> bool:
+        """Its record is unreadable (the agent can write there), but it has the lock open: that names it as well."""
+        for pid in processes_with_open(os.stat(self._directory.file("lock"))):
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if os.fsencode(KEEPER) in file.read().split(b"\0"):
+                    self._keeper = identify(pid)
+                    self._started = True
+                    return True
+        return False
 
     def _directory_is_idle(self) -> bool:
         """No keeper lives or will wake. Checked by taking the lock; the records are read again afterwards."""
@@ -125,21 +151,20 @@ class KeptRun:
 
     def _without_keeper(self) -> ProcessEnd:
         """The keeper was killed before it could prove anything. What can we prove?"""
-        if not self._directory.is_free():
+        if self._directory.exists() and not self._directory.is_free():
             raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # passing: we are asked again
         swept = False
         if self._keeper is not None and self._children.owns(self._keeper):
             self._children.reap(self._keeper)
             swept = self._children.end_strays()
         identities = self._directory.identities()
-        if identities is None:
+        if identities is None and not self._started:
             return ProcessEnd(cause=Cause.NEVER_STARTED)  # the go-pipe: an agent that is not recorded never ran
-        keeper, _agent = identities
-        if keeper.boot_id != clock.boot_id():
+        if identities is not None and identities[0].boot_id != clock.boot_id():
             return self._proven("the machine was restarted since", "reboot")
         if swept:
             return self._proven("the supervisor ended what it left", "outer-subreaper")
-        return ProcessEnd(cause=Cause.UNPROVEN, detail=f"keeper pid {keeper.pid}")
+        return ProcessEnd(cause=Cause.UNPROVEN, detail=f"keeper pid {self._keeper.pid if self._keeper else 'unknown'}")
 
     def _proven(self, detail: str, proof: str) -> ProcessEnd:
         known = self._directory.ending()  # written when the leader ended, before the keeper was killed

@@ -84,12 +84,15 @@ class RunDirectory:
         record = self._read("exit.json")
         if record is None:
             return None
-        return ProcessEnd(
-            cause=Cause(record["cause"]),
-            code=record["code"],
-            signal=record["signal"],
-            detail=record["detail"],
-        )
+        try:
+            return ProcessEnd(
+                cause=Cause(record["cause"]),
+                code=record["code"],
+                signal=record["signal"],
+                detail=str(record["detail"]),
+            )
+        except (KeyError, ValueError):
+            return None  # not the keeper's words
 
     def declare_empty(self, proof: str, at: float) -> None:
         """Written by the supervisor in a dead keeper's stead, on a proof of its own."""

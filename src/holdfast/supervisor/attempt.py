@@ -124,16 +124,14 @@ class Attempt:
         """Until the whole tree is proven empty, or nobody can prove it."""
         assert self._live is not None
         pid = await self._live.wait_started()
-        if pid is None and run.state is not RunState.INTENDED:
-            end = ProcessEnd(cause=Cause.UNPROVEN, detail="its records have vanished")
-        elif pid is None:
-            end = ProcessEnd(cause=Cause.NEVER_STARTED)
-        else:
+        if pid is not None:
             if run.state is RunState.INTENDED:
                 await self._write(lambda tx: tx.runs.started(self.grip, run.id, pid, self._context.clock()))
             self.beat()
             await self._send_stop()
-            end = await self._live.wait_over()
+        end = await self._live.wait_over()
+        if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
+            end = ProcessEnd(cause=Cause.UNPROVEN, detail="it was started, but its records have vanished")
         return await self._ended(run, end)
 
     async def _ended(self, run: Run, end: ProcessEnd) -> Verdict:
