@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -303,6 +303,16 @@ def at_once(*jobs: Callable[[], T]) -> list[T | HoldfastError]:
 
     with ThreadPoolExecutor(len(jobs)) as pool:
         return [future.result(PATIENCE) for future in [pool.submit(run, job) for job in jobs]]
+
+
+def within_patience(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a loop of its own; a write that is never answered fails the test instead of hanging it."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(PATIENCE):
+            return await work
+
+    return asyncio.run(bounded())
 
 
 def refusals(answers: list[T | HoldfastError]) -> list[HoldfastError]:
@@ -1324,7 +1334,7 @@ class TestResume:
             finally:
                 writer.close()
 
-        answers = asyncio.run(both())
+        answers = within_patience(both())
         assert sorted(type(answer).__name__ for answer in answers) == ["Conflict", "ResumeDecision"]
         assert scene.get(task_id).resume_attempts == 1
 
@@ -1698,7 +1708,7 @@ class TestEvents:
         with ThreadPoolExecutor(5) as pool:
             follower = pool.submit(self.follow, scene.bench.store(), all_written)
             jobs = [pool.submit(self.write_singly, scene.bench.store()) for _ in range(3)]
-            jobs.append(pool.submit(asyncio.run, self.write_in_batches(scene.bench)))
+            jobs.append(pool.submit(within_patience, self.write_in_batches(scene.bench)))
             try:
                 for job in jobs:
                     job.result(PATIENCE)
@@ -1791,7 +1801,7 @@ class TestOperations:
             cancelled.set()
             writer.close()
 
-        asyncio.run(cancel_in_the_middle())
+        within_patience(cancel_in_the_middle())
         assert scene.store.was_done("op-1")
         assert scene.get(spec.id).state is TaskState.QUEUED
 
@@ -1811,7 +1821,7 @@ class TestOperations:
             assert await held
             writer.close()
 
-        asyncio.run(cancel_while_it_waits())
+        within_patience(cancel_while_it_waits())
         assert scene.store.was_done("op-1")
         assert len(scene.tasks()) == 1
 
@@ -1828,7 +1838,7 @@ class TestWriter:
             writer.close()
             return task
 
-        task = asyncio.run(write())
+        task = within_patience(write())
         assert scene.bench.store().write(lambda tx: tx.tasks.get(task.id)) == task
 
     def test_a_refused_operation_takes_nobody_down_with_it(self, scene: Scene) -> None:
@@ -1851,7 +1861,7 @@ class TestWriter:
             writer.close()
             return list(answers)
 
-        answers = asyncio.run(write())
+        answers = within_patience(write())
         assert [type(answer) for answer in answers] == [str] * 5 + [NotOwner] + [str] * 5
         assert [scene.store.was_done(f"add-{n}") for n in range(10)] == [True] * 10
         assert not scene.store.was_done("stale")
@@ -1870,7 +1880,7 @@ class TestWriter:
                 await writer.write(lambda tx: tx.tasks.add(scene.spec(), scene.now))
             await asyncio.gather(*pending)
 
-        asyncio.run(write())
+        within_patience(write())
         assert len(scene.tasks()) == 20
 
     def test_a_writer_and_a_store_write_side_by_side(self, scene: Scene) -> None:
@@ -1881,7 +1891,7 @@ class TestWriter:
             await asyncio.gather(*futures)
             writer.close()
 
-        asyncio.run(write())
+        within_patience(write())
         rows = scene.tasks()
         assert len({row["seq"] for row in rows}) == 100
         assert scene.store.integrity_problems() == []

@@ -200,9 +200,17 @@ class Keeper:
         fault_point("after-pid-record")
         os.write(go_w, b"!")
         os.close(go_w)
-        os.write(self.ready_fd, str(self.leader).encode())  # the launcher waits for this; a file could be tampered with
-        os.close(self.ready_fd)
+        self.tell_launcher()
         self.deadline = time.monotonic() + self.timeout
+
+    def tell_launcher(self) -> None:
+        """The agent's pid, through a pipe: a file could be tampered with. The launcher may be dead already."""
+        try:
+            os.write(self.ready_fd, str(self.leader).encode())
+        except OSError:
+            return
+        finally:
+            os.close(self.ready_fd)
 
     def identities(self) -> dict[str, object]:
         me, leader = process_stat(os.getpid()), process_stat(self.leader)
