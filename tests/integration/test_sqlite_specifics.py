@@ -358,7 +358,6 @@ class TestSchema:
         gc.collect()
         assert len(os.listdir("/proc/self/fd")) == before
 
-    @known_gap("PRAGMA journal_mode = WAL, outside the turnstile, answers BUSY at once, whatever the timeout")
     def test_two_processes_open_a_new_home_at_the_same_moment(self, home: Path, start: Start) -> None:
         """`holdfast up` and `holdfast add` side by side on the first day: one waits for the other.
 
@@ -372,7 +371,6 @@ class TestSchema:
         first.send_signal(signal.SIGCONT)
         assert (rest_of(first)[-1:], rest_of(second)[-1:]) == (["opened"], ["opened"])
 
-    @known_gap("backup() before a migration runs outside the turnstile: each deletes or renames the other's .part")
     def test_several_processes_upgrade_at_the_same_moment(self, home: Path, newer_holdfast: Path, start: Start) -> None:
         """The first commands after an upgrade of Holdfast."""
         store = SqliteStore(str(home))
@@ -602,9 +600,6 @@ class TestDurability:
         assert len(output.split()) == (2 if code is FOREVER else 0)
         store.close()
 
-    @known_gap(
-        "refuse_unusable looks through a read-only connection, which cannot roll a hot journal back: no start again"
-    )
     def test_killed_at_every_file_operation_of_the_first_start(self, in_memory: Path, start: Start) -> None:
         """Whatever half of a database it leaves, the next start makes a whole one."""
         lines = rest_of(start(DIE_AT_EVERY_FILE_OPERATION, in_memory, "first"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -36,24 +37,27 @@ class SqliteStore:
                 f"There is no Holdfast store in {home} yet. Start with `holdfast init` in a git repository."
             )
         opening.refuse_network_filesystem(home)
-        opening.refuse_unusable(self.path)
         self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), PATIENCE)
-        self._connection = opening.open_connection(self.path)
-        try:
-            self._migrate()
-        except BaseException:
-            self.close()
-            raise
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(self._turnstile.close)
+            # Making the store is done in turn: the switch to WAL answers "busy" at once, whatever the timeout.
+            is_new = not os.path.exists(self.path + opening.MADE)
+            with self._turnstile.turn() if is_new else contextlib.nullcontext():
+                if not is_new:  # a store whose making was interrupted has nothing to lose yet
+                    opening.refuse_unusable(self.path)
+                self._connection = opening.open_connection(self.path)
+                on_failure.callback(self._connection.close)
+                self._migrate(in_turn=is_new)
+            on_failure.pop_all()
         self._transaction = SqliteTransaction(self._connection)
         self._views = Cursor(self._connection, "views")
 
-    def _migrate(self) -> None:
+    def _migrate(self, *, in_turn: bool) -> None:
         with opening.translated(self.path):
-            version = opening.refuse_future(self._connection, self.path)
-            if version < opening.newest_version():
-                if version > 0:
-                    self.backup(f"before-schema-{opening.newest_version()}")
-                with self._turnstile.turn():
+            if opening.refuse_future(self._connection, self.path) < opening.newest_version():
+                with contextlib.nullcontext() if in_turn else self._turnstile.turn():
+                    if 0 < opening.schema_version(self._connection) < opening.newest_version():
+                        self.backup(f"before-schema-{opening.newest_version()}")
                     opening.migrate(self._connection, self.path)
         if not os.path.exists(self.path + opening.MADE):
             faults.effect("store.made")
@@ -103,18 +107,19 @@ class SqliteStore:
         folder = os.path.join(self.home, "backups")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         for name in os.listdir(folder):
-            if name.endswith(".part"):  # a copy that was interrupted
+            if name.endswith(".part") and not os.path.exists(f"/proc/{name.split('.')[-2]}"):  # its maker is gone
                 os.unlink(os.path.join(folder, name))
         earlier = sorted(name for name in os.listdir(folder) if _OURS.fullmatch(name))
         number = int(earlier[-1].split("-", 1)[0]) + 1 if earlier else 1
         target = os.path.join(folder, f"{number:06d}-{reason}.db")
+        part = f"{target}.{os.getpid()}.part"  # writers are not held up by a copy, nor one copy by another
         with opening.translated(self.path):
-            copy = apsw.Connection(target + ".part")
+            copy = apsw.Connection(part)
             with copy.backup("main", self._connection, "main") as job:
                 job.step(-1)  # in one go: between two steps somebody else's commit would make it start over
             copy.close()
         faults.effect("backup.rename")
-        os.rename(target + ".part", target)
+        os.rename(part, target)
         for old in earlier[: -(BACKUPS_KEPT - 1)]:
             os.unlink(os.path.join(folder, old))
         return target
