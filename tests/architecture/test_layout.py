@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py"))
-LONGEST = 400  # lines; the design aims at 300, the keeper is one file by design
+LONGEST = 360  # lines; the design aims at 300
+KEEPER = 440  # one file by design: it stands alone and is audited as a whole
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -23,4 +24,6 @@ def test_every_module_is_on_the_map(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_no_module_grows_beyond_reading(path: Path) -> None:
     lines = len(path.read_text().splitlines())
-    assert lines <= LONGEST, f"{path.relative_to(SOURCE)} has {lines} lines: is there a second duty in it?"
+    assert lines <= (KEEPER if path.name == "keeper.py" else LONGEST), (
+        f"{path.relative_to(SOURCE)} has {lines} lines: is there a second duty in it?"
+    )
