@@ -1,7 +1,6 @@
 """What only the SQLite adapter promises: schema, durability, damage, backups, group commit, locks, doorbell.
 
 Real files and real processes. Nothing sleeps to let something happen: tests wait for a line, a signal, a result.
-A test marked `known_gap` shows behaviour that is wrong today; it fails loudly as soon as that is mended.
 """
 
 from __future__ import annotations
@@ -48,11 +47,6 @@ T = TypeVar("T")
 
 PATIENCE = 30.0  # seconds after which a test gives up waiting for a fact
 DATABASE = "holdfast.db"
-
-
-def known_gap(reason: str) -> pytest.MarkDecorator:
-    """The store does not do this yet. Strict: the mark has to go when the gap does."""
-    return pytest.mark.xfail(reason=reason, strict=True)
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------
