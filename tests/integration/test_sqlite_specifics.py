@@ -250,6 +250,28 @@ for child in children:
     os.waitpid(child, 0)
 """
 
+FOUR_BACKUPS = """
+gate, opener = os.pipe()
+children = []
+for _ in range(4):
+    child = os.fork()
+    if child == 0:
+        os.close(opener)
+        os.read(gate, 1)
+        try:
+            store = SqliteStore(home)
+            store.backup("at-once")
+            store.close()
+            os.write(1, b"backed up\\n")
+        except BaseException as error:
+            os.write(1, f"{type(error).__name__}: {error}\\n".encode())
+        os._exit(0)
+    children.append(child)
+os.close(opener)
+for child in children:
+    os.waitpid(child, 0)
+"""
+
 
 class TestSchema:
     """STYLE 17: numbered migrations; a fresh schema equals a migrated one."""
@@ -812,8 +834,9 @@ class TestBackups:
         half = home / "backups" / f"{clock.now().wall + 5:017.6f}-killed.db.part"
         half.write_bytes(b"half a database")
         store.backup("whole")
-        whole = [name for name in self.backups(home) if not name.endswith(".part")]
-        assert len(whole) == 3
+        left = self.backups(home)
+        assert len([name for name in left if name.endswith(".db")]) == 3
+        assert [name for name in left if name.endswith(".part")] == [], "nothing leaks: its maker is dead"
 
     @pytest.mark.parametrize("name", ["my-own-copy.db", "0-mine.txt"])
     def test_a_strangers_file_in_the_folder_is_left_alone(self, store: SqliteStore, home: Path, name: str) -> None:
@@ -824,6 +847,14 @@ class TestBackups:
         for _ in range(4):
             store.backup("more")
         assert stranger.read_text() == "mine"
+
+    def test_several_backups_at_the_same_moment(self, store: SqliteStore, home: Path, start: Start) -> None:
+        """`holdfast backup` beside a supervisor that starts: each ends well, and three whole copies are left."""
+        for _ in range(3):
+            store.backup("before")
+        assert rest_of(start(FOUR_BACKUPS, home)) == ["backed up"] * 4
+        left = self.backups(home)
+        assert (len(left), [name for name in left if not name.endswith(".db")]) == (3, [])
 
     def test_the_copy_just_made_is_kept_whatever_the_clock_says(
         self, store: SqliteStore, home: Path, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 from collections.abc import Callable
@@ -106,13 +107,21 @@ class SqliteStore:
         """A consistent copy by the online backup API; the newest few are kept. Numbered: clocks may step back."""
         folder = os.path.join(self.home, "backups")
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)  # one copy at a time; writers are not held up
+            return self._copy_into(folder, reason)
+        finally:
+            os.close(directory)
+
+    def _copy_into(self, folder: str, reason: str) -> str:
         for name in os.listdir(folder):
-            if name.endswith(".part") and not os.path.exists(f"/proc/{name.split('.')[-2]}"):  # its maker is gone
+            if name.endswith(".part"):  # a copy that was interrupted: we hold the folder's lock
                 os.unlink(os.path.join(folder, name))
         earlier = sorted(name for name in os.listdir(folder) if _OURS.fullmatch(name))
         number = int(earlier[-1].split("-", 1)[0]) + 1 if earlier else 1
         target = os.path.join(folder, f"{number:06d}-{reason}.db")
-        part = f"{target}.{os.getpid()}.part"  # writers are not held up by a copy, nor one copy by another
+        part = f"{target}.part"
         with opening.translated(self.path):
             copy = apsw.Connection(part)
             with copy.backup("main", self._connection, "main") as job:
