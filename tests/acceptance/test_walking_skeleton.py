@@ -248,3 +248,14 @@ def test_a_run_that_ended_without_a_supervisor_is_settled_by_the_next(fleet: Fle
     task = fleet.wait_state(task_id, "completed")
     assert len(task["runs"]) == 1
     assert fleet.file_on_branch(task["branch"], "alone.txt") == "alone"
+
+
+def test_a_git_lock_that_a_dead_agent_left_does_not_keep_its_work_from_the_branch(fleet: Fleet) -> None:
+    """R-TREE-15: after the proof of emptiness `index.lock` in our own entry is stale; leftovers still get committed."""
+    fleet.up()
+    task_id = fleet.add(
+        "x", command=("sh", "-c", 'echo kept > left.txt; touch "$(git rev-parse --git-dir)/index.lock"')
+    )
+    task = fleet.wait_state(task_id, "completed")
+    assert fleet.file_on_branch(task["branch"], "left.txt") == "kept"
+    assert task["salvages"] == []
