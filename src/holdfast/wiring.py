@@ -28,6 +28,7 @@ from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
+from holdfast.workspaces import scratch
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
@@ -57,7 +58,7 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
     return allowed(os.environ, tuple(str(name) for name in passed)) | {str(k): str(v) for k, v in extra.items()}
 
 
-async def supervise(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
+async def supervise(home: str, settings: config.Config, how: Settings) -> None:
     """Run a supervisor on `home` until it is told to stop. The caller holds the home's lock."""
     store = SqliteStore(home)
     try:
@@ -65,7 +66,7 @@ async def supervise(home: str, settings: config.Config, agents: int, idle_exit: 
     except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
         say(f"holdfast: no backup was made: {trouble}")
     store.forget_old_operations(clock.now().wall - 86400)
-    await _supervise_locked(home, store, settings, Settings(agents=agents, idle_exit=idle_exit))
+    await _supervise_locked(home, store, settings, how)
     store.close()
 
 
@@ -75,6 +76,7 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
         raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
     helpers = HelperLock(home)
     helpers.take()
+    scratch.clear(home)
     identity = identify(os.getpid())
     assert identity is not None  # we are alive
     host = Host(
@@ -127,12 +129,12 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
         writer.close()
 
 
-def run_supervisor(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
+def run_supervisor(home: str, settings: config.Config, how: Settings) -> None:
     """Blocks until the supervisor has stopped."""
     os.makedirs(os.path.join(home, "runs"), mode=0o700, exist_ok=True)
     lock = HomeLock(home)
     lock.take()
     try:
-        asyncio.run(supervise(home, settings, agents, idle_exit))  # returns when its deleting threads are done too
+        asyncio.run(supervise(home, settings, how))  # returns when its deleting threads are done too
     finally:
         lock.release()

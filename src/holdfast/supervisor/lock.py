@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
+from holdfast import faults
 from holdfast.errors import Conflict
 
 NAME = "supervisor.lock"
@@ -26,6 +27,7 @@ class HomeLock:
                 f"A supervisor is already running on {os.path.dirname(self._path)} (pid {holder}). "
                 "Use it as it is, or end it first with `holdfast down`."
             ) from None
+        faults.passed("home.locked")
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         self._fd = fd

@@ -47,5 +47,5 @@ def drop_entry(common_dir: str, path: str) -> bool:
     delete_tree(entry)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.join(common_dir, "worktrees"))  # as git does, when it was the last
-    faults.effect("admin.dropped")
+    faults.passed("admin.dropped")
     return True

@@ -1,0 +1,190 @@
+"""`python -m holdfast.testing.matrix`: discover the points, run the cases, print what was shown."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import multiprocessing.pool
+import os
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from holdfast.testing.matrix.cases import ACTIONS, KILL, Case, parse
+from holdfast.testing.matrix.runner import (
+    Result,
+    Runner,
+    fast_directory,
+    prepare,
+    second_faults,
+    single_faults,
+    usurpations,
+)
+from holdfast.testing.matrix.scenarios import SCENARIOS
+
+AGAIN = 2  # a case whose point was not reached is timing, unless that repeats itself
+_runner: Runner | None = None
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = _arguments(argv)
+    root = fast_directory()
+    try:
+        prepare(root)
+        gc.freeze()
+        began = time.monotonic()
+        with multiprocessing.get_context("fork").Pool(arguments.jobs, _become_worker, (root, arguments.broken)) as pool:
+            campaign = Campaign(pool, arguments)
+            if arguments.case:
+                list(campaign.run([parse(arguments.case)], "replay"))
+            else:
+                campaign.whole()
+        return campaign.report(time.monotonic() - began)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)  # made by us just now
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.matrix", description=__doc__)
+    parser.add_argument("--case", help="replay one case, as a failure prints it")
+    parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="only these scenarios")
+    parser.add_argument("--point", help="only faults at points whose name contains this")
+    parser.add_argument("--actions", default=",".join(ACTIONS), help="kill, ENOSPC, EIO")
+    parser.add_argument("--first-hits", action="store_true", help="only the first hit of each point")
+    parser.add_argument("--sample", type=int, metavar="N", help="at most N cases of each kind, picked by --seed")
+    parser.add_argument("--double", choices=["none", "sample", "points", "hits"], default="none", help="second faults")
+    parser.add_argument("--usurp", action="store_true", help="also let a second supervisor take over at each effect")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="for everything that is picked at random")
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="worker processes")
+    parser.add_argument("--break", dest="broken", default="", metavar="CHECK", help="fence, intent or emptiness")
+    parser.add_argument("--stop-after", type=int, default=0, metavar="N", help="end after N violating cases")
+    return parser.parse_args(argv)
+
+
+def _become_worker(root: Path, broken: str) -> None:
+    global _runner
+    _runner = Runner(root, broken)
+
+
+def _run(case: Case) -> Result:
+    assert _runner is not None
+    result = _runner.run(case)
+    for _again in range(AGAIN):
+        if not result.missed or result.violations:
+            break
+        result = _runner.run(case)
+    return result
+
+
+class Enough(Exception):
+    """As many violations as were asked for."""
+
+
+class Campaign:
+    """Counts what was run, and remembers what was wrong."""
+
+    def __init__(self, pool: multiprocessing.pool.Pool, arguments: argparse.Namespace) -> None:
+        self._pool = pool
+        self._arguments = arguments
+        self._random = random.Random(arguments.seed)
+        self.cases: Counter[str] = Counter()
+        self.points: set[str] = set()
+        self.missed: list[str] = []
+        self.bad: list[Result] = []
+
+    def whole(self) -> None:
+        try:
+            names = self._arguments.scenario or list(SCENARIOS)
+            plain = list(self.run([Case(name) for name in names], "without faults"))
+            reached = {result.case: result.reached for result in plain}
+            for result in plain:
+                self.points.update(point for points in result.reached.values() for point, _hit, _fails in points)
+            singles = [
+                case for name in names for case in self._wanted(single_faults(name, reached[name], self._actions()))
+            ]
+            done = list(self.run(self._sampled(singles), "single faults"))
+            if self._arguments.usurp:
+                usurped = [case for name in names for case in self._wanted(usurpations(name, reached[name]))]
+                list(self.run(self._sampled(usurped), "usurped"))
+            if self._arguments.double != "none":
+                list(self.run(self._sampled(self._doubles(done)), "double faults"))
+        except Enough:
+            print("enough violations: stopped")
+
+    def _actions(self) -> list[str]:
+        return [word for word in self._arguments.actions.split(",") if word]
+
+    def _wanted(self, cases: list[Case]) -> list[Case]:
+        kept = [case for case in cases if (self._arguments.point or "") in case.faults[0].point]
+        if self._arguments.first_hits:
+            kept = [case for case in kept if case.faults[0].hit == 1]
+        return kept
+
+    def _sampled(self, cases: list[Case]) -> list[Case]:
+        if self._arguments.sample is None or len(cases) <= self._arguments.sample:
+            return cases
+        return sorted(self._random.sample(cases, self._arguments.sample))
+
+    def _doubles(self, done: list[Result]) -> list[Case]:
+        """`hits`: every hit of the recovery; `points`: each point's first; `sample`: one of them at random."""
+        found = []
+        for result in done:
+            case = parse(result.case)
+            if case.faults[0].action != KILL or result.missed:
+                continue
+            if self._arguments.double != "hits" and case.faults[0].hit != 1:
+                continue
+            seconds = second_faults(case, result.reached)
+            if self._arguments.double != "hits":
+                seconds = [second for second in seconds if second.faults[-1].hit == 1]
+            if self._arguments.double == "sample" and seconds:
+                seconds = [self._random.choice(seconds)]
+            found += seconds
+        return found
+
+    def run(self, cases: list[Case], kind: str) -> Iterator[Result]:
+        self._random.shuffle(cases)
+        shown = time.monotonic()
+        for result in self._pool.imap_unordered(_run, cases, chunksize=1):
+            self.cases[kind] += 1
+            if time.monotonic() - shown > 30:
+                shown = time.monotonic()
+                print(f"  {kind}: {self.cases[kind]} of {len(cases)}, {len(self.bad)} violating", flush=True)
+            self._note(result)
+            yield result
+
+    def _note(self, result: Result) -> None:
+        self.missed += [f"{result.case} ({missed})" for missed in result.missed]
+        self.points.update(fault.point for fault in parse(result.case).faults)
+        if result.violations:
+            self.bad.append(result)
+            print(f"\nVIOLATED in {result.case}\n  " + "\n  ".join(result.violations))
+            print(f"  replay: {replay(result.case, self._arguments.broken)}   (seed {self._arguments.seed})")
+            if result.log:
+                print("  log: " + result.log[-1200:].replace("\n", "\n  log: "), flush=True)
+            if self._arguments.stop_after and len(self.bad) >= self._arguments.stop_after:
+                raise Enough
+
+    def report(self, seconds: float) -> int:
+        for line in self.missed[:10]:
+            print(f"not reached: {line}")
+        counted = ", ".join(f"{count} {kind}" for kind, count in self.cases.items())
+        print(
+            f"points {len(self.points)} · cases {sum(self.cases.values())} ({counted}) · "
+            f"not reached {len(self.missed)} · seconds {seconds:.0f} · violations {len(self.bad)} · seed {self._arguments.seed}"
+        )
+        return 1 if self.bad else 0
+
+
+def replay(case: str, broken: str = "") -> str:
+    extra = f" --break {broken}" if broken else ""
+    return f"{os.path.relpath(sys.executable)} -m holdfast.testing.matrix --case '{case}'{extra}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
