@@ -37,6 +37,7 @@ class Witness:
 
     acknowledged: tuple[str, ...] = ()
     wrote: tuple[tuple[str, str, str], ...] = ()  # (task, path, git blob id)
+    ran: tuple[str, ...] = ()  # run ids, one for each agent process that came to life
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def violations(
 
 
 def read_witness(path: str) -> Witness:
-    acknowledged, wrote = [], []
+    acknowledged, wrote, ran = [], [], []
     with open(path, encoding="utf-8") as file:
         for line in file:
             words = json.loads(line)
@@ -71,7 +72,9 @@ def read_witness(path: str) -> Witness:
                 acknowledged.append(str(words["acknowledged"]))
             elif "wrote" in words:
                 wrote.append((str(words["task"]), str(words["wrote"]), str(words["blob"])))
-    return Witness(tuple(acknowledged), tuple(wrote))
+            elif "ran" in words:
+                ran.append(str(words["ran"]))
+    return Witness(tuple(acknowledged), tuple(wrote), tuple(ran))
 
 
 # -- nothing lost --------------------------------------------------------------------------------------------------
@@ -114,6 +117,11 @@ def _witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
     for task_id in witness.acknowledged:
         if task_id not in evidence.tasks:
             yield Violation("lost", "task", f"{task_id} was acknowledged, but is not in the store")
+    for run_id, times in Counter(witness.ran).items():
+        if times > 1:
+            yield Violation("twice", "agent", f"run {run_id} had {times} agents")
+        if run_id not in evidence.runs:
+            yield Violation("leaked", "agent", f"an agent ran as {run_id}, of which there is no row")
     kept: dict[str, set[str]] = {}
     for task_id, path, blob in witness.wrote:
         if task_id not in kept:
@@ -194,7 +202,8 @@ def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
     in_use = {row["branch"] for row in evidence.tables["workspaces"] if row["state"] != "gone"}
     for repo in evidence.tables["repos"]:
         for name, path in evidence.admin_entries(repo["common_dir"]):
-            if path not in live:
+            ours = bool(path) or any(name.startswith(task_id) for task_id in evidence.tasks)
+            if ours and path not in live:
                 yield Violation("leaked", "worktree entry", f"{name} in {repo['path']} stands for '{path}'")
         for branch, tip in evidence.branches(repo["common_dir"]).items():
             task = evidence.tasks.get(branch.removeprefix("holdfast/").split("-r")[0])

@@ -8,7 +8,7 @@ import shutil
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
-from holdfast.errors import WorkspaceProblem
+from holdfast.errors import WorkspaceProblem, is_passing
 from holdfast.workspaces import scratch
 from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
@@ -130,7 +130,11 @@ async def _staged_tree(shadow: Shadow, entry: str | None, copy: str) -> str | No
     try:
         shutil.copyfile(os.path.join(entry, "index"), copy)
         return (await shadow.run("write-tree", index=copy, borrow=True)).strip()
-    except (GitFailed, OSError):
+    except FileNotFoundError:
+        return None
+    except GitFailed as error:
+        if is_passing(error):
+            raise  # a full disk, say: what was staged is not to be given up for that
         return None
 
 

@@ -55,7 +55,7 @@ class WorktreeStrategy:
                 f"{base_ref}^{{commit}}",
                 cwd=repo.path,
             )
-        except (GitFailed, OSError) as error:
+        except (GitFailed, FileNotFoundError, NotADirectoryError) as error:
             raise LaunchError(
                 f"The base '{base_ref}' is not a commit in {repo.path}. Choose another one with --base, "
                 "or make a first commit if the repository is empty."
@@ -152,7 +152,7 @@ class WorktreeStrategy:
         try:
             top = (await self._git.run("rev-parse", "--show-toplevel", cwd=workspace.path)).strip()
             head = (await self._git.run("symbolic-ref", "--quiet", "HEAD", cwd=workspace.path)).strip()
-        except (GitFailed, OSError):
+        except (GitFailed, FileNotFoundError, NotADirectoryError):
             return False
         # An emptied directory makes git answer for a parent repository: only a top level of ours counts.
         return os.path.realpath(top) == os.path.realpath(workspace.path) and head == f"refs/heads/{workspace.branch}"

@@ -9,10 +9,12 @@ import multiprocessing.pool
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from holdfast.testing.matrix.cases import ACTIONS, KILL, Case, parse
@@ -29,6 +31,7 @@ from holdfast.testing.matrix.scenarios import SCENARIOS
 
 AGAIN = 2  # a case whose point was not reached is timing, unless that repeats itself
 _runner: Runner | None = None
+_enough: Event | None = None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -38,12 +41,18 @@ def main(argv: Sequence[str]) -> int:
         prepare(root)
         gc.freeze()
         began = time.monotonic()
-        with multiprocessing.get_context("fork").Pool(arguments.jobs, _become_worker, (root, arguments.broken)) as pool:
-            campaign = Campaign(pool, arguments)
+        forking = multiprocessing.get_context("fork")
+        enough = forking.Event()
+        with forking.Pool(arguments.jobs, _become_worker, (root, arguments.broken, enough)) as pool:
+            campaign = Campaign(pool, arguments, enough)
+            if arguments.list_points:
+                return campaign.list_points()
             if arguments.case:
                 list(campaign.run([parse(arguments.case)], "replay"))
             else:
                 campaign.whole()
+            pool.close()
+            pool.join()
         return campaign.report(time.monotonic() - began)
     finally:
         shutil.rmtree(root, ignore_errors=True)  # made by us just now
@@ -52,10 +61,12 @@ def main(argv: Sequence[str]) -> int:
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.matrix", description=__doc__)
     parser.add_argument("--case", help="replay one case, as a failure prints it")
+    parser.add_argument("--list-points", action="store_true", help="only print every point that a scenario reaches")
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="only these scenarios")
     parser.add_argument("--point", help="only faults at points whose name contains this")
     parser.add_argument("--actions", default=",".join(ACTIONS), help="kill, ENOSPC, EIO")
     parser.add_argument("--first-hits", action="store_true", help="only the first hit of each point")
+    parser.add_argument("--each-point", action="store_true", help="each point and action once, somewhere (by --seed)")
     parser.add_argument("--sample", type=int, metavar="N", help="at most N cases of each kind, picked by --seed")
     parser.add_argument("--double", choices=["none", "sample", "points", "hits"], default="none", help="second faults")
     parser.add_argument("--usurp", action="store_true", help="also let a second supervisor take over at each effect")
@@ -66,13 +77,17 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _become_worker(root: Path, broken: str) -> None:
-    global _runner
-    _runner = Runner(root, broken)
+def _become_worker(root: Path, broken: str, enough: Event) -> None:
+    global _runner, _enough
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # unwinds: a world ends its processes
+    _runner, _enough = Runner(root, broken), enough
 
 
 def _run(case: Case) -> Result:
     assert _runner is not None
+    assert _enough is not None
+    if _enough.is_set():
+        return Result(str(case), (), (), 0.0, skipped=True)
     result = _runner.run(case)
     for _again in range(AGAIN):
         if not result.missed or result.violations:
@@ -81,15 +96,12 @@ def _run(case: Case) -> Result:
     return result
 
 
-class Enough(Exception):
-    """As many violations as were asked for."""
-
-
 class Campaign:
     """Counts what was run, and remembers what was wrong."""
 
-    def __init__(self, pool: multiprocessing.pool.Pool, arguments: argparse.Namespace) -> None:
+    def __init__(self, pool: multiprocessing.pool.Pool, arguments: argparse.Namespace, enough: Event) -> None:
         self._pool = pool
+        self._enough = enough
         self._arguments = arguments
         self._random = random.Random(arguments.seed)
         self.cases: Counter[str] = Counter()
@@ -98,23 +110,21 @@ class Campaign:
         self.bad: list[Result] = []
 
     def whole(self) -> None:
-        try:
-            names = self._arguments.scenario or list(SCENARIOS)
-            plain = list(self.run([Case(name) for name in names], "without faults"))
-            reached = {result.case: result.reached for result in plain}
-            for result in plain:
-                self.points.update(point for points in result.reached.values() for point, _hit, _fails in points)
-            singles = [
-                case for name in names for case in self._wanted(single_faults(name, reached[name], self._actions()))
-            ]
-            done = list(self.run(self._sampled(singles), "single faults"))
-            if self._arguments.usurp:
-                usurped = [case for name in names for case in self._wanted(usurpations(name, reached[name]))]
-                list(self.run(self._sampled(usurped), "usurped"))
-            if self._arguments.double != "none":
-                list(self.run(self._sampled(self._doubles(done)), "double faults"))
-        except Enough:
-            print("enough violations: stopped")
+        names = self._arguments.scenario or list(SCENARIOS)
+        plain = list(self.run([Case(name) for name in names], "without faults"))
+        reached = {result.case: result.reached for result in plain}
+        singles = [case for name in names for case in single_faults(name, reached[name], self._actions())]
+        done = list(self.run(self._sampled(self._wanted(singles)), "single faults"))
+        if self._arguments.usurp:
+            usurped = [case for name in names for case in usurpations(name, reached[name])]
+            list(self.run(self._sampled(self._wanted(usurped)), "usurped"))
+        if self._arguments.double != "none":
+            list(self.run(self._sampled(self._doubles(done)), "double faults"))
+
+    def list_points(self) -> int:
+        list(self.run([Case(name) for name in SCENARIOS], "without faults"))
+        print("\n".join(sorted(self.points)))
+        return 1 if self.bad else 0
 
     def _actions(self) -> list[str]:
         return [word for word in self._arguments.actions.split(",") if word]
@@ -123,7 +133,16 @@ class Campaign:
         kept = [case for case in cases if (self._arguments.point or "") in case.faults[0].point]
         if self._arguments.first_hits:
             kept = [case for case in kept if case.faults[0].hit == 1]
+        if self._arguments.each_point:
+            kept = self._one_per_point(kept)
         return kept
+
+    def _one_per_point(self, cases: list[Case]) -> list[Case]:
+        """For each point and action one of its cases, by the seed: over many runs all of them come up."""
+        by_point: dict[tuple[str, str], list[Case]] = {}
+        for case in cases:
+            by_point.setdefault((case.faults[0].point, case.faults[0].action), []).append(case)
+        return [self._random.choice(among) for _key, among in sorted(by_point.items())]
 
     def _sampled(self, cases: list[Case]) -> list[Case]:
         if self._arguments.sample is None or len(cases) <= self._arguments.sample:
@@ -151,6 +170,8 @@ class Campaign:
         self._random.shuffle(cases)
         shown = time.monotonic()
         for result in self._pool.imap_unordered(_run, cases, chunksize=1):
+            if result.skipped:
+                continue
             self.cases[kind] += 1
             if time.monotonic() - shown > 30:
                 shown = time.monotonic()
@@ -160,7 +181,7 @@ class Campaign:
 
     def _note(self, result: Result) -> None:
         self.missed += [f"{result.case} ({missed})" for missed in result.missed]
-        self.points.update(fault.point for fault in parse(result.case).faults)
+        self.points.update(point for points in result.reached.values() for point, _hit, _fails in points)
         if result.violations:
             self.bad.append(result)
             print(f"\nVIOLATED in {result.case}\n  " + "\n  ".join(result.violations))
@@ -168,7 +189,7 @@ class Campaign:
             if result.log:
                 print("  log: " + result.log[-1200:].replace("\n", "\n  log: "), flush=True)
             if self._arguments.stop_after and len(self.bad) >= self._arguments.stop_after:
-                raise Enough
+                self._enough.set()
 
     def report(self, seconds: float) -> int:
         for line in self.missed[:10]:
@@ -176,7 +197,8 @@ class Campaign:
         counted = ", ".join(f"{count} {kind}" for kind, count in self.cases.items())
         print(
             f"points {len(self.points)} · cases {sum(self.cases.values())} ({counted}) · "
-            f"not reached {len(self.missed)} · seconds {seconds:.0f} · violations {len(self.bad)} · seed {self._arguments.seed}"
+            f"not reached {len(self.missed)} · seconds {seconds:.0f} · violations {len(self.bad)} · "
+            f"seed {self._arguments.seed}"
         )
         return 1 if self.bad else 0
 

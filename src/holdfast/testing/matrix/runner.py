@@ -31,6 +31,7 @@ class Result:
     seconds: float
     reached: dict[str, list[tuple[str, int, bool]]] = field(default_factory=dict)
     log: str = ""
+    skipped: bool = False
 
 
 class Runner:
@@ -110,6 +111,7 @@ def prepare(root: Path) -> None:
     for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-qm", "Start"]):
         subprocess.run(["git", *words], cwd=template, check=True)
     shutil.rmtree(template / ".git" / "hooks", ignore_errors=True)
+    (template / ".git" / "info" / "exclude").write_text("*.private\n")
 
 
 def fast_directory() -> Path:
@@ -128,6 +130,8 @@ def single_faults(
             continue
         for point, hit, may_fail in dict.fromkeys(points):
             for action in actions:
+                if action == KILL and role == "up" and not SCENARIOS[scenario].supervisor_may_die:
+                    continue
                 if action == KILL or may_fail:
                     found.append(Case(scenario, (Fault(role, point, hit, action),)))
     return found

@@ -5,7 +5,6 @@ Agents are shell scripts: they start in a millisecond. What they write they tell
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.invariants.check import blob_id
-from holdfast.testing.matrix.world import KEEPER, World
+from holdfast.testing.matrix.world import World
 
 Play = Callable[[World], None]
 
@@ -25,6 +24,7 @@ class Scenario:
     play: Play
     expected: Mapping[str, tuple[str, ...]]
     about: str
+    supervisor_may_die: bool = True  # not together with a keeper that it spawned: that is frozen, with an alert
     keepers_may_die: bool = True  # not where the supervisor that spawned them is dead: nobody could prove anything
 
 
@@ -58,6 +58,12 @@ def insist(world: World, role: str, work: Callable[[], object]) -> None:
     """As a person would: a command that died or failed is given once more, if it has not done its work."""
     if not world.client(role, work):
         world.client(f"{role}-again", work)
+
+
+def up_to_the_end(world: World, role: str) -> None:
+    """A supervisor until nothing is left to do; if it dies, the next one does the rest."""
+    if world.up(role) != 0:
+        world.up(f"{role}-again")
 
 
 def task(world: World, prompt: str) -> dict[str, object] | None:
@@ -109,6 +115,16 @@ def agent_killed(world: World) -> None:
         + "[ -e $WORLD/killed ] || { touch $WORLD/killed; (setsid sleep 1000 &); kill -9 $$; }\n"
     )
     add(world, "be killed", script + write("two.txt", "two"))
+    world.up("up")
+
+
+def keeper_killed(world: World) -> None:
+    """The agent kills its keeper, once, and leaves a daemon: the supervisor is the outer subreaper that ends it."""
+    script = (
+        write("one.txt", "one")
+        + "[ -e $WORLD/killed ] || { touch $WORLD/killed; (setsid sleep 1000 &); kill -9 $PPID; sleep 1000; }\n"
+    )
+    add(world, "kill the keeper", script + write("two.txt", "two"))
     world.up("up")
 
 
@@ -172,19 +188,19 @@ def operator(world: World) -> None:
     add(world, "never run", "true", role="add2", delay=3600.0)
     insist(world, "add3", lambda: _add_after(world))
     insist(world, "cancel", lambda: Commands(str(world.home), create=False).cancel(task_id(world, "never run"), ""))
-    world.up("up")
+    up_to_the_end(world, "up")
     if state(world, "be kept") == "failed":
         insist(
             world,
             "retry",
             lambda: Commands(str(world.home), create=False).retry(task_id(world, "be kept"), fresh=False),
         )
-    world.up("up2")
+    up_to_the_end(world, "up2")
     if state(world, "be kept") == "failed":
         insist(
             world, "clean", lambda: Commands(str(world.home), create=False).clean_workspace(task_id(world, "be kept"))
         )
-    world.up("up3")
+    up_to_the_end(world, "up3")
 
 
 def _add_after(world: World) -> None:
@@ -203,14 +219,14 @@ def retry_from_salvage(world: World) -> None:
     """A failed task's work is salvaged; the retry gets it back."""
     script = "[ -e saved.txt ] || {\n" + write("saved.txt", "saved") + "exit 1; }\n" + write("rest.txt", "rest")
     add(world, "be retried", script)
-    world.up("up")
+    up_to_the_end(world, "up")
     if state(world, "be retried") == "failed":
         insist(
             world,
             "retry",
             lambda: Commands(str(world.home), create=False).retry(task_id(world, "be retried"), fresh=False),
         )
-    world.up("up2")
+    up_to_the_end(world, "up2")
 
 
 def directory(world: World) -> None:
@@ -227,6 +243,13 @@ SCENARIOS: dict[str, Scenario] = {
     "failure": Scenario(failure, {"fail": ("failed",)}, "what a failed agent left is salvaged"),
     "cancel": Scenario(cancel, {"hang": ("cancelled",)}, "cancelled at work, with strays"),
     "agent-killed": Scenario(agent_killed, {"be killed": ("completed",)}, "killed once, requeued, done"),
+    "keeper-killed": Scenario(
+        keeper_killed,
+        {"kill the keeper": ("completed",)},
+        "its keeper dies, what it leaves is ended",
+        keepers_may_die=False,
+        supervisor_may_die=False,
+    ),
     "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
     "adoption": Scenario(
         adoption, {"be adopted": ("completed",)}, "the supervisor dies, the agent does not", keepers_may_die=False
@@ -245,5 +268,3 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
 }
-
-__all__ = ["KEEPER", "SCENARIOS", "Scenario", "signal"]

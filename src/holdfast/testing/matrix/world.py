@@ -70,11 +70,12 @@ class World:
         wiring.run_supervisor(str(self.home), self._config, how)
 
     def _usurp(self, role: str) -> None:
-        """It is stopped at the point, and somebody removed the lock: a second supervisor takes over, up to the same
-        point; then the first goes on with a fence that is no longer its own."""
+        """It is stopped at the point, and somebody removed the lock files (with them the next one would end it): a
+        second supervisor takes over, up to the same point; then the first goes on under a fence that is not its own."""
         if not self._until_stopped(self._running[role]):
             return
-        (self.home / "supervisor.lock").unlink()
+        for lock in ("supervisor.lock", "helpers.lock"):
+            (self.home / lock).unlink(missing_ok=True)
         usurper = "usurper"
         self._running[usurper] = self._fork(usurper, lambda: self._supervise(2), plan=self.case.plan_for(role))
         self._until_stopped(self._running[usurper])
@@ -155,6 +156,7 @@ class World:
         code = 70
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(log, 1)
             os.dup2(log, 2)
