@@ -51,13 +51,17 @@ def add(world: World, prompt: str, script: str, *, role: str = "add", **options:
         )
         world.acknowledge(task.id)
 
-    insist(world, role, work)
+    insist(world, role, work, lambda: state(world, prompt) != "missing")
 
 
-def insist(world: World, role: str, work: Callable[[], object]) -> None:
-    """As a person would: a command that died or failed is given once more, if it has not done its work."""
-    if not world.client(role, work):
-        world.client(f"{role}-again", work)
+def insist(world: World, role: str, work: Callable[[], object], is_done: Callable[[], object]) -> None:
+    """As a person would: a command that died or failed is given once more, unless it has done its work all the same.
+    One that was refused because something is still being put away gets a supervisor first, as its message says."""
+    if world.client(role, work) or is_done():
+        return
+    if not world.client(f"{role}-again", work):
+        world.up(f"{role}-up")
+        world.client(f"{role}-at-last", work)
 
 
 def up_to_the_end(world: World, role: str) -> None:
@@ -102,9 +106,9 @@ def cancel(world: World) -> None:
     world.wait_until(at_work, "the agent works", while_running="up")
 
     def ask() -> None:
-        Commands(str(world.home), create=False).cancel(task_id(world, "hang"), "the matrix says so")
+        _commands(world).cancel(task_id(world, "hang"), "the matrix says so")
 
-    insist(world, "cancel", ask)
+    insist(world, "cancel", ask, lambda: _events(world, "run.stopping"))
     world.wait("up")
 
 
@@ -140,7 +144,7 @@ def limit(world: World) -> None:
         added = Commands(str(world.home)).add(NewTask(prompt="be limited", directory=str(world.repo), scenario=steps))
         world.acknowledge(added.id)
 
-    insist(world, "add", work)
+    insist(world, "add", work, lambda: state(world, "be limited") != "missing")
     world.up("up")
 
 
@@ -186,21 +190,30 @@ def operator(world: World) -> None:
     )
     add(world, "be kept", script, role="add1", preserve_on_failure=True)
     add(world, "never run", "true", role="add2", delay=3600.0)
-    insist(world, "add3", lambda: _add_after(world))
-    insist(world, "cancel", lambda: Commands(str(world.home), create=False).cancel(task_id(world, "never run"), ""))
+    insist(world, "add3", lambda: _add_after(world), lambda: state(world, "never run either") != "missing")
+    insist(world, "cancel", lambda: _commands(world).cancel(task_id(world, "never run"), ""), lambda: _is_over(world))
     up_to_the_end(world, "up")
-    if state(world, "be kept") == "failed":
-        insist(
-            world,
-            "retry",
-            lambda: Commands(str(world.home), create=False).retry(task_id(world, "be kept"), fresh=False),
-        )
+    _retry(world, "be kept")
     up_to_the_end(world, "up2")
     if state(world, "be kept") == "failed":
-        insist(
-            world, "clean", lambda: Commands(str(world.home), create=False).clean_workspace(task_id(world, "be kept"))
-        )
+        kept = task_id(world, "be kept")
+        insist(world, "clean", lambda: _commands(world).clean_workspace(kept), lambda: False)
     up_to_the_end(world, "up3")
+
+
+def _retry(world: World, prompt: str) -> None:
+    if state(world, prompt) == "failed":
+        failed = task_id(world, prompt)
+        again = lambda: _commands(world).retry(failed, fresh=False)  # noqa: E731 - opened in the child, after the fork
+        insist(world, "retry", again, lambda: state(world, prompt) != "failed")
+
+
+def _commands(world: World) -> Commands:
+    return Commands(str(world.home), create=False)
+
+
+def _is_over(world: World) -> bool:
+    return state(world, "never run") == "cancelled"
 
 
 def _add_after(world: World) -> None:
@@ -220,12 +233,7 @@ def retry_from_salvage(world: World) -> None:
     script = "[ -e saved.txt ] || {\n" + write("saved.txt", "saved") + "exit 1; }\n" + write("rest.txt", "rest")
     add(world, "be retried", script)
     up_to_the_end(world, "up")
-    if state(world, "be retried") == "failed":
-        insist(
-            world,
-            "retry",
-            lambda: Commands(str(world.home), create=False).retry(task_id(world, "be retried"), fresh=False),
-        )
+    _retry(world, "be retried")
     up_to_the_end(world, "up2")
 
 
