@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 
 from holdfast import faults
+from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces.trash import delete_tree
 
 FOLDER = "scratch"
@@ -20,7 +22,9 @@ def make(home: str, purpose: str) -> str:
 
 
 def drop(path: str) -> None:
-    delete_tree(path)
+    """What cannot be deleted now is no reason to fail: the next start clears it."""
+    with contextlib.suppress(WorkspaceProblem, OSError):
+        delete_tree(path)
 
 
 def clear(home: str) -> None:
