@@ -58,19 +58,21 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
     return allowed(os.environ, tuple(str(name) for name in passed)) | {str(k): str(v) for k, v in extra.items()}
 
 
-async def supervise(home: str, settings: config.Config, how: Settings) -> None:
-    """Run a supervisor on `home` until it is told to stop. The caller holds the home's lock."""
+async def supervise(home: str, settings: config.Config, how: Settings, lock: HomeLock) -> None:
+    """Run a supervisor on `home` until it is told to stop."""
     store = SqliteStore(home)
     try:
         store.backup("start")
     except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
         say(f"holdfast: no backup was made: {trouble}")
     store.forget_old_operations(clock.now().wall - 86400)
-    await _supervise_locked(home, store, settings, how)
+    await _supervise_locked(home, store, settings, how, lock)
     store.close()
 
 
-async def _supervise_locked(home: str, store: SqliteStore, settings: config.Config, how: Settings) -> None:
+async def _supervise_locked(
+    home: str, store: SqliteStore, settings: config.Config, how: Settings, lock: HomeLock
+) -> None:
     children = Children()
     if not children.become_subreaper():
         raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
@@ -120,6 +122,7 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
         environment=agent_environment,
         limits=limits_of(settings),
         settings=how,
+        home_is_ours=lock.is_held,
     )
     supervisor = Supervisor(context)
     supervisors.append(supervisor)
@@ -135,6 +138,6 @@ def run_supervisor(home: str, settings: config.Config, how: Settings) -> None:
     lock = HomeLock(home)
     lock.take()
     try:
-        asyncio.run(supervise(home, settings, how))  # returns when its deleting threads are done too
+        asyncio.run(supervise(home, settings, how, lock))  # returns when its deleting threads are done too
     finally:
         lock.release()

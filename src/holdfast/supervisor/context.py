@@ -60,4 +60,5 @@ class Context:
     environment: Callable[[Mapping[str, object]], dict[str, str]]
     limits: Limits
     settings: Settings
+    home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)

@@ -32,6 +32,18 @@ class HomeLock:
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         self._fd = fd
 
+    def is_held(self) -> bool:
+        """Whether the lock that others would take is still ours: its file may have been removed, with or without the
+        home, and then a second supervisor can start beside us."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return False
+        if self._fd is None:
+            return False
+        held = os.fstat(self._fd)
+        return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+
     def release(self) -> None:
         if self._fd is not None:
             os.close(self._fd)

@@ -36,6 +36,7 @@ _enough: Event | None = None
 
 def main(argv: Sequence[str]) -> int:
     arguments = _arguments(argv)
+    signal.signal(signal.SIGTERM, _unwind)
     root = fast_directory()
     try:
         prepare(root)
@@ -77,9 +78,13 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _unwind(_number: int, _frame: object) -> None:
+    """SIGTERM: leave by the way we came, so that each world ends its processes and goes."""
+    sys.exit(1)
+
+
 def _become_worker(root: Path, broken: str, enough: Event) -> None:
     global _runner, _enough
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # unwinds: a world ends its processes
     _runner, _enough = Runner(root, broken), enough
 
 
