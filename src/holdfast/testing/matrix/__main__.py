@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import multiprocessing
-import multiprocessing.pool
 import os
 import random
 import shutil
@@ -14,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -44,7 +44,9 @@ def main(argv: Sequence[str]) -> int:
         began = time.monotonic()
         forking = multiprocessing.get_context("fork")
         enough = forking.Event()
-        with forking.Pool(arguments.jobs, _become_worker, (root, arguments.broken, enough)) as pool:
+        with ProcessPoolExecutor(
+            arguments.jobs, mp_context=forking, initializer=_become_worker, initargs=(root, arguments.broken, enough)
+        ) as pool:
             campaign = Campaign(pool, arguments, enough)
             if arguments.list_points:
                 return campaign.list_points()
@@ -52,8 +54,6 @@ def main(argv: Sequence[str]) -> int:
                 list(campaign.run([parse(arguments.case)], "replay"))
             else:
                 campaign.whole()
-            pool.close()
-            pool.join()
         return campaign.report(time.monotonic() - began)
     finally:
         shutil.rmtree(root, ignore_errors=True)  # made by us just now
@@ -104,7 +104,7 @@ def _run(case: Case) -> Result:
 class Campaign:
     """Counts what was run, and remembers what was wrong."""
 
-    def __init__(self, pool: multiprocessing.pool.Pool, arguments: argparse.Namespace, enough: Event) -> None:
+    def __init__(self, pool: ProcessPoolExecutor, arguments: argparse.Namespace, enough: Event) -> None:
         self._pool = pool
         self._enough = enough
         self._arguments = arguments
@@ -174,7 +174,8 @@ class Campaign:
     def run(self, cases: list[Case], kind: str) -> Iterator[Result]:
         self._random.shuffle(cases)
         shown = time.monotonic()
-        for result in self._pool.imap_unordered(_run, cases, chunksize=1):
+        for done in as_completed([self._pool.submit(_run, case) for case in cases]):
+            result = done.result()
             if result.skipped:
                 continue
             self.cases[kind] += 1
