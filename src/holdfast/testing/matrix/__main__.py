@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -48,12 +49,16 @@ def main(argv: Sequence[str]) -> int:
             arguments.jobs, mp_context=forking, initializer=_become_worker, initargs=(root, arguments.broken, enough)
         ) as pool:
             campaign = Campaign(pool, arguments, enough)
-            if arguments.list_points:
-                return campaign.list_points()
-            if arguments.case:
-                list(campaign.run([parse(arguments.case)], "replay"))
-            else:
-                campaign.whole()
+            try:
+                if arguments.list_points:
+                    return campaign.list_points()
+                if arguments.case:
+                    list(campaign.run([parse(arguments.case)], "replay"))
+                else:
+                    campaign.whole()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
         return campaign.report(time.monotonic() - began)
     finally:
         shutil.rmtree(root, ignore_errors=True)  # made by us just now
@@ -93,12 +98,15 @@ def _run(case: Case) -> Result:
     assert _enough is not None
     if _enough.is_set():
         return Result(str(case), (), (), 0.0, skipped=True)
-    result = _runner.run(case)
-    for _again in range(AGAIN):
-        if not result.missed or result.violations:
-            break
+    try:
         result = _runner.run(case)
-    return result
+        for _again in range(AGAIN):
+            if not result.missed or result.violations:
+                break
+            result = _runner.run(case)
+        return result
+    except Exception:  # noqa: BLE001 - told like a violation, or the campaign would wait for it for ever
+        return Result(str(case), (f"the runner failed: {traceback.format_exc()}",), (), 0.0)
 
 
 class Campaign:

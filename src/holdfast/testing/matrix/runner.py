@@ -61,7 +61,8 @@ class Runner:
         try:
             scenario.play(world)
             world.up(RECOVER)
-            world.up("recover2")
+            if any(fault.role == RECOVER for fault in case.faults):
+                world.up("recover2")
             if not (world.home / "holdfast.db").exists():
                 return ["lost: the store was never made"]
             before = fingerprint(str(world.home))

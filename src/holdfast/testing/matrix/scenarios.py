@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
+from holdfast.errors import Unavailable
 from holdfast.invariants.check import blob_id
 from holdfast.testing.matrix.world import World
 
@@ -73,7 +74,10 @@ def up_to_the_end(world: World, role: str) -> None:
 def task(world: World, prompt: str) -> dict[str, object] | None:
     if not (world.home / "holdfast.db").exists():
         return None
-    found = [row for row in Queries(str(world.home)).tasks(everything=True) if row["prompt"] == prompt]
+    try:
+        found = [row for row in Queries(str(world.home)).tasks(everything=True) if row["prompt"] == prompt]
+    except Unavailable:
+        return None  # its making was interrupted: the next command goes on with it
     return found[-1] if found else None
 
 
