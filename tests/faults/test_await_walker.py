@@ -272,6 +272,25 @@ def test_code_that_hangs_when_it_is_cancelled() -> None:
     assert "Event.wait:" in text
 
 
+def test_a_case_in_a_process_of_its_own_is_judged_the_same() -> None:
+    mine = os.getpid()
+
+    async def leaky() -> int:
+        ends = os.pipe()
+        await asyncio.sleep(0)
+        for end in ends:
+            os.close(end)
+        return os.getpid() - mine
+
+    assert "a descriptor is left open" in failure(leaky, apart=True)
+
+    async def dies() -> None:
+        await asyncio.sleep(0)
+        os._exit(3)
+
+    assert "its process ended without an answer" in failure(dies, apart=True)
+
+
 def test_an_error_in_a_thread_is_heard() -> None:
     def fail() -> None:
         raise ValueError("in a thread")

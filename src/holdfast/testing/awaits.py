@@ -1,6 +1,6 @@
 """The await walker: cancels a coroutine at its k-th await, for every k until it ends by itself.
 
-    def make() -> Coroutine[Any, Any, None]:      # called anew for every case, inside that case's event loop
+    def make() -> Coroutine[Any, Any, None]:      # called anew for every case; may set the scene
         return copy_into(target)
 
     def check(ended: Ended[None]) -> None:        # called after every case, when its loop is closed
@@ -19,6 +19,7 @@ sample; HOLDFAST_WALK_SEED=n draws another sample.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
 import random
@@ -72,6 +73,7 @@ def walk(
     most: int | None = None,
     interrupt: Callable[[asyncio.Task[Any]], object] | None = None,
     patience: float = 30.0,
+    apart: bool = False,
 ) -> Walk:
     """Cancel `make()` at every await, and see that it leaves nothing behind.
 
@@ -81,8 +83,9 @@ def walk(
     - `children`: then also cancel not the coroutine but the suspended task that it made, at each of its awaits.
     - `most`: at most that many cases (and as many with a second cancellation), drawn by a seed that is printed.
     - `interrupt`: do this to the task instead of cancelling it (ask for a stop, say). `check` judges the ending then.
+    - `apart`: run each case in a forked process, for code that owns its process (signal handlers, children).
     """
-    walker = _Walker(make, check, modes, second, children, interrupt, patience)
+    walker = _Walker(make, check, modes, second, children, interrupt, patience, apart)
     began = time.monotonic()
     try:
         walker.run(None if os.environ.get("HOLDFAST_WALK_ALL") else most)
@@ -102,6 +105,7 @@ class _Walker(Generic[T]):
         children: bool,
         interrupt: Callable[[asyncio.Task[Any]], object] | None,
         patience: float,
+        apart: bool,
     ) -> None:
         self._make = make
         self._check = check
@@ -109,7 +113,9 @@ class _Walker(Generic[T]):
         self._second = second
         self._victims = (False, True) if children else (False,)
         self._interrupt = interrupt
-        self._patience = patience
+        self._run_case = functools.partial(
+            run_case, interrupt=interrupt or asyncio.Task.cancel, patience=patience, apart=apart
+        )
         self._node = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
         self.walk = Walk(name=self._node or getattr(make, "__qualname__", "of a coroutine"))
 
@@ -133,11 +139,16 @@ class _Walker(Generic[T]):
         for of_child, mode in itertools.product(self._victims, self._modes):
             for k in range(1 if of_child else 0, ENDLESS):
                 case = Case(k=k, mode=mode, of_child=of_child)
-                if not self._case(case).reached:
+                ended = self._case(case)
+                if not ended.reached:
                     break
-                for j in range(1, ENDLESS if self._second else 1):
-                    if not self._case(replace(case, j=j)).again:
-                        break
+                if self._second and ended.awaits_after:
+                    self._every_second(case)
+
+    def _every_second(self, case: Case) -> None:
+        for j in range(1, ENDLESS):
+            if not self._case(replace(case, j=j)).again:
+                break
 
     def _sample(self, alone: Ended[T], most: int) -> None:
         self.walk.seed = int(os.environ.get("HOLDFAST_WALK_SEED", "1"))
@@ -167,7 +178,7 @@ class _Walker(Generic[T]):
     # -- one case ----------------------------------------------------------------------------------------------------
 
     def _case(self, case: Case | None) -> Ended[T]:
-        ended = run_case(self._make, case, interrupt=self._interrupt or asyncio.Task.cancel, patience=self._patience)
+        ended = self._run_case(self._make(), case)
         problems = [*self._judge(ended), *ended.left]
         cause: Exception | None = None
         if not problems:

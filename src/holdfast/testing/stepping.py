@@ -12,13 +12,16 @@ import contextlib
 import functools
 import gc
 import os
+import pickle
+import select
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -197,21 +200,50 @@ class _Threads(ThreadPoolExecutor):
 
 
 def run_case(
-    make: Callable[[], Coroutine[Any, Any, T]],
+    work: Coroutine[Any, Any, T],
     case: Case | None,
     *,
     interrupt: Callable[[asyncio.Task[Any]], object] = asyncio.Task.cancel,
     patience: float = 30.0,
+    apart: bool = False,
 ) -> Ended[T]:
-    """Run `make()` once on an event loop of its own, cancelled as `case` says."""
+    """Run `work` once on an event loop of its own (`apart`: in a process of its own), cancelled as `case` says."""
+    if apart:
+        ended_there = _in_a_process(lambda: run_case(work, case, interrupt=interrupt, patience=patience), patience)
+        work.close()  # it ran over there
+        return ended_there or Ended(case=case, left=["its process ended without an answer"])
     ended: Ended[T] = Ended(case=case)
     with _hearing_what_nobody_sees(ended.left), asyncio.Runner() as runner:
-        runner.run(_run(make, ended, interrupt, patience))
+        runner.run(_run(work, ended, interrupt, patience))
     return ended
 
 
+def _in_a_process(run: Callable[[], Ended[T]], patience: float) -> Ended[T] | None:
+    """Forked: for code that owns its process (signal handlers, children of a dead one). Its value stays there."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ended = run()
+            error = None if ended.error is None else RuntimeError(repr(ended.error))
+            with open(writing, "wb") as answer:
+                pickle.dump(replace(ended, value=None, error=error), answer)
+        finally:
+            os._exit(0)  # whatever happened: nothing of the parent's may run here
+    os.close(writing)
+    try:
+        with open(reading, "rb") as answer:
+            if not select.select([answer], [], [], 2 * patience)[0]:
+                os.kill(pid, signal.SIGKILL)
+            text = answer.read()
+    finally:
+        os.waitpid(pid, 0)
+    ended_there: Ended[T] | None = pickle.loads(text) if text else None
+    return ended_there
+
+
 async def _run(
-    make: Callable[[], Coroutine[Any, Any, T]],
+    work: Coroutine[Any, Any, T],
     ended: Ended[T],
     interrupt: Callable[[asyncio.Task[Any]], object],
     patience: float,
@@ -224,7 +256,7 @@ async def _run(
     family = _Family(ended, interrupt)
     context = copy_context()
     context.run(_family.set, family)
-    stepper = _Stepper(context.run(make), family)
+    stepper = _Stepper(work, family)
     stepper.task = family.main = task = loop.create_task(stepper, context=context)
     if ended.case is not None and ended.case.k == 0:
         family.strike_before_the_first_step()
