@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 from collections.abc import Mapping
@@ -59,21 +60,25 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
 
 async def supervise(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
     """Run a supervisor on `home` until it is told to stop. The caller holds the home's lock."""
-    store = SqliteStore(home)
-    try:
-        store.backup("start")
-    except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
-        say(f"holdfast: no backup was made: {trouble}")
-    store.forget_old_operations(clock.now().wall - 86400)
-    await _supervise_locked(home, store, settings, Settings(agents=agents, idle_exit=idle_exit))
-    store.close()
+    with contextlib.ExitStack() as closing:
+        store = SqliteStore(home)
+        closing.callback(store.close)
+        try:
+            store.backup("start")
+        except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
+            say(f"holdfast: no backup was made: {trouble}")
+        store.forget_old_operations(clock.now().wall - 86400)
+        helpers = HelperLock(home)
+        closing.callback(helpers.close)
+        await _supervise_locked(home, store, helpers, settings, Settings(agents=agents, idle_exit=idle_exit))
 
 
-async def _supervise_locked(home: str, store: SqliteStore, settings: config.Config, how: Settings) -> None:
+async def _supervise_locked(
+    home: str, store: SqliteStore, helpers: HelperLock, settings: config.Config, how: Settings
+) -> None:
     children = Children()
     if not children.become_subreaper():
         raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
-    helpers = HelperLock(home)
     helpers.take()
     identity = identify(os.getpid())
     assert identity is not None  # we are alive
@@ -119,10 +124,9 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
         limits=limits_of(settings),
         settings=how,
     )
-    supervisor = Supervisor(context)
-    supervisors.append(supervisor)
     try:
-        await supervisor.run()
+        supervisors.append(Supervisor(context))
+        await supervisors[0].run()
     finally:
         writer.close()
 

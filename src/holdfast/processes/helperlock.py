@@ -49,3 +49,6 @@ class HelperLock:
                     signal_exactly(identity, number)
             time.sleep(0.01)  # a killed process lets go of its locks within milliseconds
         fcntl.flock(self.fd, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        os.close(self.fd)
