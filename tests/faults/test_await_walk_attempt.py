@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:R
 
 
 def test_an_attempt_that_is_cancelled_is_finished_by_the_next_supervisor(stage: Stage) -> None:
-    """R-TREE-01, R-TREE-03: whatever it held when it was cancelled; once more at every await of its clean-up."""
+    """R-TREE-01: whatever it held when it was cancelled; once more at every await of its clean-up."""
     current: list[str] = []
 
     def make() -> Work:
