@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 from collections.abc import Mapping
@@ -60,23 +61,25 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
 
 async def supervise(home: str, settings: config.Config, how: Settings, lock: HomeLock) -> None:
     """Run a supervisor on `home` until it is told to stop."""
-    store = SqliteStore(home)
-    try:
-        store.backup("start")
-    except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
-        say(f"holdfast: no backup was made: {trouble}")
-    store.forget_old_operations(clock.now().wall - 86400)
-    await _supervise_locked(home, store, settings, how, lock)
-    store.close()
+    with contextlib.ExitStack() as closing:
+        store = SqliteStore(home)
+        closing.callback(store.close)
+        try:
+            store.backup("start")
+        except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
+            say(f"holdfast: no backup was made: {trouble}")
+        store.forget_old_operations(clock.now().wall - 86400)
+        helpers = HelperLock(home)
+        closing.callback(helpers.close)
+        await _supervise_locked(home, store, helpers, settings, how, lock)
 
 
 async def _supervise_locked(
-    home: str, store: SqliteStore, settings: config.Config, how: Settings, lock: HomeLock
+    home: str, store: SqliteStore, helpers: HelperLock, settings: config.Config, how: Settings, lock: HomeLock
 ) -> None:
     children = Children()
     if not children.become_subreaper():
         raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
-    helpers = HelperLock(home)
     helpers.take()
     scratch.clear(home)
     identity = identify(os.getpid())
@@ -124,10 +127,9 @@ async def _supervise_locked(
         settings=how,
         home_is_ours=lock.is_held,
     )
-    supervisor = Supervisor(context)
-    supervisors.append(supervisor)
     try:
-        await supervisor.run()
+        supervisors.append(Supervisor(context))
+        await supervisors[0].run()
     finally:
         writer.close()
 

@@ -24,6 +24,7 @@ ELSEWHERE = {
     "tx.alert.raise": "only after another fault: it is in the second faults of `make faults`",
     "tx.workspace.cleanup_failed": "likewise: a clean-up that failed",
     "admin.rmdir": "likewise: trash.rmdir with an error, in this matrix",
+    "helper.term": "tests/faults/test_await_walk_helpers.py: a helper that is cancelled at work",
     "helpers.end": "tests/acceptance/test_red_team.py: a helper that outlives its supervisor",
 }
 

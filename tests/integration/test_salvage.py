@@ -11,6 +11,8 @@ from tests.fleet import Fleet
 from tests.integration.conftest import Workshop
 
 from holdfast.errors import WorkspaceProblem
+from holdfast.workspaces.names import salvage_ref
+from holdfast.workspaces.salvage import HEADS
 
 Mess = Callable[[Fleet, Path], None]
 
@@ -179,6 +181,21 @@ def test_a_new_workspace_can_start_from_the_saved_work(workshop: Workshop, mess:
     workshop.run(workshop.worktrees.prepare(workshop.repo, workspace, saved.commit))
     assert tree_on_disk(workshop, tree) == on_disk
     assert workshop.fleet.git("symbolic-ref", "--short", "HEAD", cwd=tree) == "holdfast/task1"
+
+
+def test_locks_that_a_killed_git_left_in_the_shadow_do_not_stop_a_salvage(workshop: Workshop) -> None:
+    """Found by the await walker: a git that was killed in `update-ref` made every later salvage of the tree fail."""
+    workspace, path = workshop.made()
+    (path / "work").write_text("precious")
+    assert workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "first"))
+    shadow = Path(workshop.home) / "shadows" / f"{workshop.repo.id}.git"
+    for ref in (salvage_ref(workspace.task_id, workspace.id), f"{HEADS}{workspace.task_id}"):
+        assert (shadow / ref).exists()
+        (shadow / f"{ref}.lock").touch()
+    (path / "work").write_text("more precious")
+    saved = workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "second"))
+    assert saved is not None
+    assert workshop.shadow("show", f"{saved.ref}:work") == "more precious"
 
 
 def test_many_tasks_of_one_repository_are_saved_at_the_same_time(workshop: Workshop) -> None:

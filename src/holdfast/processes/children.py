@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ from holdfast.core.liveness import Identity
 from holdfast.processes.identity import identify, sight, signal_exactly
 
 PR_SET_CHILD_SUBREAPER = 36
+TERM_PATIENCE = 0.25  # seconds that a helper has to tidy up; nothing else of ours runs meanwhile
 
 
 class Children:
@@ -104,6 +106,19 @@ class Children:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.002)  # a kill takes effect in microseconds; this loop runs only after a keeper was killed
+
+    def end_group_and_reap(self, pid: int) -> int:
+        """End a helper that is still at work. TERM first: git then removes its lock files, which would stand in the
+        way of the user's own git (and of ours) for ever. Blocks for milliseconds; the stubborn are killed."""
+        faults.passed("helper.term")
+        handle = os.pidfd_open(pid)
+        try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGTERM)
+            select.select([handle], [], [], TERM_PATIENCE)
+        finally:
+            os.close(handle)
+        return self.kill_group_and_reap(pid)
 
     def kill_group_and_reap(self, pid: int) -> int:
         """End a helper's whole process group, and wait until the kernel says that it is empty.

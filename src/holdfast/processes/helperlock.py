@@ -18,6 +18,7 @@ from holdfast.processes.openers import processes_with_open
 
 NAME = "helpers.lock"
 PATIENCE = 10.0
+TERM_PATIENCE = 0.25  # git removes its lock files on TERM; after a KILL they would stand in everybody's way
 
 
 class HelperLock:
@@ -29,21 +30,25 @@ class HelperLock:
 
     def take(self) -> None:
         """End every helper of an earlier supervisor, prove it by the lock, and hold it shared for our own."""
-        deadline = time.monotonic() + PATIENCE
+        began = time.monotonic()
         while True:
             try:
                 fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline:
+                if time.monotonic() - began > PATIENCE:
                     raise Unavailable(
                         f"A helper of an earlier supervisor cannot be ended (it holds {self._path}). "
                         "Look with `fuser`, end it, and start again."
                     ) from None
             faults.passed("helpers.end")
+            number = signal.SIGTERM if time.monotonic() - began < TERM_PATIENCE else signal.SIGKILL
             for pid in processes_with_open(os.fstat(self.fd)):
                 identity = identify(pid)
                 if identity is not None:
-                    signal_exactly(identity, signal.SIGKILL)
+                    signal_exactly(identity, number)
             time.sleep(0.01)  # a killed process lets go of its locks within milliseconds
         fcntl.flock(self.fd, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        os.close(self.fd)

@@ -14,7 +14,7 @@ from holdfast.processes.helperlock import HelperLock
 
 
 class HelperRunner:
-    """Runs one command to its end. Cancelled or late, its whole group is killed and reaped before we return.
+    """Runs one command to its end. Cancelled or late, its whole group is ended and reaped before we return.
 
     Output goes to unlinked temporary files: no pipe that a grandchild could hold open, no limit on its size.
     """
@@ -52,10 +52,10 @@ class HelperRunner:
                 async with asyncio.timeout(timeout):
                     await wait_exit(pid)
             except TimeoutError:
-                self._children.kill_group_and_reap(pid)
+                self._children.end_group_and_reap(pid)
                 return 124, _content(out), f"timed out after {timeout:.0f} s: {' '.join(argv)}".encode()
             except BaseException:
-                self._children.kill_group_and_reap(pid)
+                self._children.end_group_and_reap(pid)
                 raise
             return self._children.kill_group_and_reap(pid), _content(out), _content(err)
 

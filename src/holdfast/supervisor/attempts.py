@@ -24,7 +24,19 @@ class Attempts:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, task: Task) -> None:
-        self._tasks[task.id] = asyncio.create_task(self._keep_driving(task), name=f"attempt {task.id}")
+        driving = asyncio.create_task(self._keep_driving(task), name=f"attempt {task.id}")
+        self._tasks[task.id] = driving
+        driving.add_done_callback(lambda _driving: self._over(task.id, driving))
+
+    def _over(self, task_id: str, driving: asyncio.Task[None]) -> None:
+        """As a callback, because a task that is cancelled before its first step runs no `finally` of its own."""
+        if self._tasks.get(task_id) is driving:
+            del self._tasks[task_id]
+        self._context.bell.ring()
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return list(self._tasks.values())
 
     @property
     def running(self) -> int:
@@ -97,8 +109,7 @@ class Attempts:
             if not attempt.frozen:
                 del self._attempts[task.id]
         finally:
-            del self._tasks[task.id]
-            self._context.bell.ring()
+            self._tasks.pop(task.id, None)  # before anybody who waits for us looks
 
     async def _is_still_ours(self, attempt: Attempt) -> bool:
         try:

@@ -27,6 +27,10 @@ class Cleanup:
     def busy(self) -> bool:
         return self._work is not None and not self._work.done()
 
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [] if self._work is None else [self._work]
+
     async def tick(self) -> None:
         """Start a background worker if there is something to do; at most one at a time."""
         if not self.busy and await self._waiting():

@@ -25,6 +25,7 @@ from holdfast.supervisor.requests import Requests
 from holdfast.supervisor.resumes import Resumes
 from holdfast.supervisor.saying import say
 from holdfast.supervisor.sweep import sweep
+from holdfast.supervisor.winding import end_all
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
 CLEANUP_PATIENCE = 10.0
@@ -54,7 +55,7 @@ class Supervisor:
         self._idle_since: float | None = None
         self._signals = 0
         self._closed = False
-        self._hurry: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self.lease_lost = False
 
     async def run(self) -> None:
@@ -63,17 +64,18 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_signal)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        background = [asyncio.create_task(_for_ever(duty)) for duty in (self._lifeline, self._narrator.run)]
+        for duty in (self._lifeline, self._narrator.run):
+            self._background.append(asyncio.create_task(_for_ever(duty)))
         try:
             await recover(self._context, self._attempts)
             await sweep(self._context)
             await self._until_stopped()
             await self._shut_down()
         finally:
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
             loop.remove_reader(bell_fd)
+            os.close(bell_fd)
+            # However we came here: nothing of ours may write on, and agents stay with their keepers.
+            await end_all([*self._background, *self._attempts.tasks, *self._cleanup.tasks])
             with contextlib.suppress(Unavailable):
                 self._narrator.look()
 
@@ -161,7 +163,7 @@ class Supervisor:
             self._stop = StopMode.GRACEFUL
         else:
             self._stop = StopMode.NOW
-            self._hurry = asyncio.create_task(self._attempts.stop_all(StopWhy.DOWN, fast=True))
+            self._background.append(asyncio.create_task(self._attempts.stop_all(StopWhy.DOWN, fast=True)))
         self._context.bell.ring()
 
     def on_lease_lost(self) -> None:
@@ -179,6 +181,7 @@ class Supervisor:
             await self._attempts.wait_all()
         else:
             watching = asyncio.create_task(_for_ever(self._watch_requests))
+            self._background.append(watching)
             await self._attempts.stop_all(StopWhy.DOWN, fast=self._stop is StopMode.NOW)
             await self._wait_for_attempts()
             watching.cancel()

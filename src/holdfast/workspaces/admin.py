@@ -7,6 +7,7 @@ import contextlib
 import os
 
 from holdfast import faults
+from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.trash import delete_tree
 
 
@@ -32,6 +33,15 @@ def worktree_of(entry: str) -> str | None:
             return os.path.realpath(os.path.dirname(file.read().rstrip("\n")))
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def drop_branch_lock(common_dir: str, branch: str | None) -> None:
+    """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it:
+    nobody else writes branches with our prefix."""
+    if branch is not None and branch.startswith(BRANCH_PREFIX):
+        with contextlib.suppress(OSError):
+            faults.effect("branch.unlock")
+            os.unlink(os.path.join(common_dir, "refs", "heads", f"{branch}.lock"))
 
 
 def drop_entry(common_dir: str, path: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 
@@ -14,6 +13,7 @@ from holdfast.workspaces.git import Git, environment
 from holdfast.workspaces.port import CommandRunner, Plan, Saved
 from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.salvage import restore_into, salvage
+from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, move_away
 
 
@@ -32,7 +32,7 @@ class DirectoryStrategy:
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
         marker.write(workspace)
         if os.path.lexists(workspace.path):
-            await asyncio.to_thread(delete_tree, workspace.path)  # half made: no agent has worked in it yet
+            await in_thread(delete_tree, workspace.path)  # half made: no agent has worked in it yet
         faults.effect("directory.make")
         if self._copy and restore is None:
             await self._copy_checkout(repo.path, workspace.path)

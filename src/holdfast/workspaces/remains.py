@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 from holdfast.core.model import Workspace
 from holdfast.workspaces import marker, names
+from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree
 
 
@@ -20,7 +20,7 @@ async def delete_remains(home: str, workspace: Workspace) -> None:
         if name == workspace.id or name.startswith((f"{workspace.id}-", f"{workspace.id}."))
     ]
     for name in ours:
-        await asyncio.to_thread(delete_tree, os.path.join(trash, name))
+        await in_thread(delete_tree, os.path.join(trash, name))
     marker.remove(workspace)
 
 

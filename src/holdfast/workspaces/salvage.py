@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 
@@ -16,6 +15,7 @@ from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import salvage_ref
 from holdfast.workspaces.port import Saved
 from holdfast.workspaces.shadow import Shadow
+from holdfast.workspaces.threads import in_thread
 
 HEADS = "refs/agent-heads/"
 BIGGEST = 512 * 1024 * 1024
@@ -58,6 +58,7 @@ async def salvage(git: Git, home: str, repo: Repo, workspace: Workspace, reason:
     commit = await _commit(shadow, tree, parents, f"Work of task {workspace.task_id}, saved by Holdfast: {reason}")
     ref = salvage_ref(workspace.task_id, workspace.id)
     faults.effect("salvage.ref")
+    shadow.unlock(ref)
     await shadow.run("update-ref", ref, commit)
     faults.passed("salvage.saved")
     return Saved(ref=ref, commit=commit, base=head, files=files)
@@ -97,7 +98,7 @@ async def _branch_holds(git: Git, repo: Repo, workspace: Workspace, head: str | 
 
 async def _refuse_too_much(shadow: Shadow, workspace: Workspace) -> None:
     """Giant trees would fill the disk: preserve those. Only what would be added counts, not what is ignored."""
-    files, size = await asyncio.to_thread(refuse_what_git_cannot_hold, workspace.path)
+    files, size = await in_thread(refuse_what_git_cannot_hold, workspace.path)
     if files <= MOST_FILES and size <= BIGGEST:
         return
     index = os.path.join(shadow.path, "none")

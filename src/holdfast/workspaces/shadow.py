@@ -7,6 +7,7 @@ no end-of-line conversion), fsynced, and out of reach of anything an agent does 
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import os
 import shutil
@@ -116,8 +117,15 @@ class Shadow:
         default = os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "ignore")
         return [f"core.excludesFile={found or default}"]
 
+    def unlock(self, ref: str) -> None:
+        """Remove what a killed git left. A task's refs are written by its one attempt only: nobody holds the lock."""
+        with contextlib.suppress(FileNotFoundError):
+            faults.effect("shadow.unlock")
+            os.unlink(os.path.join(self.path, f"{ref}.lock"))
+
     async def fetch(self, source: str, what: str, ref: str) -> str:
         """Bring a commit of the user's repository in; its id."""
+        self.unlock(ref)
         await self.run("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", source, f"+{what}:{ref}")
         return (await self.run("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")).strip()
 

@@ -10,13 +10,14 @@ from holdfast import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces import marker, names
-from holdfast.workspaces.admin import drop_entry, entry_of
+from holdfast.workspaces.admin import drop_branch_lock, drop_entry, entry_of
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.port import Plan, Saved
 from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import restore_into, salvage
+from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, move_away
 
 _IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
@@ -84,8 +85,9 @@ class WorktreeStrategy:
             leftover = names.half_made_path(self._home, workspace.id)
             delete_tree(leftover)
             move_away(workspace.path, leftover)
-            await asyncio.to_thread(delete_tree, leftover)
+            await in_thread(delete_tree, leftover)
         drop_entry(repo.common_dir, workspace.path)
+        drop_branch_lock(repo.common_dir, workspace.branch)
 
     async def _add(self, repo: Repo, workspace: Workspace) -> None:
         assert workspace.branch is not None
@@ -116,6 +118,7 @@ class WorktreeStrategy:
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
         """R-TREE-15: `index.lock` and the like in our admin entry; the tree is proven empty, so nobody holds them."""
         entry = entry_of(repo.common_dir, workspace.path)
+        drop_branch_lock(repo.common_dir, workspace.branch)
         for name in ("index.lock", "HEAD.lock"):
             if entry is not None:
                 with contextlib.suppress(OSError):
@@ -131,7 +134,7 @@ class WorktreeStrategy:
         if mode == "none" or not await self._is_on_its_branch(workspace):
             return None
         try:
-            await asyncio.to_thread(
+            await in_thread(
                 refuse_what_git_cannot_hold, workspace.path
             )  # git would also run the nested repository's own commands
             identity = await self._identity(workspace)
@@ -178,6 +181,7 @@ class WorktreeStrategy:
         if os.path.isdir(repo.common_dir):
             async with repo_lock(repo.common_dir):
                 dropped = drop_entry(repo.common_dir, workspace.path)
+                drop_branch_lock(repo.common_dir, workspace.branch)
         else:
             dropped = False
         return moved or dropped or os.path.lexists(target)

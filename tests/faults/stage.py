@@ -1,0 +1,160 @@
+"""A home with a store and a repository, on which whole supervisors run, each in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.faults.conftest import assert_free, assert_no_process
+from tests.fleet import Fleet
+
+from holdfast import clock, config, wiring
+from holdfast.api.commands import Commands, NewTask
+from holdfast.api.queries import Queries
+from holdfast.core.model import Task
+from holdfast.ids import new_id
+from holdfast.processes.children import Children
+from holdfast.processes.helperlock import HelperLock
+from holdfast.processes.helpers import HelperRunner
+from holdfast.processes.identity import identify
+from holdfast.processes.launcher import KeptProcesses
+from holdfast.store.port import Host
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.lock import HomeLock
+from holdfast.testing.stepping import run_case
+from holdfast.workspaces.git import Git
+from holdfast.workspaces.worktree import WorktreeStrategy
+
+RECOVERY_BOUND = 20.0  # seconds for a whole supervisor's life on a loaded machine; it takes a few tenths
+CLEANUP_BOUND = 2.0  # R-TREE-01
+FILES = 100
+
+
+class Stage:
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.home = str(fleet.home)
+        os.makedirs(os.path.join(self.home, "runs"))
+        for number in range(FILES):
+            (fleet.repo / f"file{number}").write_text(f"{number}\n")
+        fleet.git("add", ".")
+        fleet.git("commit", "--quiet", "-m", "A hundred files")
+        self.go = fleet.root / "go"
+        self.at_work = fleet.root / "at-work"
+
+    def add(self, script: str, **options: Any) -> str:
+        commands = Commands(self.home)
+        try:
+            new = NewTask(
+                prompt="walk", directory=str(self.fleet.repo), agent="command", command=("sh", "-c", script), **options
+            )
+            return commands.add(new).id
+        finally:
+            commands._store.close()
+
+    async def supervise(self) -> None:
+        """A supervisor as `holdfast up --idle-exit 0` makes it."""
+        lock = HomeLock(self.home)
+        lock.take()
+        try:
+            await wiring.supervise(self.home, config.load(), Settings(agents=2, idle_exit=0.0), lock)
+        finally:
+            lock.release()
+
+    def recover(self) -> None:
+        """The next start: it has to end by itself, in bounded time."""
+        began = time.monotonic()
+        ended = run_case(self.supervise(), None, apart=True, patience=RECOVERY_BOUND)
+        assert ended.how == "returned", f"the recovery {ended.how}: {ended.error!r} {ended.left}"
+        assert not ended.left, f"the recovery left: {ended.left}"
+        assert time.monotonic() - began < RECOVERY_BOUND
+        with contextlib.suppress(ChildProcessError):  # keepers that became ours when their supervisor went
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        queries = Queries(self.home)
+        task: dict[str, Any] = queries.task(task_id)
+        return task
+
+    def events(self, task_id: str) -> list[str]:
+        return [str(event["kind"]) for event in Queries(self.home).events(task_id=task_id)]
+
+    def assert_ended_once(self, task_id: str, state: str) -> None:
+        """One terminal event, one agent that ever ran. A run that was only intended is another row, without a pid."""
+        task = self.task(task_id)
+        assert task["state"] == state, task
+        assert self.events(task_id).count(f"task.{state}") == 1
+        ran = [run for run in task["runs"] if run["pid"] is not None]
+        assert len(ran) == 1, f"it was run {len(ran)} times: {task['runs']}"
+
+    def assert_nothing_left(self) -> None:
+        """R-TREE-01: directory gone, admin entry gone, every process dead, locks free, the store sound."""
+        assert_no_process(self.fleet)
+        assert self.fleet.worktrees() == []
+        workspaces = Path(self.home) / "workspaces"
+        left = [str(item) for item in workspaces.rglob("*") if item.name != ".trash"]
+        assert left == [], left
+        assert_free(Path(self.home) / "supervisor.lock")
+        assert_free(self.fleet.repo / ".git" / "holdfast.lock")
+        assert self._stale_locks() == []
+        store = SqliteStore(self.home)
+        try:
+            assert store.integrity_problems() == []
+        finally:
+            store.close()
+
+    def _stale_locks(self) -> list[Path]:
+        return [path for path in (self.fleet.repo / ".git").rglob("*.lock") if path.name != "holdfast.lock"]
+
+    # -- one attempt without a supervisor around it --------------------------------------------------------------------
+
+    async def drive(self, attempts: list[Attempt]) -> None:
+        """Claim the waiting task and drive it to its settlement, as the supervisor's loop would."""
+        with contextlib.ExitStack() as closing:
+            context = self.context(closing)
+            task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
+            assert isinstance(task, Task)
+            attempts.append(Attempt(context, task))
+            await attempts[-1].drive()
+
+    def context(self, closing: contextlib.ExitStack) -> Context:
+        """As wiring.py makes it."""
+        children, helpers = Children(), HelperLock(self.home)
+        closing.callback(os.close, helpers.fd)
+        assert children.become_subreaper()
+        helpers.take()
+        store = SqliteStore(self.home)
+        closing.callback(store.close)
+        me = identify(os.getpid())
+        assert me is not None
+        host = Host(id=new_id(), boot_id=me.boot_id, pid=me.pid, start_ticks=me.start_ticks, version="walker", agents=1)
+        store.write(lambda tx: tx.hosts.open(host, 30.0, clock.now()))
+        writer = GroupWriter(self.home)
+        closing.callback(writer.close)
+        strategy = WorktreeStrategy(self.home, Git(HelperRunner(children, helpers)))
+        return Context(
+            home=self.home,
+            host_id=host.id,
+            clock=clock.now,
+            jitter=random.random,
+            store=store,
+            writer=writer,
+            processes=KeptProcesses(os.path.join(self.home, "runs"), children),
+            strategy_of=lambda _spec: strategy,
+            agents=wiring.AGENTS,
+            environment=wiring.agent_environment,
+            limits=wiring.limits_of(config.load()),
+            settings=Settings(agents=1),
+        )
+
+
+Work = Coroutine[Any, Any, None]

@@ -1,0 +1,100 @@
+"""One attempt, cancelled (the supervisor goes) or stopped (an operator's wish) at every await; then the next start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from tests.faults.stage import CLEANUP_BOUND, Stage, Work
+from tests.fleet import Fleet
+
+from holdfast.core.model import StopWhy
+from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.attempts import Attempts
+from holdfast.testing.awaits import Ended, walk
+
+
+@pytest.fixture
+def stage(fleet: Fleet) -> Stage:
+    return Stage(fleet)
+
+
+WORK = "echo work >> work.txt"
+# By design: whoever is cancelled leaves its agents to their keepers.
+pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+
+
+def test_an_attempt_that_is_cancelled_is_finished_by_the_next_supervisor(stage: Stage) -> None:
+    """R-TREE-01: whatever it held when it was cancelled; once more at every await of its clean-up."""
+    current: list[str] = []
+
+    def make() -> Work:
+        current[:] = [stage.add(WORK)]
+        return stage.drive([])
+
+    def check(ended: Ended[None]) -> None:
+        assert ended.cleanup_seconds < CLEANUP_BOUND
+        stage.recover()
+        stage.assert_ended_once(current[0], "completed")
+        assert stage.fleet.file_on_branch(f"holdfast/{current[0]}", "work.txt") == "work"
+        stage.assert_nothing_left()
+
+    walk(make, check, second=True, most=10, apart=True)
+
+
+@pytest.mark.parametrize("why", list(StopWhy))
+def test_an_attempt_that_is_stopped_ends_as_stopped(stage: Stage, why: StopWhy) -> None:
+    """The stop of an operator, at every await: never taken for a crash, and nothing of the agent lives on."""
+    current: list[str] = []
+    attempts: list[Attempt] = []
+    asked: set[asyncio.Task[None]] = set()
+
+    def make() -> Work:
+        current[:] = [stage.add(f"{WORK}; sleep 0.05")]
+        return whole()
+
+    async def whole() -> None:
+        await stage.drive(attempts)
+        if asked:
+            await asyncio.wait(asked)
+
+    def stop(_task: object) -> None:
+        if attempts:
+            asked.add(asyncio.ensure_future(attempts[-1].stop(why, fast=True)))
+
+    def check(ended: Ended[None]) -> None:
+        assert ended.how == "returned", ended
+        stage.recover()
+        task = stage.task(current[0])
+        outcomes = [run["outcome"] for run in task["runs"]]
+        if why is StopWhy.CANCEL:
+            assert task["state"] in ("cancelled", "completed"), task
+            assert set(outcomes) <= {"cancelled", "completed"}, outcomes
+        else:
+            assert task["state"] == "completed", task  # run again by the next supervisor, where the first was stopped
+            assert set(outcomes) <= {"stopped", "completed"}, outcomes
+        stage.assert_nothing_left()
+
+    walk(make, check, most=8, apart=True, interrupt=stop)
+
+
+def test_attempts_that_are_abandoned_before_their_first_step_are_not_waited_for_for_ever(stage: Stage) -> None:
+    """Found by walking from await 0: a cancelled task that never ran has no `finally`, and was waited for endlessly."""
+    stage.add(WORK)
+
+    async def start_and_abandon() -> None:
+        with contextlib.ExitStack() as closing:
+            context = stage.context(closing)
+            attempts = Attempts(context)
+            task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
+            assert task is not None
+            attempts.start(task)
+            attempts.abandon()
+            async with asyncio.timeout(5):
+                await attempts.wait_all()
+            assert attempts.running == 0
+
+    asyncio.run(start_and_abandon())
+    stage.recover()
+    stage.assert_nothing_left()
