@@ -105,7 +105,7 @@ def test_a_lock_is_let_go_by_its_holder_and_by_those_who_wait(fleet: Fleet) -> N
         assert_free(path)
 
     found = walk(hold_for_a_moment, check, second=True)
-    assert found.awaits >= 3  # it waited for its turn, then it held
+    assert found.awaits >= 2  # it waited for its turn, then it held
 
 
 def test_two_that_want_one_lock_never_hold_it_together(fleet: Fleet) -> None:
