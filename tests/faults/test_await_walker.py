@@ -17,6 +17,12 @@ from holdfast.testing.awaits import LATE, SOON, Case, Ended, WalkFailed, walk
 Make = Callable[[], Coroutine[Any, Any, Any]]
 
 
+@pytest.fixture(autouse=True)
+def as_if_nothing_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOLDFAST_WALK", "HOLDFAST_WALK_ALL", "HOLDFAST_WALK_MOST", "HOLDFAST_WALK_SEED"):
+        monkeypatch.delenv(name, raising=False)
+
+
 class Lock:
     """A resource that counts its holders."""
 
@@ -320,6 +326,8 @@ def test_a_sample_is_the_same_for_the_same_seed_and_says_so(
     assert "50 awaits, 10 cancellations (a sample, seed 1;" in capsys.readouterr().out
     monkeypatch.setenv("HOLDFAST_WALK_SEED", "2")
     assert walk(long_one, nothing, most=10).cases != first.cases
+    monkeypatch.setenv("HOLDFAST_WALK_MOST", "20")
+    assert len(walk(long_one, nothing, most=10).cases) == 20
     monkeypatch.setenv("HOLDFAST_WALK_ALL", "1")
     assert len(walk(long_one, nothing, most=10).cases) == 102
 

@@ -13,7 +13,7 @@ that nobody saw; the walker checks that by itself. `check` looks at the rest. A 
 command that replays its case.
 
 Environment: HOLDFAST_WALK=k:mode[:j] runs one case only; HOLDFAST_WALK_ALL=1 runs all cases where `most` would draw a
-sample; HOLDFAST_WALK_SEED=n draws another sample.
+sample, HOLDFAST_WALK_MOST=n makes those samples larger; HOLDFAST_WALK_SEED=n draws another one.
 """
 
 from __future__ import annotations
@@ -88,11 +88,17 @@ def walk(
     walker = _Walker(make, check, modes, second, children, interrupt, patience, apart)
     began = time.monotonic()
     try:
-        walker.run(None if os.environ.get("HOLDFAST_WALK_ALL") else most)
+        walker.run(_allowed(most))
     finally:
         walker.walk.seconds = time.monotonic() - began
         print(walker.walk)
     return walker.walk
+
+
+def _allowed(most: int | None) -> int | None:
+    if most is None or os.environ.get("HOLDFAST_WALK_ALL"):
+        return None
+    return int(os.environ.get("HOLDFAST_WALK_MOST", most))
 
 
 class _Walker(Generic[T]):
@@ -142,13 +148,13 @@ class _Walker(Generic[T]):
                 ended = self._case(case)
                 if not ended.reached:
                     break
-                if self._second and ended.awaits_after:
-                    self._every_second(case)
+                if self._second:
+                    self._every_second(case, ended.awaits_after)
 
-    def _every_second(self, case: Case) -> None:
-        for j in range(1, ENDLESS):
-            if not self._case(replace(case, j=j)).again:
-                break
+    def _every_second(self, case: Case, awaits: int) -> None:
+        j = 0
+        while (j := j + 1) <= min(awaits, ENDLESS):
+            awaits = max(awaits, self._case(replace(case, j=j)).awaits_after)
 
     def _sample(self, alone: Ended[T], most: int) -> None:
         self.walk.seed = int(os.environ.get("HOLDFAST_WALK_SEED", "1"))
