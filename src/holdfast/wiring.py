@@ -24,7 +24,7 @@ from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port import Host
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
-from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.context import Context, Settings, Tuning
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
@@ -48,6 +48,43 @@ def limits_of(settings: config.Config) -> Limits:
     )
 
 
+class UserSettings:
+    """The user's file, as the supervisor sees it while it runs. Flags of `up` and the environment stay above it."""
+
+    def __init__(self, settings: config.Config, flags: Mapping[str, object] | None = None) -> None:
+        self._now = settings
+        self._flags = flags
+        self._read = settings
+
+    def stamp(self) -> object:
+        try:
+            found = os.stat(config.user_file())
+        except OSError as error:
+            return error.errno
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    def read(self) -> Tuning:
+        new = self._read = config.load(flags=self._flags)
+        changed = [key for key in config.SETTINGS if new[key] != self._now[key]]
+        return Tuning(
+            agents=new["agents"],
+            limits=limits_of(new),
+            changes={
+                key: f"{config.shown(key, self._now[key])} → {config.shown(key, new[key])}"
+                for key in changed
+                if config.SETTINGS[key].reload
+            },
+            at_next_start=tuple(
+                key
+                for key in changed
+                if config.SETTINGS[key].user_only == config.OF_THE_SUPERVISOR and not config.SETTINGS[key].reload
+            ),
+        )
+
+    def accept(self, _tuning: Tuning) -> None:
+        self._now = self._read
+
+
 def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
     """The allow-list, what the task's settings pass on, what they set."""
     passed = wanted.get("pass", ())
@@ -57,7 +94,9 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
     return allowed(os.environ, tuple(str(name) for name in passed)) | {str(k): str(v) for k, v in extra.items()}
 
 
-async def supervise(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
+async def supervise(
+    home: str, settings: config.Config, agents: int, idle_exit: float | None, flags: Mapping[str, object] | None = None
+) -> None:
     """Run a supervisor on `home` until it is told to stop. The caller holds the home's lock."""
     store = SqliteStore(home)
     try:
@@ -65,11 +104,12 @@ async def supervise(home: str, settings: config.Config, agents: int, idle_exit: 
     except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
         say(f"holdfast: no backup was made: {trouble}")
     store.forget_old_operations(clock.now().wall - 86400)
-    await _supervise_locked(home, store, settings, Settings(agents=agents, idle_exit=idle_exit))
+    source = UserSettings(settings, flags)
+    await _supervise_locked(home, store, source, limits_of(settings), Settings(agents=agents, idle_exit=idle_exit))
     store.close()
 
 
-async def _supervise_locked(home: str, store: SqliteStore, settings: config.Config, how: Settings) -> None:
+async def _supervise_locked(home: str, store: SqliteStore, source: UserSettings, limits: Limits, how: Settings) -> None:
     children = Children()
     if not children.become_subreaper():
         raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
@@ -116,8 +156,9 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
         strategy_of=strategy_of,
         agents=AGENTS,
         environment=agent_environment,
-        limits=limits_of(settings),
+        limits=limits,
         settings=how,
+        source=source,
     )
     supervisor = Supervisor(context)
     supervisors.append(supervisor)
@@ -127,12 +168,15 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
         writer.close()
 
 
-def run_supervisor(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
+def run_supervisor(
+    home: str, settings: config.Config, agents: int, idle_exit: float | None, flags: Mapping[str, object] | None = None
+) -> None:
     """Blocks until the supervisor has stopped."""
     os.makedirs(os.path.join(home, "runs"), mode=0o700, exist_ok=True)
     lock = HomeLock(home)
     lock.take()
     try:
-        asyncio.run(supervise(home, settings, agents, idle_exit))  # returns when its deleting threads are done too
+        # returns when its deleting threads are done too
+        asyncio.run(supervise(home, settings, agents, idle_exit, flags))
     finally:
         lock.release()

@@ -20,8 +20,9 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     from holdfast import config, wiring
 
     ensure_home(home)
-    settings = config.load(flags={"agents": agents})
-    wiring.run_supervisor(home, settings, int(settings["agents"]), idle_exit)
+    flags = {"agents": agents}
+    settings = config.load(flags=flags)
+    wiring.run_supervisor(home, settings, int(settings["agents"]), idle_exit, flags)
 
 
 def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> int:
