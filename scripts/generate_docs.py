@@ -256,18 +256,18 @@ def settings_page() -> str:
     head = ("key", "takes", "default", "meaning", "in `holdfast.toml`", "reload", "environment")
     return f"""# Settings
 
-`holdfast config show --origin` prints what holds and where it comes from, `holdfast config check` every mistake with its
-file and line. How to: [configure](../howto/configure.md).
+`holdfast config show --origin` prints what holds and where it comes from, `holdfast config check` every mistake with
+its file and line. How to: [configure](../howto/configure.md).
 
-**Layers.** Later ones win: built-in defaults, the user's `~/.config/holdfast/config.toml` (or `$HOLDFAST_CONFIG`, or below
-`$XDG_CONFIG_HOME`), the repository's `holdfast.toml`, the environment, flags. Settings of a task are resolved when it is
-added and stored with it.
+**Layers.** Later ones win: built-in defaults, the user's `~/.config/holdfast/config.toml` (or `$HOLDFAST_CONFIG`, or
+below `$XDG_CONFIG_HOME`), the repository's `holdfast.toml`, the environment, flags. Settings of a task are resolved
+when it is added and stored with it.
 
 **Units.** Durations carry one: `250ms`, `90s`, `5m`, `1h30m`, `2d`. So do sizes: `100k`, `512MiB`, `2G` count in 1024s,
 `1.5GB` and other units that end in a plain `B` in 1000s; `0` needs none.
 
-**In `holdfast.toml`.** *yes*: a repository may set it. *trusted*: only once `holdfast trust` was given for exactly these
-values, because it could run commands or show secrets. *no*: it is a setting of the supervisor, which serves many
+**In `holdfast.toml`.** *yes*: a repository may set it. *trusted*: only once `holdfast trust` was given for exactly
+these values, because it could run commands or show secrets. *no*: it is a setting of the supervisor, which serves many
 repositories.
 
 **Reload.** *at once*: a running supervisor takes it over when the user's file changes, within a few seconds, or on

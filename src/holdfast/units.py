@@ -69,8 +69,10 @@ def parse_size(text: object) -> int:
         base = 1000 if tail.lower() == "b" else 1024
         factor = base ** (_STEPS.index(step.lower()) + 1)
     whole, _, fraction = number.partition(".")
-    size = int(whole[:30]) * factor + (int(fraction[:15]) * factor // 10 ** len(fraction[:15]) if fraction else 0)
-    if size > LARGEST or len(whole.lstrip("0")) > len(str(LARGEST)):
+    # cut before int(), to which five thousand digits are an error
+    whole, fraction = whole.lstrip("0")[:30] or "0", fraction[:15]
+    size: int = int(whole) * factor + int(fraction or "0") * factor // 10 ** len(fraction)
+    if size > LARGEST:
         raise ValueError(f"'{_cut(word)}' is larger than any disk")
     return size
 
