@@ -77,15 +77,18 @@ def read_file(path: str, *, of_repository: bool) -> Layer:
 def _bytes_of(path: str) -> bytes:
     """All of it. A pipe or an endless device, perhaps behind a repository's symbolic link, must not hang us."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with open(fd, "rb") as file:
-        kind = os.fstat(fd)
-        if stat.S_ISDIR(kind.st_mode):
-            raise IsADirectoryError(21, "it is a directory")
+    try:
+        mode = os.fstat(fd).st_mode
         if os.path.realpath(path) == os.devnull:
             return b""
-        if not stat.S_ISREG(kind.st_mode):
-            raise OSError(22, "it is not a regular file")
-        data = file.read(LARGEST_FILE + 1)
+        if not stat.S_ISREG(mode):
+            what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+            raise OSError(22, f"it is {what}")
+        data = b""
+        while len(data) <= LARGEST_FILE and (block := os.read(fd, LARGEST_FILE)):
+            data += block
+    finally:
+        os.close(fd)
     if len(data) > LARGEST_FILE:
         raise OSError(27, f"it is larger than {LARGEST_FILE // 1024} KiB")
     return data
