@@ -7,7 +7,7 @@ from it. An unknown key or a bad value is an error that says where it stands and
 from __future__ import annotations
 
 from holdfast.config.files import repo_file, user_file
-from holdfast.config.layers import Config, load
+from holdfast.config.layers import Config, best_effort, load
 from holdfast.config.problems import ConfigError, Problem
 from holdfast.config.settings import (
     DANGEROUS,
@@ -28,6 +28,7 @@ __all__ = [
     "ConfigError",
     "Problem",
     "Setting",
+    "best_effort",
     "load",
     "repo_file",
     "shown",

@@ -43,6 +43,11 @@ def load(repo: str | None = None, flags: Mapping[str, object] | None = None, hom
     return merge(layers)
 
 
+def best_effort() -> Config:
+    """The user's own settings with mistakes left out: for commands that only look, which a slip must not stop."""
+    return merge(read_layers(None))
+
+
 def read_layers(repo: str | None, flags: Mapping[str, object] | None = None) -> list[Layer]:
     """User's file, repository's file (if there is a repository), environment, flags: each with its own mistakes."""
     layers = [read_file(user_file(), of_repository=False)]

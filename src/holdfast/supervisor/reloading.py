@@ -17,12 +17,25 @@ _NEVER = object()
 SETTLE = 0.3  # a file that is just being written is read when it has kept still for this long
 
 
+class Stillness:
+    """Tells a finished file from one between two writes: an editor empties it first, and that is no change."""
+
+    def __init__(self) -> None:
+        self._stamp: object = _NEVER
+        self._since = 0.0
+
+    def left(self, stamp: object, now: float) -> float:
+        """How long it has to stay as it is to be taken for finished."""
+        if stamp != self._stamp:
+            self._stamp, self._since = stamp, now
+        return max(0.0, SETTLE - (now - self._since))
+
+
 class Reloading:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._seen: object = _NEVER  # so the first look reads: they may have changed while we started
-        self._newer: object = None  # a stamp that differs from the seen one,
-        self._since = 0.0  # and since when
+        self._stillness = Stillness()
         self._asked = False
 
     def ask(self) -> None:
@@ -47,9 +60,7 @@ class Reloading:
 
     def _has_settled(self, stamp: object) -> bool:
         loop = asyncio.get_running_loop()
-        if stamp != self._newer:
-            self._newer, self._since = stamp, loop.time()
-        left = SETTLE - (loop.time() - self._since)
+        left = self._stillness.left(stamp, loop.time())
         if left > 0:
             loop.call_later(left, self._context.bell.ring)
         return left <= 0
