@@ -382,8 +382,7 @@ def test_a_running_supervisor_takes_changes_over(fleet: Fleet) -> None:
     """Config, hot reload: from one agent to two while it runs; a file with a mistake changes nothing, told once."""
     file = user_file(fleet, "agents = 1\n")
     supervisor = fleet.up()
-    names = ("a", "b", "c", "d")
-    tasks = {name: waiting_agent(fleet, name) for name in names}
+    tasks = {name: waiting_agent(fleet, name) for name in "abcde"}
     wait_until(lambda: is_in(fleet, "a"), "the first agent works")
     assert config_events(fleet) == []
     user_file(fleet, "agents = 2\nlost.max = 7\n")
@@ -397,24 +396,27 @@ def test_a_running_supervisor_takes_changes_over(fleet: Fleet) -> None:
     rejected = wait_until(lambda: config_events(fleet)[1:], "the mistake was told")
     assert (rejected[0]["kind"], rejected[0]["level"]) == ("config.rejected", "warning")
     assert f"{file}:2: there is no setting 'agnts'" in rejected[0]["message"]
-    supervisor.send_signal(signal.SIGHUP)  # asked again: told again, and still two
+    fleet.cli("cancel", tasks["b"])
+    wait_until(lambda: is_in(fleet, "c"), "another agent works in its place, so the supervisor has looked again")
+    assert len(config_events(fleet)) == 2  # the same mistake is told once
+    supervisor.send_signal(signal.SIGHUP)  # asked again: told again, and still two at once
     wait_until(lambda: len(config_events(fleet)) == 3, "SIGHUP makes it look at once")
-    assert [fleet.show(tasks[name])["state"] for name in names] == ["running", "running", "queued", "queued"]
-    assert fleet.log().count("there is no setting 'agnts'") == 2
+    assert [fleet.show(tasks[name])["state"] for name in "acde"] == ["running", "running", "queued", "queued"]
+    wait_until(lambda: fleet.log().count("there is no setting 'agnts'") == 2, "the log has both")
 
     file.unlink()  # back to the default: four
     supervisor.send_signal(signal.SIGHUP)
-    wait_until(lambda: is_in(fleet, "c") and is_in(fleet, "d"), "two more agents work")
+    wait_until(lambda: is_in(fleet, "d") and is_in(fleet, "e"), "two more agents work")
     user_file(fleet, "agents = 1\n")
     supervisor.send_signal(signal.SIGHUP)
     wait_until(lambda: config_events(fleet)[-1]["data"].get("changes") == {"agents": "4 → 1"}, "taken over")
-    more = waiting_agent(fleet, "e")
-    for name in "abc":
+    more = waiting_agent(fleet, "f")
+    for name in "acd":
         (fleet.root / f"{name}.go").touch()
         fleet.wait_state(tasks[name], "completed")  # those at work finish,
     assert fleet.show(more)["state"] == "queued"  # and nobody starts beside the last
-    (fleet.root / "d.go").touch()
     (fleet.root / "e.go").touch()
+    (fleet.root / "f.go").touch()
     fleet.wait_state(more, "completed")
     assert lives(supervisor.pid)
 
@@ -459,14 +461,35 @@ def test_the_supervisor_goes_with_its_terminal(fleet: Fleet) -> None:
     if pid == 0:
         os.chdir(fleet.root)
         os.execve(sys.executable, [sys.executable, "-m", "holdfast", "up"], fleet.env)
-    wait_until(lambda: fleet.supervisor_pid() == pid, "it is registered")
-    task_id = waiting_agent(fleet, "a")
-    wait_until(lambda: is_in(fleet, "a"), "it works")
-    os.kill(pid, signal.SIGHUP)  # its terminal is there: only a look at the settings
-    wait_until(lambda: config_events(fleet), "the settings were read")
-    assert fleet.show(task_id)["state"] == "running"
-    os.close(terminal)
-    ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    try:
+        wait_until(lambda: fleet.supervisor_pid() == pid, "it is registered")
+        task_id = waiting_agent(fleet, "a")
+        wait_until(lambda: is_in(fleet, "a"), "it works")
+        os.kill(pid, signal.SIGHUP)  # its terminal is there: only a look at the settings
+        wait_until(lambda: config_events(fleet), "the settings were read")
+        assert fleet.show(task_id)["state"] == "running"
+        os.close(terminal)
+        wait_until(lambda: not lives(pid), "it went with its terminal")
+    finally:
+        if lives(pid):
+            os.kill(pid, signal.SIGTERM)
+        ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert ended in (0, 120)  # in good order; 120 is Python's word for "and my terminal took no more output"
     assert fleet.show(task_id)["state"] == "queued"
     assert any(event["kind"] == "host.stopped" for event in fleet.events())
+
+
+def test_reading_commands_do_not_pay_for_settings(fleet: Fleet) -> None:
+    """Cold start: neither the help nor the list of tasks imports the settings."""
+    fleet.add("x", command=("true",))
+    for arguments in (["--help"], ["ps", "--json"]):
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "holdfast", *arguments],
+            env=fleet.env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+        assert "holdfast.interfaces.cli.main" in imported
+        assert {name for name in imported if name.startswith("holdfast.config") or name == "tomllib"} == set()
