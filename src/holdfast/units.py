@@ -8,6 +8,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST = 10 * 365 * 86400.0
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _LONGEST_WORD = 40  # of a wrong value in an error message
+_LONGEST_DURATION = 60
 
 _STEPS = "kmgtp"
 LARGEST = 2**63 - 1
@@ -17,10 +18,10 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:([kmgtp])(i?b?)|(b|bytes?))", re.
 def parse_duration(text: object) -> float:
     """Seconds of "90s", "5m", "1h30m", "250ms". A bare number needs a unit: ValueError, whose text is the message."""
     word = str(text).strip()
-    parts = _PART.findall(word)
+    parts = _PART.findall(word[:_LONGEST_DURATION])  # the pattern needs quadratic time for a very long one
     if not parts or "".join(number + unit for number, unit in parts) != word:
         raise ValueError(f"'{_cut(word)}' is not a duration; write it with a unit, like 90s, 5m, 1h30m or 250ms")
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    seconds = round(sum(float(number) * _UNITS[unit] for number, unit in parts), 9)  # 9ms is 0.009, not a hair more
     if seconds > LONGEST:
         raise ValueError(f"'{_cut(word)}' is longer than ten years")
     return seconds

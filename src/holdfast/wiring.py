@@ -48,13 +48,19 @@ def limits_of(settings: config.Config) -> Limits:
     )
 
 
+def settings_of(settings: config.Config, idle_exit: float | None) -> Settings:
+    return Settings(agents=settings["agents"], idle_exit=idle_exit)
+
+
 class UserSettings:
     """The user's file, as the supervisor sees it while it runs. Flags of `up` and the environment stay above it."""
 
-    def __init__(self, settings: config.Config, flags: Mapping[str, object] | None = None) -> None:
-        self._now = settings
+    def __init__(
+        self, settings: config.Config, idle_exit: float | None, flags: Mapping[str, object] | None = None
+    ) -> None:
+        self._holds = self._read = settings
+        self._idle_exit = idle_exit
         self._flags = flags
-        self._read = settings
 
     def stamp(self) -> object:
         try:
@@ -64,25 +70,23 @@ class UserSettings:
         return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def read(self) -> Tuning:
-        new = self._read = config.load(flags=self._flags)
-        changed = [key for key in config.SETTINGS if new[key] != self._now[key]]
+        new = config.load(flags=self._flags)
+        changed = {
+            key: f"{config.shown(key, self._holds[key])} → {config.shown(key, new[key])}"
+            for key, setting in config.SETTINGS.items()
+            if setting.user_only == config.OF_THE_SUPERVISOR and new[key] != self._holds[key]
+        }
+        later = [key for key in changed if not config.SETTINGS[key].reload]
+        self._read = new.but({key: self._holds[key] for key in later})
         return Tuning(
-            agents=new["agents"],
-            limits=limits_of(new),
-            changes={
-                key: f"{config.shown(key, self._now[key])} → {config.shown(key, new[key])}"
-                for key in changed
-                if config.SETTINGS[key].reload
-            },
-            at_next_start=tuple(
-                key
-                for key in changed
-                if config.SETTINGS[key].user_only == config.OF_THE_SUPERVISOR and not config.SETTINGS[key].reload
-            ),
+            settings=settings_of(self._read, self._idle_exit),
+            limits=limits_of(self._read),
+            changes={key: change for key, change in changed.items() if key not in later},
+            at_next_start=tuple(later),
         )
 
     def accept(self, _tuning: Tuning) -> None:
-        self._now = self._read
+        self._holds = self._read
 
 
 def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
@@ -95,7 +99,7 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
 
 
 async def supervise(
-    home: str, settings: config.Config, agents: int, idle_exit: float | None, flags: Mapping[str, object] | None = None
+    home: str, settings: config.Config, idle_exit: float | None, flags: Mapping[str, object] | None = None
 ) -> None:
     """Run a supervisor on `home` until it is told to stop. The caller holds the home's lock."""
     store = SqliteStore(home)
@@ -104,8 +108,8 @@ async def supervise(
     except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
         say(f"holdfast: no backup was made: {trouble}")
     store.forget_old_operations(clock.now().wall - 86400)
-    source = UserSettings(settings, flags)
-    await _supervise_locked(home, store, source, limits_of(settings), Settings(agents=agents, idle_exit=idle_exit))
+    source = UserSettings(settings, idle_exit, flags)
+    await _supervise_locked(home, store, source, limits_of(settings), settings_of(settings, idle_exit))
     store.close()
 
 
@@ -169,7 +173,7 @@ async def _supervise_locked(home: str, store: SqliteStore, source: UserSettings,
 
 
 def run_supervisor(
-    home: str, settings: config.Config, agents: int, idle_exit: float | None, flags: Mapping[str, object] | None = None
+    home: str, settings: config.Config, idle_exit: float | None, flags: Mapping[str, object] | None = None
 ) -> None:
     """Blocks until the supervisor has stopped."""
     os.makedirs(os.path.join(home, "runs"), mode=0o700, exist_ok=True)
@@ -177,6 +181,6 @@ def run_supervisor(
     lock.take()
     try:
         # returns when its deleting threads are done too
-        asyncio.run(supervise(home, settings, agents, idle_exit, flags))
+        asyncio.run(supervise(home, settings, idle_exit, flags))
     finally:
         lock.release()

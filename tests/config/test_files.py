@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.config.files import LARGEST_FILE, read_file
-from holdfast.config.parsers import boolean, count, one_of, pairs, text, words, write
+from holdfast.config.parsers import age, boolean, count, one_of, pairs, text, words, write
 from holdfast.config.settings import SETTINGS, shown
 from holdfast.config.template import template
 from holdfast.units import parse_duration, parse_size
@@ -163,6 +164,7 @@ legal_names = legal.filter(lambda name: name and "=" not in name)
         st.tuples(st.just(count(0)), st.integers(0, 2**31 - 1)),
         st.tuples(st.just(one_of("a", "b")), st.sampled_from(["a", "b"])),
         st.tuples(st.just(parse_duration), st.integers(0, 10**9).map(lambda ms: ms / 1000)),
+        st.tuples(st.just(age), st.one_of(st.just(math.inf), st.integers(0, 10**9).map(float))),
         st.tuples(st.just(parse_size), st.integers(0, 2**62)),
     )
 )

@@ -136,7 +136,7 @@ def paths_of(document: Any, prefix: Path = ()) -> Iterator[Path]:
             yield from paths_of(value, (*prefix, name))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(documents(), st.booleans())
 def test_every_key_is_found_on_its_line(writer: Writer, windows: bool) -> None:
     text = writer.text.replace("\n", "\r\n") if windows else writer.text

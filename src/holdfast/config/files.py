@@ -43,8 +43,12 @@ class Layer:
 
 
 def user_file() -> str:
+    """$HOLDFAST_CONFIG, else the file in the XDG configuration directory."""
+    chosen = os.environ.get("HOLDFAST_CONFIG")
+    if chosen:
+        return os.path.abspath(os.path.expanduser(chosen))
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return os.environ.get("HOLDFAST_CONFIG") or os.path.join(folder, "holdfast", "config.toml")
+    return os.path.join(folder, "holdfast", "config.toml")
 
 
 def repo_file(repo: str) -> str:

@@ -23,6 +23,10 @@ class Config:
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
 
+    def but(self, values: Mapping[str, Any]) -> Config:
+        """The same with other values for some keys."""
+        return Config({**self._values, **values}, self.origins)
+
 
 def load(repo: str | None = None, flags: Mapping[str, object] | None = None, home: str | None = None) -> Config:
     """All layers, or the error that says what is wrong with them. `flags` are given values by key; None: not given.

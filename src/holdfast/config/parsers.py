@@ -7,6 +7,7 @@ messages and the reference page; `write` is its inverse, for `config show` and t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from holdfast.text import is_text
 from holdfast.units import parse_duration, parse_size, write_duration, write_size
 
 BIGGEST_NUMBER = 2**31 - 1  # what the store and argparse agree on
+FOREVER = "forever"
 _LONGEST_SHOWN = 60
 
 Parser = Callable[[Any], Any]
@@ -63,6 +65,11 @@ def pairs(value: object) -> dict[str, str]:
     return {_checked(name): _checked(word) for name, word in value.items()}
 
 
+def age(value: object) -> float:
+    """A duration, or `forever`."""
+    return math.inf if value == FOREVER else parse_duration(value)
+
+
 class count:  # lower case: it reads as a function in the table of settings
     """A whole number of at least `least`."""
 
@@ -103,7 +110,9 @@ def write(parse: Parser, value: Any) -> str:
     """The value as TOML that `parse` reads back. None cannot be written: an example stands for it."""
     if value is None:
         value = _EXAMPLES.get(parse, "")
-    if parse is parse_duration:
+    if value == math.inf:
+        value = FOREVER
+    elif parse is parse_duration or parse is age:
         value = write_duration(value)
     elif parse is parse_size:
         value = write_size(value)
@@ -149,6 +158,7 @@ _TAKES: dict[Parser, str] = {
     words: "a list of texts",
     pairs: "a table of texts",
     parse_duration: "a duration like `90s` or `1h30m`",
+    age: "a duration like `30d`, or `forever`",
     parse_size: "a size like `512MiB` or `2G`",
 }
-_EXAMPLES: dict[Parser, Any] = {boolean: True, parse_duration: 60.0, parse_size: 1024, words: [], pairs: {}}
+_EXAMPLES: dict[Parser, Any] = {boolean: True, parse_duration: 60.0, age: 60.0, parse_size: 1024, words: [], pairs: {}}

@@ -78,7 +78,11 @@ def revoke(home: str, repo: str) -> bool:
 @contextlib.contextmanager
 def _turn(home: str) -> Iterator[None]:
     """Two who read, change and write at once would lose one's change."""
-    fd = os.open(os.path.join(home, f"{NAME}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = os.path.join(home, f"{NAME}.lock")
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unwritable(path, error) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
@@ -105,7 +109,11 @@ def _write(home: str, records: Mapping[str, Record]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(aside)
-        raise Unavailable(f"Trust could not be recorded in {path}: {error.strerror}. Nothing was changed.") from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str, error: OSError) -> Unavailable:
+    return Unavailable(f"Trust could not be recorded in {path}: {error.strerror}. Nothing was changed.")
 
 
 def _unreadable(path: str, why: object) -> Unavailable:

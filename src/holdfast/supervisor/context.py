@@ -51,7 +51,7 @@ class Settings:
 class Tuning:
     """The settings that a running supervisor can take over, and what is new about them."""
 
-    agents: int
+    settings: Settings
     limits: Limits
     changes: Mapping[str, str]  # key → "4 → 8"
     at_next_start: tuple[str, ...] = ()  # keys that changed and are taken over only then

@@ -6,7 +6,6 @@ A file with mistakes changes nothing: the old values hold, and one event per cha
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 
 from holdfast.core.model import Event, Level
@@ -87,7 +86,7 @@ class Reloading:
                 )
             )
         self._context.limits = tuning.limits
-        self._context.settings = dataclasses.replace(self._context.settings, agents=tuning.agents)
+        self._context.settings = tuning.settings
         assert self._context.source is not None
         self._context.source.accept(tuning)
 

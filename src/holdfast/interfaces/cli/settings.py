@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from typing import Any
@@ -55,7 +56,7 @@ def _show(found: Survey, arguments: argparse.Namespace) -> int:
         value = found.config[key] if arguments.reveal else _masked(key, found.config[key])
         origin = found.config.origins[key]
         if arguments.json:
-            print_json({"key": key, "value": value, "origin": origin})
+            print_json({"key": key, "value": "forever" if value == math.inf else value, "origin": origin})
             continue
         line = f"{key} = {shown(key, value)}" if value is not None else f"# {key} is not set"
         print(clean(f"{line:<51} # {origin}" if arguments.origin else line))
