@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
-.PHONY: demo test lint types contracts unit docs lock clean
+.PHONY: demo test lint types contracts unit faults docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,6 +23,10 @@ contracts: $(STAMP)
 # Twice the cores: most tests wait for real processes, not for the CPU.
 unit: $(STAMP)
 	$(BIN)/pytest -n $$(( $$(nproc) * 2 )) --dist=worksteal $(PYTEST_ARGS)
+
+# The whole crash matrix, every await walk, more fuzzing: an hour or more. FAULTS_ARGS narrows the matrix.
+faults: $(STAMP)
+	$(BIN)/python -m holdfast.testing.matrix --usurp --double points $(FAULTS_ARGS)
 
 # Regenerates every page that is derived from the code (tests fail while one is stale).
 docs: $(STAMP)

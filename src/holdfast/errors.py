@@ -55,7 +55,13 @@ class WorkspaceProblem(HoldfastError):
     """A workspace could not be made, saved or removed; it stays in the ledger."""
 
 
-_PASSING_WORDS = ("No space left on device", "Disk quota exceeded", "Too many open files", "Cannot allocate memory")
+_PASSING_WORDS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "Too many open files",
+    "Cannot allocate memory",
+    "Input/output error",
+)
 
 
 def is_passing(error: Exception) -> bool:

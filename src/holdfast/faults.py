@@ -1,8 +1,11 @@
-"""Named crash points around every durable step and outside effect.
+"""Named crash points around every durable step and outside effect. In production all of them return at once.
 
-In production both functions return at once. With HOLDFAST_FAULT="name:hit:action" the process dies (kill), exits
-(exit), or gets an OSError (ENOSPC, EIO) when the point `name` is reached for the `hit`-th time. Action `stop`
-SIGSTOPs it, so that a test can look around. HOLDFAST_FAULT_TRACE=FILE appends every point reached.
+`HOLDFAST_FAULT="name:hit:action"` (several: comma) makes the process die (kill), exit (exit), stop (stop: a test looks
+around) or get an OSError (ENOSPC, EIO, …) when the point `name` is reached for the `hit`-th time.
+`HOLDFAST_FAULT_TRACE=FILE` appends every point that is reached. Each name stands at exactly one call site, and no
+effect stands without one: tests/architecture/test_failpoints_are_complete.py. docs/faults.md explains the matrix.
+
+`HOLDFAST_BREAK=check` makes us skip one of our own checks. It is there to show that the matrix would notice.
 """
 
 from __future__ import annotations
@@ -12,42 +15,76 @@ import os
 import signal
 from collections import Counter
 
-_PLAN = os.environ.get("HOLDFAST_FAULT", "")
-_TRACE = os.environ.get("HOLDFAST_FAULT_TRACE", "")
+_plan: list[tuple[str, int, str]] = []
+_trace = ""
+_broken: frozenset[str] = frozenset()
+_armed = False
 _hits: Counter[str] = Counter()
 
 
 def tx(name: str) -> None:
-    """A point inside a store transaction, before it commits."""
-    if _PLAN or _TRACE:
-        _reached(f"tx.{name}")
+    """Inside a store transaction, before it commits."""
+    if _armed:
+        _reached(f"tx.{name}", may_fail=True)
 
 
 def effect(name: str) -> None:
-    """A point next to an outside effect: process, file, git."""
-    if _PLAN or _TRACE:
-        _reached(name)
+    """Just before an outside effect (process, file, git), where the system may refuse it."""
+    if _armed:
+        _reached(name, may_fail=True)
 
 
-def _reached(name: str) -> None:
+def passed(name: str) -> None:
+    """Just after an effect, or before one that cannot be refused: only death can come here, an error cannot."""
+    if _armed:
+        _reached(name, may_fail=False)
+
+
+def skips(check: str) -> bool:
+    """Whether a deliberate break makes us leave out `check`. Only tests of the tests set it."""
+    return check in _broken
+
+
+def arm(plan: str = "", trace: str = "", broken: str = "") -> None:
+    """Set all of it anew: what the environment does at start, and the fork server in each child."""
+    global _plan, _trace, _broken, _armed
+    _plan = [_parsed(word) for word in plan.split(",") if word]
+    _trace = trace
+    _broken = frozenset(broken.split(",")) - {""}
+    _armed = bool(_plan or _trace)
+    _hits.clear()
+
+
+def _parsed(word: str) -> tuple[str, int, str]:
+    point, _, rest = word.partition(":")
+    hit, _, action = rest.partition(":")
+    return point, int(hit or 1), action or "kill"
+
+
+def _reached(name: str, *, may_fail: bool) -> None:
     _hits[name] += 1
-    if _TRACE:
-        with open(_TRACE, "a", encoding="utf-8") as trace:
-            trace.write(f"{name}:{_hits[name]}\n")
-    for plan in _PLAN.split(","):
-        point, _, rest = plan.partition(":")
-        hit, _, action = rest.partition(":")
-        if point == name and _hits[name] == int(hit or 1):
-            _inject(action or "kill", name)
+    if _trace:
+        with open(_trace, "a", encoding="utf-8") as trace:
+            trace.write(f"{name}:{_hits[name]}{'' if may_fail else ':kill-only'}\n")
+    for point, hit, action in _plan:
+        if point == name and _hits[name] == hit:
+            _inject(action, name, may_fail)
 
 
-def _inject(action: str, name: str) -> None:
+def _inject(action: str, name: str, may_fail: bool) -> None:
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "exit":
         os._exit(70)
     elif action == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
-    else:
+    elif may_fail:
         number = getattr(errno, action)
         raise OSError(number, f"injected at {name}: {os.strerror(number)}")
+
+
+arm(
+    os.environ.get("HOLDFAST_FAULT", ""),
+    os.environ.get("HOLDFAST_FAULT_TRACE", ""),
+    os.environ.get("HOLDFAST_BREAK", ""),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from holdfast import faults
 from holdfast.errors import Unavailable
 
 
@@ -19,6 +20,7 @@ def home_directory() -> str:
 def ensure_home(home: str) -> None:
     """Make the home, private to its user; a clear refusal when that cannot be done."""
     try:
+        faults.effect("home.make")
         os.makedirs(home, mode=0o700, exist_ok=True)
         if os.stat(home).st_mode & 0o077:
             os.chmod(home, 0o700)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import random
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from holdfast.supervisor.context import Context, Settings, Tuning
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
+from holdfast.workspaces import scratch
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
@@ -48,18 +50,12 @@ def limits_of(settings: config.Config) -> Limits:
     )
 
 
-def settings_of(settings: config.Config, idle_exit: float | None) -> Settings:
-    return Settings(agents=settings["agents"], idle_exit=idle_exit)
-
-
 class UserSettings:
     """The user's file, as the supervisor sees it while it runs. Flags of `up` and the environment stay above it."""
 
-    def __init__(
-        self, settings: config.Config, idle_exit: float | None, flags: Mapping[str, object] | None = None
-    ) -> None:
+    def __init__(self, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None) -> None:
         self._holds = self._read = settings
-        self._idle_exit = idle_exit
+        self._how = how
         self._flags = flags
 
     def stamp(self) -> object:
@@ -78,15 +74,16 @@ class UserSettings:
         }
         later = [key for key in changed if not config.SETTINGS[key].reload]
         self._read = new.but({key: self._holds[key] for key in later})
+        agents = self._read["agents"] if "agents" in changed else self._how.agents
         return Tuning(
-            settings=settings_of(self._read, self._idle_exit),
+            settings=dataclasses.replace(self._how, agents=agents),
             limits=limits_of(self._read),
             changes={key: change for key, change in changed.items() if key not in later},
             at_next_start=tuple(later),
         )
 
-    def accept(self, _tuning: Tuning) -> None:
-        self._holds = self._read
+    def accept(self, tuning: Tuning) -> None:
+        self._holds, self._how = self._read, tuning.settings
 
 
 def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
@@ -99,26 +96,28 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
 
 
 async def supervise(
-    home: str, settings: config.Config, idle_exit: float | None, flags: Mapping[str, object] | None = None
+    home: str, settings: config.Config, how: Settings, lock: HomeLock, flags: Mapping[str, object] | None = None
 ) -> None:
-    """Run a supervisor on `home` until it is told to stop. The caller holds the home's lock."""
+    """Run a supervisor on `home` until it is told to stop."""
     store = SqliteStore(home)
     try:
         store.backup("start")
     except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
         say(f"holdfast: no backup was made: {trouble}")
     store.forget_old_operations(clock.now().wall - 86400)
-    source = UserSettings(settings, idle_exit, flags)
-    await _supervise_locked(home, store, source, limits_of(settings), settings_of(settings, idle_exit))
+    await _supervise_locked(home, store, UserSettings(settings, how, flags), limits_of(settings), how, lock)
     store.close()
 
 
-async def _supervise_locked(home: str, store: SqliteStore, source: UserSettings, limits: Limits, how: Settings) -> None:
+async def _supervise_locked(
+    home: str, store: SqliteStore, source: UserSettings, limits: Limits, how: Settings, lock: HomeLock
+) -> None:
     children = Children()
     if not children.become_subreaper():
         raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
     helpers = HelperLock(home)
     helpers.take()
+    scratch.clear(home)
     identity = identify(os.getpid())
     assert identity is not None  # we are alive
     host = Host(
@@ -163,6 +162,7 @@ async def _supervise_locked(home: str, store: SqliteStore, source: UserSettings,
         limits=limits,
         settings=how,
         source=source,
+        home_is_ours=lock.is_held,
     )
     supervisor = Supervisor(context)
     supervisors.append(supervisor)
@@ -173,7 +173,7 @@ async def _supervise_locked(home: str, store: SqliteStore, source: UserSettings,
 
 
 def run_supervisor(
-    home: str, settings: config.Config, idle_exit: float | None, flags: Mapping[str, object] | None = None
+    home: str, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None
 ) -> None:
     """Blocks until the supervisor has stopped."""
     os.makedirs(os.path.join(home, "runs"), mode=0o700, exist_ok=True)
@@ -181,6 +181,6 @@ def run_supervisor(
     lock.take()
     try:
         # returns when its deleting threads are done too
-        asyncio.run(supervise(home, settings, idle_exit, flags))
+        asyncio.run(supervise(home, settings, how, lock, flags))
     finally:
         lock.release()

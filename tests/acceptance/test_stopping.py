@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 
 from tests.fleet import Fleet, lives, processes_of, wait_until
@@ -173,3 +174,27 @@ def test_idle_exit_ends_a_supervisor_without_work(fleet: Fleet) -> None:
     supervisor = fleet.up("--idle-exit", "100ms")
     assert supervisor.wait(timeout=30) == 0
     assert fleet.supervisor_pid() is None
+
+
+def test_a_supervisor_whose_lock_was_removed_stops_by_itself(fleet: Fleet) -> None:
+    """Nothing run twice: without the file a second one could start, so the first ends its agents and goes."""
+    working = fleet.root / "working"
+    task_id = fleet.add("work", "--workspace", "none", command=("sh", "-c", f"touch {working}; exec sleep 1000"))
+    supervisor = fleet.up("--agents", 1)
+    wait_until(working.exists, "the agent works")
+    (fleet.home / "supervisor.lock").unlink()
+    assert supervisor.wait(timeout=60) is not None
+    wait_until(lambda: processes_of(fleet.home) == {}, "its agent is ended")
+    assert "lock of this home was removed" in fleet.log()
+    assert fleet.show(task_id)["state"] in ("queued", "running")  # the next one takes it over
+
+
+def test_a_supervisor_whose_home_vanished_stops_by_itself(fleet: Fleet) -> None:
+    """Nothing silent: a deleted home does not leave a supervisor or an agent behind."""
+    working = fleet.root / "working"
+    fleet.add("work", "--workspace", "none", command=("sh", "-c", f"touch {working}; exec sleep 1000"))
+    supervisor = fleet.up("--agents", 1)
+    wait_until(working.exists, "the agent works")
+    shutil.rmtree(fleet.home)
+    assert supervisor.wait(timeout=60) is not None
+    wait_until(lambda: processes_of(fleet.home) == {}, "its agent is ended")

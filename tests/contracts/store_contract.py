@@ -2087,6 +2087,18 @@ class TestCleaning:
         assert (row["disposition"], row["reason"]) == ("salvage", "asked again")
         assert [w["failures"] for w in scene.store.view("workspaces", all=True) if w["id"] == kept.id] == [0]
 
+    def test_a_fresh_start_does_not_wait_for_the_back_off(self, scene: Scene) -> None:
+        """R-TREE-08: a single restart reclaims everything; what is gone stays gone."""
+        trash = scene.workspace_for(scene.running(), WorkspaceState.TRASHED)
+        gone = scene.workspace_for(scene.running(), WorkspaceState.TRASHED)
+        for workspace in (trash, gone):
+            scene.cleanup_failed(workspace, "EIO", scene.now.wall + 3600)
+        scene.move(gone, WorkspaceState.GONE)
+        assert self.listed(scene) == []
+        scene.write(lambda tx: tx.workspaces.retry_at_once())
+        assert self.listed(scene) == [trash.id]
+        assert scene.write(lambda tx: tx.workspaces.next_retry(scene.now)) is None
+
     def test_what_is_gone_needs_no_more_work(self, scene: Scene) -> None:
         trash = scene.workspace_for(scene.running(), WorkspaceState.TRASHED)
         scene.cleanup_failed(trash, "EBUSY", scene.now.wall + 5)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+from holdfast import faults
 from holdfast.api.queries import Queries
 from holdfast.errors import Conflict, Unavailable
 from holdfast.home import ensure_home
@@ -18,11 +19,12 @@ START_PATIENCE = 30.0
 def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     """Blocks until the supervisor has stopped."""
     from holdfast import config, wiring
+    from holdfast.supervisor.context import Settings
 
     ensure_home(home)
     flags = {"agents": agents}
     settings = config.load(flags=flags)
-    wiring.run_supervisor(home, settings, idle_exit, flags)
+    wiring.run_supervisor(home, settings, Settings(agents=settings["agents"], idle_exit=idle_exit), flags)
 
 
 def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> int:
@@ -55,6 +57,7 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
 
 
 def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[bytes]:
+    faults.effect("daemon.spawn")
     with open(log_path, "ab") as log:
         return subprocess.Popen(
             arguments,

@@ -21,7 +21,7 @@ OURS = frozenset(
         "HOLDFAST_RUN_NUMBER",
         "HOLDFAST_TASK_ID",
         "HOLDFAST_CLOCK_OFFSET",
-        "HOLDFAST_KEEPER_FAULT",
+        "HOLDFAST_BREAK",
     }
 )
 OUR_PREFIXES = ("HOLDFAST_FAULT",)

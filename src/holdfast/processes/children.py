@@ -62,7 +62,7 @@ class Children:
         identity = identify(process.pid)
         if identity is not None:
             self._spawned.add(identity)
-        faults.effect("process.spawned")
+        faults.passed("process.spawned")
         return process.pid
 
     def owns(self, identity: Identity) -> bool:
@@ -96,6 +96,7 @@ class Children:
                 return True
             if time.monotonic() > deadline:
                 return False
+            faults.passed("strays.end")
             for pid in strays:
                 identity = identify(pid)
                 if identity is not None and not sight(pid).zombie:
@@ -110,6 +111,7 @@ class Children:
         The leader is not reaped before the group is signalled, so the group's number cannot belong to anyone else.
         """
         process = self._known[pid]
+        faults.passed("helper.end")
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         code = process.wait()

@@ -40,7 +40,7 @@ class HelperLock:
                         f"A helper of an earlier supervisor cannot be ended (it holds {self._path}). "
                         "Look with `fuser`, end it, and start again."
                     ) from None
-            faults.effect("helpers.end")
+            faults.passed("helpers.end")
             for pid in processes_with_open(os.fstat(self.fd)):
                 identity = identify(pid)
                 if identity is not None:

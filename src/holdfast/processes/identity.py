@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 
-from holdfast import clock
+from holdfast import clock, faults
 from holdfast.core.liveness import Identity, Life, Sighting, judge
 
 
@@ -55,6 +55,7 @@ def signal_exactly(identity: Identity, *numbers: int) -> bool:
     fd = open_pidfd(identity)
     if fd is None:
         return False
+    faults.passed("process.signal")
     try:
         for number in numbers:
             with contextlib.suppress(ProcessLookupError, PermissionError):

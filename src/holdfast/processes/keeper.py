@@ -17,6 +17,7 @@ later: it must go on working while Holdfast is upgraded under it. docs/architect
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -41,10 +42,33 @@ def prctl(option: int, value: int) -> None:
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
-def fault_point(name: str) -> None:
-    """Die here when a test asks for it. The names appear in docs/architecture.md."""
-    if os.environ.get("HOLDFAST_KEEPER_FAULT") == name:
-        os.kill(os.getpid(), signal.SIGKILL)
+_fault = os.environ.get("HOLDFAST_FAULT", "")
+_trace = os.environ.get("HOLDFAST_FAULT_TRACE", "")
+_once = os.environ.get("HOLDFAST_FAULT_ONCE", "")  # a file: where it exists, another keeper had the fault
+_hits: dict[str, int] = {}
+
+
+def fault_point(name: str, may_fail: bool = False) -> None:
+    """The keeper's own crash points (it imports nothing, faults.py included): same variables, same words."""
+    if not (_fault or _trace):
+        return
+    _hits[name] = _hits.get(name, 0) + 1
+    if _trace:
+        with open(_trace, "a", encoding="utf-8") as trace:
+            trace.write(f"{name}:{_hits[name]}{'' if may_fail else ':kill-only'}\n")
+    for word in _fault.split(","):
+        point, _, rest = word.partition(":")
+        hit, _, action = rest.partition(":")
+        if point == name and _hits[name] == int(hit or 1):
+            if _once:
+                try:
+                    os.close(os.open(_once, os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    return
+            if action in ("", "kill"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif may_fail:
+                raise OSError(getattr(errno, action), f"injected at {name}")
 
 
 def boot_id() -> str:
@@ -103,6 +127,7 @@ class Records:
         self._filled: set[str] = set()
 
     def create(self, name: str, content: dict[str, object]) -> None:
+        fault_point("keeper.create", may_fail=True)
         fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, json.dumps(content).encode())
@@ -111,6 +136,7 @@ class Records:
             os.close(fd)
         os.rename(name + ".new", name)
         os.fsync(self._directory)
+        fault_point("keeper.created")
 
     def fill(self, name: str, content: dict[str, object]) -> bool:
         """Write into the room that the launcher reserved (`name`.room), which works on a full disk too."""
@@ -137,14 +163,17 @@ class Records:
         return True
 
     def _fill(self, name: str, block: bytes) -> None:
+        fault_point("keeper.fill", may_fail=True)
         fd = os.open(name + ".room", os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.pwrite(fd, block, 0)
             os.fsync(fd)
         finally:
             os.close(fd)
+        fault_point("keeper.rename", may_fail=True)
         os.rename(name + ".room", name)
         os.fsync(self._directory)
+        fault_point("keeper.filled")
 
 
 class Keeper:
@@ -187,7 +216,7 @@ class Keeper:
         go_r, go_w = os.pipe2(os.O_CLOEXEC)
         self.error_r, error_w = os.pipe2(os.O_CLOEXEC)
         me = os.getpid()
-        fault_point("before-fork")
+        fault_point("keeper.fork", may_fail=True)
         self.leader = os.fork()
         if self.leader == 0:
             os.close(go_w)
@@ -195,11 +224,12 @@ class Keeper:
         os.close(go_r)
         os.close(error_w)
         os.set_blocking(self.error_r, False)
-        fault_point("after-fork")
+        fault_point("keeper.forked")
         self.records.create("pid.json", self.identities())
-        fault_point("after-pid-record")
+        fault_point("keeper.recorded")
         os.write(go_w, b"!")
         os.close(go_w)
+        fault_point("keeper.let_go")
         self.tell_launcher()
         self.deadline = time.monotonic() + self.timeout
 
@@ -297,7 +327,7 @@ class Keeper:
             self.cause = "exec_failed" if self.exec_error else "exited"
         self.exit_record = self.ending(status)
         self.records.fill("exit.json", self.exit_record)  # tried again by finish() if it fails
-        fault_point("after-exit-record")
+        fault_point("keeper.leader_ended")
 
     def react(self, now: float) -> None:
         """Advance the ladder by what time and signals say."""
@@ -326,6 +356,7 @@ class Keeper:
             if self.cause is None:
                 self.cause = cause
             if first:
+                fault_point("keeper.begin_end")
                 signal_exactly(self.leader, self.leader_start(), signal.SIGTERM)
                 signal_exactly(self.leader, self.leader_start(), signal.SIGCONT)
 
@@ -334,6 +365,7 @@ class Keeper:
         return stat[1] if stat is not None else -1
 
     def signal_tree(self, number: int) -> None:
+        fault_point("keeper.signal")
         for pid, start in descendants(os.getpid()):
             signal_exactly(pid, start, number)
             if number != signal.SIGKILL:
@@ -380,7 +412,7 @@ class Keeper:
 
     def finish(self) -> None:
         """Leave the records. While they cannot be written we stay, and so does the lock: nobody thinks us dead."""
-        fault_point("before-empty-record")
+        fault_point("keeper.finish")
         proof = {"protocol": PROTOCOL, "proof": "ECHILD", "by": "keeper", "at": time.time()}
         while not (self.records.fill("exit.json", self.exit_record) and self.records.fill("empty.json", proof)):
             time.sleep(RETRY_RECORDS)

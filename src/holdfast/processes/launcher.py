@@ -49,7 +49,7 @@ class KeptProcesses:
             closing.callback(os.close, ready_w)
             log = os.open(directory.file("keeper.log"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             closing.callback(os.close, log)
-            faults.effect("keeper.locked")
+            faults.passed("keeper.locked")
             # The keeper inherits the lock: there is no moment at which a living keeper does not hold it.
             pid = self._children.spawn(
                 [sys.executable, "-I", "-S", KEEPER, directory.path, str(lock), str(ready_w)],
@@ -73,10 +73,19 @@ class KeptProcesses:
 
     def forget(self, run_id: str) -> None:
         directory = RunDirectory(os.path.join(self._root, run_id))
-        for name in ("control", "exit.json.room", "empty.json.room", "lock", "stdin"):
+        faults.effect("rundir.forget")
+        for name in (
+            "control",
+            "exit.json.room",
+            "empty.json.room",
+            "lock",
+            "stdin",
+            "intent.json.new",
+            "pid.json.new",
+        ):
             with contextlib.suppress(OSError):  # whatever the agent put in its place is not worth an error
                 os.unlink(directory.file(name))
-        faults.effect("rundir.forgotten")
+        faults.passed("rundir.forgotten")
 
 
 class KeptRun:
@@ -133,7 +142,7 @@ class KeptRun:
 
     async def wait_over(self) -> ProcessEnd:
         await self._wait_keeper_gone()
-        if self._directory.is_empty():
+        if self._directory.is_empty() or faults.skips("emptiness"):
             ending = self._directory.ending()
             return ending or ProcessEnd(cause=Cause.KEEPER_DIED, detail="it left no exit record")
         return self._without_keeper()
@@ -176,7 +185,7 @@ class KeptRun:
     def stop(self, *, fast: bool) -> None:
         """Ask the keeper to end its tree. A stopped keeper obeys too: CONT follows."""
         if self._keeper is not None:
-            faults.effect("keeper.stop")
+            faults.passed("keeper.stop")
             signal_exactly(self._keeper, signal.SIGTERM if fast else signal.SIGUSR1, signal.SIGCONT)
 
     def beat(self, incarnation: str) -> None:
@@ -187,6 +196,7 @@ class KeptRun:
         if self._keeper is not None:
             signal_exactly(self._keeper, signal.SIGCONT)
         with contextlib.suppress(OSError):
+            faults.effect("keeper.beat")
             fd = os.open(self._directory.file("control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 os.write(fd, f"beat {time.monotonic():.3f} {incarnation}\n".encode())

@@ -25,8 +25,9 @@ class RunDirectory:
 
     def prepare(self, intent: dict[str, object], stdin: str) -> None:
         """Everything the keeper needs, on disk before it is spawned. Repeatable: a half-made one is made again."""
+        faults.effect("rundir.make")
         os.makedirs(self.path, mode=0o700, exist_ok=True)
-        faults.effect("rundir.made")
+        faults.passed("rundir.made")
         for name in _ENDLESS:
             os.close(os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         self._write("stdin", stdin.encode())
@@ -35,9 +36,10 @@ class RunDirectory:
         if not os.path.exists(self.file("control")):
             os.mkfifo(self.file("control"), 0o600)
         self._write("intent.json.new", json.dumps({"protocol": PROTOCOL, **intent}, indent=1).encode())
+        faults.effect("rundir.intend")
         os.rename(self.file("intent.json.new"), self.file("intent.json"))
         self._sync()
-        faults.effect("rundir.intent")
+        faults.passed("rundir.intent")
 
     def take_lock(self) -> int | None:
         """The run's flock as a descriptor, or None while a keeper (or somebody who spawns one) holds it."""
@@ -96,6 +98,7 @@ class RunDirectory:
 
     def declare_empty(self, proof: str, at: float) -> None:
         """Written by the supervisor in a dead keeper's stead, on a proof of its own."""
+        faults.effect("rundir.declare")
         record = json.dumps({"proof": proof, "by": "supervisor", "at": at}).encode().ljust(ROOM)
         if os.path.exists(self.file("empty.json.room")):
             with open(self.file("empty.json.room"), "r+b") as room:  # in place: works on a full disk
@@ -106,7 +109,7 @@ class RunDirectory:
             self._write("empty.json.room", record)
         os.rename(self.file("empty.json.room"), self.file("empty.json"))
         self._sync()
-        faults.effect("rundir.empty")
+        faults.passed("rundir.empty")
 
     def tail(self, name: str, limit: int = 2000) -> str:
         """The end of a log, for records and messages."""
@@ -128,6 +131,7 @@ class RunDirectory:
         return record if isinstance(record, dict) else None
 
     def _write(self, name: str, content: bytes) -> None:
+        faults.effect("rundir.file")
         fd = os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             view = memoryview(content)

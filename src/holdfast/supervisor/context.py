@@ -90,4 +90,5 @@ class Context:
     limits: Limits
     settings: Settings
     source: SettingsSource | None = None
+    home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)

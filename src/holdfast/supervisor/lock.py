@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
+from holdfast import faults
 from holdfast.errors import Conflict
 
 NAME = "supervisor.lock"
@@ -26,9 +27,22 @@ class HomeLock:
                 f"A supervisor is already running on {os.path.dirname(self._path)} (pid {holder}). "
                 "Use it as it is, or end it first with `holdfast down`."
             ) from None
+        faults.passed("home.locked")
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
         self._fd = fd
+
+    def is_held(self) -> bool:
+        """Whether the lock that others would take is still ours: its file may have been removed, with or without the
+        home, and then a second supervisor can start beside us."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return False
+        if self._fd is None:
+            return False
+        held = os.fstat(self._fd)
+        return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
 
     def release(self) -> None:
         if self._fd is not None:

@@ -29,6 +29,7 @@ from holdfast.supervisor.sweep import sweep
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
 CLEANUP_PATIENCE = 10.0
+FAREWELL_PATIENCE = 10.0
 TROUBLE_PAUSE = 1.0
 PATIENT_SIGNALS = 2
 
@@ -85,6 +86,10 @@ class Supervisor:
     async def _until_stopped(self) -> None:
         while self._stop is None:
             try:
+                if not self._context.home_is_ours():
+                    say("holdfast: the lock of this home was removed under us; stopping, because another may start")
+                    self.on_lease_lost()
+                    return
                 await self._look()
                 if await self._idle_left() == 0 and await self._close_if_idle():
                     self._stop = StopMode.GRACEFUL
@@ -187,11 +192,23 @@ class Supervisor:
         else:
             watching = asyncio.create_task(_for_ever(self._watch_requests))
             await self._attempts.stop_all(StopWhy.DOWN, fast=self._stop is StopMode.NOW)
-            await self._attempts.wait_all()
+            await self._wait_for_attempts()
             watching.cancel()
         if not self.lease_lost and not self._closed:
             await self._last_clean_up()
             await self._farewell()
+
+    async def _wait_for_attempts(self) -> None:
+        """To their settlement; but what is no longer ours cannot be settled: their keepers have the word to stop."""
+        if not self.lease_lost:
+            await self._attempts.wait_all()
+            return
+        try:
+            async with asyncio.timeout(FAREWELL_PATIENCE):
+                await self._attempts.wait_all()
+        except TimeoutError:
+            self._attempts.abandon()
+            await self._attempts.wait_all()
 
     async def _last_clean_up(self) -> None:
         if self._stop is not StopMode.KEEP_AGENTS:

@@ -18,6 +18,7 @@ MANY, VERY_MANY = 10, 100
 
 async def sweep(context: Context) -> None:
     began = time.monotonic()
+    await context.writer.write(lambda tx: tx.workspaces.retry_at_once())
     known = await context.writer.write(lambda tx: tx.workspaces.open_ones())
     backlog = await context.writer.write(lambda tx: tx.workspaces.to_clean(context.clock()))
     paths = {workspace.path for workspace in known}

@@ -38,7 +38,7 @@ def drop_entry(common_dir: str, path: str) -> bool:
     """Remove our admin entry, locked or not, whole or half made. The caller holds the repo lock."""
     entry = entry_of(common_dir, path)
     if entry is None:
-        return False
+        return _drop_empty(common_dir, path)
     faults.effect("admin.drop")
     # `gitdir` goes last: while it is there a repetition finds the entry.
     for name in os.listdir(entry):
@@ -47,5 +47,19 @@ def drop_entry(common_dir: str, path: str) -> bool:
     delete_tree(entry)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.join(common_dir, "worktrees"))  # as git does, when it was the last
-    faults.effect("admin.dropped")
+    faults.passed("admin.dropped")
     return True
+
+
+def _drop_empty(common_dir: str, path: str) -> bool:
+    """An entry whose files are gone and whose directory is not: we were interrupted between the two. Its name is the
+    workspace's, and `rmdir` removes nothing but an empty directory."""
+    folder = os.path.join(common_dir, "worktrees")
+    dropped = False
+    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        if name.startswith(os.path.basename(path)):
+            with contextlib.suppress(OSError):
+                faults.effect("admin.rmdir")
+                os.rmdir(os.path.join(folder, name))
+                dropped = True
+    return dropped

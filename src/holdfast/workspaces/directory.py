@@ -38,7 +38,7 @@ class DirectoryStrategy:
             await self._copy_checkout(repo.path, workspace.path)
         else:
             os.makedirs(workspace.path, mode=0o700)
-        faults.effect("directory.made")
+        faults.passed("directory.made")
         if restore is not None:
             await restore_into(self._git, self._home, repo, workspace, restore)
 

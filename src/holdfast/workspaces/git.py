@@ -10,6 +10,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from holdfast import faults
 from holdfast.errors import UsageError, WorkspaceProblem
 from holdfast.workspaces.port import CommandRunner
 
@@ -113,6 +114,7 @@ class Git:
 
 def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
     """Git for the CLI: one short synchronous call."""
+    faults.effect("git.call")
     try:
         done = subprocess.run(
             command(arguments), cwd=cwd, env=environment(env), capture_output=True, timeout=300, check=False

@@ -15,6 +15,7 @@ def write(workspace: Workspace) -> None:
     """Before the directory exists."""
     os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)
     target = workspace.path + OWNER_SUFFIX
+    faults.effect("marker.write")
     with open(target + ".new", "w", encoding="utf-8") as file:
         json.dump(
             {
@@ -28,13 +29,14 @@ def write(workspace: Workspace) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(target + ".new", target)
-    faults.effect("workspace.marker")
+    faults.passed("marker.written")
 
 
 def remove(workspace: Workspace) -> None:
     """After the directory is gone. A marker that a later workspace of the task wrote stays."""
     target = workspace.path + OWNER_SUFFIX
     if owner(workspace.path) == workspace.id:
+        faults.effect("marker.remove")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(target)
     with contextlib.suppress(OSError):

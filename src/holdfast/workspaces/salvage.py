@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
-from holdfast.errors import WorkspaceProblem
+from holdfast.errors import WorkspaceProblem, is_passing
+from holdfast.workspaces import scratch
 from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
 from holdfast.workspaces.git import Git, GitFailed
@@ -37,13 +37,13 @@ async def salvage(git: Git, home: str, repo: Repo, workspace: Workspace, reason:
         await _refuse_too_much(shadow, workspace)
     head = await _agents_head(shadow, repo, workspace, entry)
     head_tree = (await shadow.run("rev-parse", f"{head}^{{tree}}")).strip() if head else None
-    scratch = tempfile.mkdtemp(prefix="salvage-", dir=os.path.dirname(shadow.path))
+    aside = scratch.make(home, "salvage")
     try:
         # A tree that the agent removed says nothing; its commits and its index still do.
-        tree = await _work_tree(shadow, workspace, head, os.path.join(scratch, "index")) if has_tree else head_tree
-        staged = await _staged_tree(shadow, entry, os.path.join(scratch, "staged"))
+        tree = await _work_tree(shadow, workspace, head, os.path.join(aside, "index")) if has_tree else head_tree
+        staged = await _staged_tree(shadow, entry, os.path.join(aside, "staged"))
     finally:
-        shutil.rmtree(scratch)  # our own scratch directory: two index files
+        scratch.drop(aside)
     if tree is None:
         return None
     staged_matters = staged is not None and staged not in (tree, head_tree)
@@ -59,7 +59,7 @@ async def salvage(git: Git, home: str, repo: Repo, workspace: Workspace, reason:
     ref = salvage_ref(workspace.task_id, workspace.id)
     faults.effect("salvage.ref")
     await shadow.run("update-ref", ref, commit)
-    faults.effect("salvage.saved")
+    faults.passed("salvage.saved")
     return Saved(ref=ref, commit=commit, base=head, files=files)
 
 
@@ -130,7 +130,11 @@ async def _staged_tree(shadow: Shadow, entry: str | None, copy: str) -> str | No
     try:
         shutil.copyfile(os.path.join(entry, "index"), copy)
         return (await shadow.run("write-tree", index=copy, borrow=True)).strip()
-    except (GitFailed, OSError):
+    except FileNotFoundError:
+        return None
+    except GitFailed as error:
+        if is_passing(error):
+            raise  # a full disk, say: what was staged is not to be given up for that
         return None
 
 
@@ -143,11 +147,12 @@ async def restore_into(git: Git, home: str, repo: Repo, workspace: Workspace, co
     """Make the files of a workspace equal to a salvaged commit, byte for byte; git's own state is not touched."""
     shadow = Shadow(home, repo, git)
     await shadow.ensure()
-    scratch = tempfile.mkdtemp(prefix="restore-", dir=os.path.dirname(shadow.path))
-    index = os.path.join(scratch, "index")
+    aside = scratch.make(home, "restore")
+    index = os.path.join(aside, "index")
     try:
+        faults.effect("salvage.restore")
         await shadow.run("add", "--all", "--ignore-errors", ".", work_tree=workspace.path, index=index)
         await shadow.run("read-tree", "-u", "--reset", commit, work_tree=workspace.path, index=index)
     finally:
-        shutil.rmtree(scratch)  # our own scratch directory
-    faults.effect("salvage.restored")
+        scratch.drop(aside)
+    faults.passed("salvage.restored")

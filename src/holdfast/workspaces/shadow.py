@@ -14,6 +14,7 @@ import shutil
 from holdfast import faults
 from holdfast.core.model import Repo
 from holdfast.errors import WorkspaceProblem
+from holdfast.workspaces import scratch
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.repolock import file_lock
@@ -40,11 +41,13 @@ class Shadow:
 
     def __init__(self, home: str, repo: Repo, git: Git) -> None:
         self.path = shadow_path(home, repo.id)
+        self._home = home
         self._repo = repo
         self._git = git
 
     async def ensure(self) -> None:
         """Make it on first use, one at a time: tasks of one repository may end together."""
+        faults.effect("shadow.ensure")
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         async with file_lock(f"{self.path}.lock"):
             if not os.path.isdir(self.path):
@@ -53,8 +56,13 @@ class Shadow:
 
     async def _make(self) -> None:
         """Made aside and renamed into place: what stands at its path is whole."""
-        aside = f"{self.path}.new"
-        delete_tree(aside)
+        folder = scratch.make(self._home, "shadow")
+        try:
+            await self._make_in(os.path.join(folder, "clone.git"))
+        finally:
+            scratch.drop(folder)
+
+    async def _make_in(self, aside: str) -> None:
         faults.effect("shadow.clone")
         clone = ["clone", "--quiet", "--bare", "--local", "--no-tags", self._repo.common_dir, aside]
         try:
@@ -65,14 +73,16 @@ class Shadow:
         os.makedirs(os.path.join(aside, "info"), exist_ok=True)
         with open(os.path.join(aside, "info", "attributes"), "w", encoding="ascii") as file:
             file.write(_RAW)
+        faults.effect("shadow.rename")
         os.rename(aside, self.path)
-        faults.effect("shadow.made")
+        faults.passed("shadow.made")
 
     def _pass_on_excludes(self) -> None:
         """What the user's repository excludes privately is excluded here too."""
         theirs = os.path.join(self._repo.common_dir, "info", "exclude")
         ours = os.path.join(self.path, "info", "exclude")
         if os.path.isfile(theirs) and not (os.path.isfile(ours) and filecmp.cmp(theirs, ours, shallow=False)):
+            faults.effect("shadow.excludes")
             shutil.copyfile(theirs, f"{ours}.new")
             os.rename(f"{ours}.new", ours)
 

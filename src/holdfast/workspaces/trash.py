@@ -23,8 +23,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def move_away(source: str, target: str) -> bool:
     """Rename `source` to `target`: instant whatever its size, and its content is not touched. False: not there."""
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-    faults.effect("trash.rename")
     try:
+        faults.effect("trash.rename")
         os.rename(source, target)
     except FileNotFoundError:
         return False
@@ -32,7 +32,7 @@ def move_away(source: str, target: str) -> bool:
         raise WorkspaceProblem(
             f"{source} could not be renamed into the trash ({error.strerror}); it was left as it is."
         ) from error
-    faults.effect("trash.renamed")
+    faults.passed("trash.renamed")
     return True
 
 
@@ -41,6 +41,7 @@ def delete_tree(path: str) -> None:
 
     Raises WorkspaceProblem, naming the first obstacle, when something had to stay (another mount, no permission).
     """
+    faults.effect("trash.delete")
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
@@ -53,7 +54,7 @@ def delete_tree(path: str) -> None:
         _delete_entry(parent, os.path.basename(path), _mount_id(parent), path, obstacles)
     finally:
         os.close(parent)
-    faults.effect("trash.deleted")
+    faults.passed("trash.deleted")
     if obstacles:
         raise WorkspaceProblem(f"{path} could not be deleted whole: {obstacles[0]} ({len(obstacles)} obstacle(s))")
 
@@ -95,6 +96,7 @@ def _move_up(
 ) -> None:
     risen = f"{name}.deep-{len(stack)}-{time.monotonic_ns()}"
     try:
+        faults.effect("trash.rise")
         os.rename(entry, risen, src_dir_fd=holder, dst_dir_fd=parent)
     except OSError as error:
         obstacles.append(f"{where}: {error.strerror}")
@@ -130,6 +132,7 @@ def _open_after_chmod(holder: int, entry: str) -> int | None:
     except OSError:
         return None
     try:
+        faults.effect("trash.chmod")
         os.chmod(f"/proc/self/fd/{handle}", 0o700)
         return os.open(entry, _DIRECTORY, dir_fd=holder)
     except OSError:
@@ -149,6 +152,7 @@ def _unlink_files(fd: int, where: str, obstacles: list[str]) -> list[tuple[int, 
             below.append((fd, name, f"{where}/{name}", False))
             continue
         try:
+            faults.effect("trash.unlink")
             os.unlink(name, dir_fd=fd)
         except FileNotFoundError:
             continue
@@ -171,6 +175,7 @@ def _unlink_files(fd: int, where: str, obstacles: list[str]) -> list[tuple[int, 
 
 def _remove_directory(holder: int, entry: str, where: str, obstacles: list[str]) -> None:
     try:
+        faults.effect("trash.rmdir")
         os.rmdir(entry, dir_fd=holder)
     except FileNotFoundError:
         return

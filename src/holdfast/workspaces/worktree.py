@@ -55,7 +55,7 @@ class WorktreeStrategy:
                 f"{base_ref}^{{commit}}",
                 cwd=repo.path,
             )
-        except (GitFailed, OSError) as error:
+        except (GitFailed, FileNotFoundError, NotADirectoryError) as error:
             raise LaunchError(
                 f"The base '{base_ref}' is not a commit in {repo.path}. Choose another one with --base, "
                 "or make a first commit if the repository is empty."
@@ -74,7 +74,7 @@ class WorktreeStrategy:
         await self._git.run(
             "reset", "--quiet", "--hard", cwd=workspace.path, env=filters, settings=(workers,), timeout=3600
         )
-        faults.effect("worktree.ready")
+        faults.passed("worktree.ready")
         if restore is not None:
             await restore_into(self._git, self._home, repo, workspace, restore)
 
@@ -111,7 +111,7 @@ class WorktreeStrategy:
                 if attempt == TRIES or ".lock" not in error.err:
                     raise
                 await asyncio.sleep(0.05 * attempt)  # the user's own git holds a lock of the repository for a moment
-        faults.effect("worktree.added")
+        faults.passed("worktree.added")
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
         """R-TREE-15: `index.lock` and the like in our admin entry; the tree is proven empty, so nobody holds them."""
@@ -119,6 +119,7 @@ class WorktreeStrategy:
         for name in ("index.lock", "HEAD.lock"):
             if entry is not None:
                 with contextlib.suppress(OSError):
+                    faults.effect("worktree.tidy")
                     os.unlink(os.path.join(entry, name))
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
@@ -144,14 +145,14 @@ class WorktreeStrategy:
             await self._git.run(*commit, cwd=workspace.path, env=filters, settings=identity)
         except WorkspaceProblem:
             return None  # mid-merge, a nested repository, a closed directory, …: the salvage takes it, or refuses
-        faults.effect("worktree.committed")
+        faults.passed("worktree.committed")
         return (await self._git.run("rev-parse", "HEAD", cwd=workspace.path)).strip()
 
     async def _is_on_its_branch(self, workspace: Workspace) -> bool:
         try:
             top = (await self._git.run("rev-parse", "--show-toplevel", cwd=workspace.path)).strip()
             head = (await self._git.run("symbolic-ref", "--quiet", "HEAD", cwd=workspace.path)).strip()
-        except (GitFailed, OSError):
+        except (GitFailed, FileNotFoundError, NotADirectoryError):
             return False
         # An emptied directory makes git answer for a parent repository: only a top level of ours counts.
         return os.path.realpath(top) == os.path.realpath(workspace.path) and head == f"refs/heads/{workspace.branch}"
@@ -195,7 +196,7 @@ class WorktreeStrategy:
             return False
         faults.effect("branch.delete")
         await self._git.run("update-ref", "-d", ref, tip, cwd=repo.common_dir)
-        faults.effect("branch.deleted")
+        faults.passed("branch.deleted")
         return True
 
     async def delete_trash(self, workspace: Workspace) -> None:

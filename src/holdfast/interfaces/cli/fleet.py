@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import clean, number, paint, print_json
 
@@ -66,10 +66,23 @@ def run_down(arguments: argparse.Namespace) -> int:
 
 
 def configure_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--invariants", action="store_true", help="let the independent checker look whether the five promises hold"
+    )
+    parser.add_argument(
+        "--at-rest", action="store_true", help="with --invariants: every task has ended, so nothing may be under way"
+    )
+    parser.add_argument(
+        "--witness", metavar="FILE", help="with --invariants: what was seen outside (docs/faults.md has the format)"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
+    if arguments.invariants:
+        return _check_promises(arguments)
+    if arguments.at_rest or arguments.witness:
+        raise UsageError("--at-rest and --witness belong to `holdfast doctor --invariants`.")
     from holdfast.api.doctor import examine
 
     findings = examine(home_directory())
@@ -83,6 +96,20 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         print("All well." if problems == 0 else f"{problems} problem(s).")
     return 0 if problems == 0 else 1
+
+
+def _check_promises(arguments: argparse.Namespace) -> int:
+    from holdfast.api.promises import broken_promises
+
+    found = broken_promises(home_directory(), at_rest=arguments.at_rest, witness=arguments.witness)
+    for violation in found:
+        if arguments.json:
+            print_json({"promise": violation.promise, "rule": violation.rule, "text": violation.text})
+        else:
+            print(f"{paint(violation.promise.ljust(8), 'red')} {violation.rule.ljust(14)} {clean(violation.text)}")
+    if not arguments.json:
+        print("The five promises hold." if not found else f"{len(found)} violation(s).")
+    return 0 if not found else 1
 
 
 def configure_rehearse(parser: argparse.ArgumentParser) -> None:

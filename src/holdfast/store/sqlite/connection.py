@@ -57,6 +57,8 @@ def translated(path: str) -> Iterator[None]:
         raise Unavailable(
             f"The database {path} cannot be used: {error}. Check that it exists and may be written."
         ) from error
+    except OSError as error:  # beside SQLite: a lock file, or a fault that a test injects
+        raise Unavailable(f"The store {path} cannot be used: {error}. Nothing was written; try again.") from error
 
 
 def schema_version(connection: apsw.Connection) -> int:
@@ -92,6 +94,7 @@ def migrate(connection: apsw.Connection, path: str) -> None:
                 connection.execute(f"PRAGMA user_version = {number}")
             faults.tx("migrate")
             connection.execute("COMMIT")
+            faults.passed("store.migrated")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -6,6 +6,7 @@ import json
 
 import apsw
 
+from holdfast import faults
 from holdfast.core.model import Event, Instant, Level
 from holdfast.errors import NotFound
 from holdfast.store.sqlite.cursor import Cursor
@@ -47,6 +48,7 @@ class SqliteEvents:
             message=message,
             remedy=remedy,
         )
+        faults.tx("alert.raise")
         if row is not None and row["count"] == 1:
             self.emit(
                 Event(
@@ -63,6 +65,7 @@ class SqliteEvents:
     def ack_alert(self, alert_id: int, by: str, now: Instant) -> None:
         if self._sql.change("ack_alert", id=alert_id, by=by, now=now.wall) == 0:
             raise NotFound(f"No open alert {alert_id}. `holdfast alerts --all` lists every one.")
+        faults.tx("alert.acknowledge")
         self.emit(
             Event(
                 kind="alert.acknowledged",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import apsw
 
+from holdfast import faults
 from holdfast.core.model import Event, Instant, Level, Request, RequestKind
 from holdfast.errors import LeaseLost
 from holdfast.store.port import Host
@@ -46,6 +47,7 @@ class SqliteHosts:
             lease_until=now.boottime + ttl,
             now=now.wall,
         )
+        faults.tx("host.open")
         self._events.emit(
             Event(
                 kind="host.started",
@@ -59,9 +61,11 @@ class SqliteHosts:
     def beat(self, host_id: str, ttl: float, now: Instant) -> None:
         if self._sql.change("beat", id=host_id, lease_until=now.boottime + ttl) == 0:
             raise LeaseLost(f"Supervisor {host_id} was declared lost; it must not act any more.")
+        faults.tx("host.beat")
 
     def close(self, host_id: str, now: Instant) -> None:
         self._sql.change("close", id=host_id, now=now.wall)
+        faults.tx("host.close")
         self._events.emit(
             Event(kind="host.stopped", message=f"Supervisor {host_id} stopped.", data={"host": host_id}), now
         )
@@ -80,6 +84,7 @@ class SqliteRequests:
         data: Mapping[str, object],
         now: Instant,
     ) -> int:
+        faults.tx("request.ask")
         return int(
             self._sql.value(
                 "ask",
@@ -97,3 +102,4 @@ class SqliteRequests:
 
     def answer(self, request_id: int, answer: str, now: Instant) -> None:
         self._sql.change("answer", id=request_id, answer=answer, now=now.wall)
+        faults.tx("request.answer")

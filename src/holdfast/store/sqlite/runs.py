@@ -128,6 +128,7 @@ class SqliteRuns:
         """Part of `tasks.settle`; the ownership is checked there."""
         if self._sql.change("settled", id=run_id, task_id=grip.task_id, now=now.wall) == 0:
             raise Conflict(f"Run {run_id} cannot be settled: it has not ended, or was settled before.")
+        faults.tx("run.settled")
 
     def _get(self, run_id: str) -> Run:
         row = self._sql.row("get", id=run_id)

@@ -74,6 +74,7 @@ class SqliteStore:
                     self._transaction.remember_operation(operation_id, clock.now())
                 faults.tx("store.commit")
                 self._connection.execute("COMMIT")
+                faults.passed("store.committed")
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
@@ -106,6 +107,7 @@ class SqliteStore:
     def backup(self, reason: str) -> str:
         """A consistent copy by the online backup API; the newest few are kept. Numbered: clocks may step back."""
         folder = os.path.join(self.home, "backups")
+        faults.effect("backup.begin")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -129,6 +131,7 @@ class SqliteStore:
             copy.close()
         faults.effect("backup.rename")
         os.rename(part, target)
+        faults.passed("backup.renamed")
         for old in earlier[: -(BACKUPS_KEPT - 1)]:
             os.unlink(os.path.join(folder, old))
         return target

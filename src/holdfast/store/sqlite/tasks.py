@@ -207,8 +207,11 @@ class SqliteTasks:
         disposition: Disposition | None,
         now: Instant,
     ) -> TaskState:
-        require_owner(self._sql, grip)
         task = self.get(grip.task_id)
+        held = grip
+        if faults.skips("fence") and task.owner is not None:
+            held = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+        require_owner(self._sql, held)
         state = _STATE_AFTER[decision.action]
         if run_id is not None:
             self._runs.settle(grip, run_id, now)
@@ -218,8 +221,8 @@ class SqliteTasks:
         changed = self._sql.change(
             "settle",
             id=task.id,
-            fence=grip.fence,
-            owner=grip.owner,
+            fence=held.fence,
+            owner=held.owner,
             state=str(state),
             reason=decision.reason,
             outcome=str(verdict.outcome),
@@ -233,7 +236,7 @@ class SqliteTasks:
         if changed == 0:
             raise refused(grip)
         faults.tx("task.settle")
-        self._tell_settled(task, run_id, state, verdict, decision, now)
+        self._tell_settled(grip, run_id, state, verdict, decision, now)
         if state in TASK_TERMINAL:
             if disposition is not None:
                 self._workspaces.dispose_of_task(task.id, disposition, now)
@@ -287,10 +290,11 @@ class SqliteTasks:
                 boottime=now.boottime,
                 boot_id=now.boot_id,
             )
+            faults.tx("task.spend")
 
     def _tell_settled(
         self,
-        task: Task,
+        grip: Grip,
         run_id: str | None,
         state: TaskState,
         verdict: Verdict,
@@ -302,13 +306,13 @@ class SqliteTasks:
             Event(
                 kind=kind,
                 level=level,
-                task_id=task.id,
+                task_id=grip.task_id,
                 run_id=run_id,
-                message=f"Task {task.id} {state}: {decision.reason}.",
+                message=f"Task {grip.task_id} {state}: {decision.reason}.",
                 reason=decision.reason,
                 data={
                     "outcome": str(verdict.outcome),
-                    "fence": task.fence,
+                    "fence": grip.fence,
                     "delay": decision.delay,
                     "resume_after": decision.resume_after,
                     "pause_reason": decision.pause,
@@ -320,11 +324,11 @@ class SqliteTasks:
         )
         if decision.alert:
             self._events.raise_alert(
-                f"task:{task.id}:{verdict.outcome}",
-                f"Task {task.id} {state}: {decision.reason}.",
-                f"Look with `holdfast why {task.id}`; go on with `holdfast retry {task.id}`.",
+                f"task:{grip.task_id}:{verdict.outcome}",
+                f"Task {grip.task_id} {state}: {decision.reason}.",
+                f"Look with `holdfast why {grip.task_id}`; go on with `holdfast retry {grip.task_id}`.",
                 now,
-                task_id=task.id,
+                task_id=grip.task_id,
             )
 
     def _cancel_dependents(self, task_id: str, how: str, now: Instant) -> None:
@@ -336,6 +340,7 @@ class SqliteTasks:
                 dependent = str(row["id"])
                 reason = f"it needs task {needed}, which {'was' if how == 'cancelled' else 'has'} {how}"
                 if self._sql.change("cancel_waiting", id=dependent, reason=reason, now=now.wall):
+                    faults.tx("task.cancel_dependent")
                     message = f"Task {dependent} cancelled: {reason}."
                     self._emit("task.cancelled", dependent, message, now, reason=reason)
                     self._workspaces.dispose_by_setting(self.get(dependent).spec, TaskState.CANCELLED, now)

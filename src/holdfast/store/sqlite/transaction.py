@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import apsw
 
+from holdfast import faults
 from holdfast.core.model import Instant
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
@@ -29,9 +30,11 @@ class SqliteTransaction:
     def remember_operation(self, operation_id: str, now: Instant) -> None:
         with refusing_duplicates(f"The operation {operation_id} was done before; nothing was done again."):
             self._operations.change("remember_operation", id=operation_id, now=now.wall)
+        faults.tx("operation.remember")
 
     def knows_operation(self, operation_id: str) -> bool:
         return self._operations.row("operation", id=operation_id) is not None
 
     def forget_operations(self, before: float) -> None:
         self._operations.change("forget_operations", before=before)
+        faults.tx("operation.forget")

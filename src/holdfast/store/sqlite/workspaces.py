@@ -36,6 +36,7 @@ class SqliteWorkspaces:
 
     def register_repo(self, path: str, common_dir: str, now: Instant) -> Repo:
         self._sql.change("add_repo", id=new_id(8), path=path, common_dir=common_dir, now=now.wall)
+        faults.tx("repo.register")
         row = self._sql.row("repo_by_path", path=path)
         assert row is not None  # just written, in this transaction
         return rows.repo(row)
@@ -53,6 +54,10 @@ class SqliteWorkspaces:
 
     def intend(self, grip: Grip, workspace: Workspace, now: Instant) -> None:
         self._require_owner(grip, workspace)
+        if not faults.skips("intent"):
+            self._record_intent(workspace, now)
+
+    def _record_intent(self, workspace: Workspace, now: Instant) -> None:
         with refusing_duplicates(f"Task {workspace.task_id} has a workspace already; a second one is refused."):
             self._sql.change(
                 "intend",
@@ -87,6 +92,10 @@ class SqliteWorkspaces:
         value = self._sql.value("next_retry", now=now.wall)
         return None if value is None else float(value)
 
+    def retry_at_once(self) -> None:
+        self._sql.change("retry_at_once")
+        faults.tx("workspace.retry_at_once")
+
     def move(self, workspace: Workspace, state: WorkspaceState, reason: str, now: Instant) -> Workspace:
         if not can_move(workspace.state, state):
             raise Conflict(f"A workspace cannot go from {workspace.state} to {state}.")
@@ -100,7 +109,7 @@ class SqliteWorkspaces:
         )
         if changed == 0:
             raise Conflict(f"Workspace {workspace.id} is no longer {workspace.state}.")
-        faults.tx(f"workspace.{state}")
+        faults.tx("workspace.move")
         self._events.emit(
             Event(
                 kind=_EVENT_OF[state],
@@ -122,6 +131,9 @@ class SqliteWorkspaces:
     def ready(self, grip: Grip, workspace: Workspace, reason: str, now: Instant) -> Workspace:
         self._require_owner(grip, workspace)
         self._tasks.change("fresh_start_made", id=grip.task_id)
+        faults.tx("workspace.ready")
+        if faults.skips("intent") and self._sql.row("get", id=workspace.id) is None:
+            self._record_intent(workspace, now)
         return self.move(workspace, WorkspaceState.READY, reason, now)
 
     def _require_owner(self, grip: Grip, workspace: Workspace) -> None:
@@ -161,6 +173,7 @@ class SqliteWorkspaces:
 
     def cleanup_failed(self, workspace: Workspace, why: str, retry_at: float, now: Instant) -> int:
         failures = int(self._sql.value("cleanup_failed", id=workspace.id, reason=why, retry_at=retry_at, now=now.wall))
+        faults.tx("workspace.cleanup_failed")
         self._events.emit(
             Event(
                 kind="workspace.cleanup-failed",

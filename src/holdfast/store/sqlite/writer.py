@@ -121,6 +121,7 @@ class GroupWriter:
                         self._add_beat()
                     faults.tx("writer.commit")
                     self._connection.execute("COMMIT")
+                    faults.passed("writer.committed")
                 except BaseException:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
@@ -146,7 +147,7 @@ class GroupWriter:
             job.result = job.operation(self._transaction)
             if job.operation_id is not None:
                 self._transaction.remember_operation(job.operation_id, clock.now())
-        except (apsw.FullError, apsw.IOError, apsw.CorruptError):
+        except (apsw.FullError, apsw.IOError, apsw.CorruptError, OSError):
             raise  # the whole transaction is in doubt, not this operation
         except Exception as error:  # noqa: BLE001 - every error of an operation belongs to its caller
             job.error = error

@@ -21,6 +21,9 @@ WHERE id = :id AND state IN ('intended', 'ready', 'preserved')
 UPDATE workspaces SET failures = failures + 1, retry_at = :retry_at, reason = :reason, updated_at = :now WHERE id = :id
 RETURNING failures
 
+-- name: retry_at_once
+UPDATE workspaces SET retry_at = NULL WHERE retry_at IS NOT NULL AND state != 'gone'
+
 -- name: to_clean
 -- Unfinished endings: decided, not yet carried out. A workspace whose task runs or will run again is not here.
 SELECT w.* FROM workspaces w JOIN tasks t ON t.id = w.task_id

@@ -1,0 +1,31 @@
+"""The independent checker for interfaces: its own errors as one clear line, its limits from the settings."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import apsw
+
+from holdfast import config
+from holdfast.errors import Unavailable, UsageError
+from holdfast.invariants import Violation, violations
+from holdfast.invariants.check import Limits
+
+
+def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:
+    if not os.path.exists(os.path.join(home, "holdfast.db")):
+        raise Unavailable(f"There is no Holdfast store in {home} yet, so there is nothing to check.")
+    settings = config.load()
+    limits = Limits(
+        runs=settings["runs.max"],
+        crash=settings["crash.max_in_window"],
+        retry=settings["retry.max"],
+        lost=settings["lost.max"],
+    )
+    try:
+        return violations(home, at_rest=at_rest, witness=witness, limits=limits)
+    except apsw.Error as error:
+        raise Unavailable(f"The store in {home} cannot be read: {error}. Nothing was changed.") from error
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"The witness {witness} cannot be read: {error}") from error

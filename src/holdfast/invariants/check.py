@@ -1,0 +1,343 @@
+"""The rules, one function each, by promise. docs/faults.md lists them.
+
+`at_rest` adds what must hold when every task has ended and no supervisor runs. A `witness` file says what happened
+outside: which tasks were acknowledged, and which bytes agents wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from holdfast.invariants.evidence import Evidence, Row, git
+
+TERMINAL = ("completed", "failed", "cancelled")
+LIVE = ("intended", "ready", "preserved")
+RESUME, LOST, RETRY, CRASH, RUNS = "resume", "lost", "retry", "crash", "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise: lost, leaked, twice, loops or silent."""
+
+    promise: str
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.rule}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What was seen from outside."""
+
+    acknowledged: tuple[str, ...] = ()
+    wrote: tuple[tuple[str, str, str], ...] = ()  # (task, path, git blob id)
+    ran: tuple[str, ...] = ()  # run ids, one for each agent process that came to life
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The budgets as configured; each may be reached, none may be passed."""
+
+    runs: int = 12
+    crash: int = 3
+    retry: int = 3
+    lost: int = 5
+
+
+def violations(
+    home: str, *, at_rest: bool = False, witness: str | None = None, limits: Limits | None = None
+) -> list[Violation]:
+    """Everything that breaks a promise, in the order of the promises."""
+    evidence = Evidence(home)
+    found = [violation for rule in RULES for violation in rule(evidence)]
+    found += _budgets(evidence, limits or Limits())
+    found += _witnessed(evidence, read_witness(witness) if witness else Witness())
+    if at_rest:
+        found += _rest(evidence)
+    return found
+
+
+def read_witness(path: str) -> Witness:
+    acknowledged, wrote, ran = [], [], []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            words = json.loads(line)
+            if "acknowledged" in words:
+                acknowledged.append(str(words["acknowledged"]))
+            elif "wrote" in words:
+                wrote.append((str(words["task"]), str(words["wrote"]), str(words["blob"])))
+            elif "ran" in words:
+                ran.append(str(words["ran"]))
+    return Witness(tuple(acknowledged), tuple(wrote), tuple(ran))
+
+
+# -- nothing lost --------------------------------------------------------------------------------------------------
+
+
+def _store_is_sound(evidence: Evidence) -> Iterator[Violation]:
+    for answer in evidence.integrity:
+        if answer != "ok":
+            yield Violation("lost", "integrity", answer)
+    for row in evidence.orphan_rows:
+        yield Violation("lost", "integrity", f"{row} refers to nothing")
+
+
+def _salvage_is_there(evidence: Evidence) -> Iterator[Violation]:
+    for row in evidence.tables["salvages"]:
+        shadow = evidence.shadow(row["repo_id"])
+        if git(shadow, "rev-parse", "--verify", "--quiet", f"{row['ref']}^{{commit}}").strip() == "":
+            yield Violation("lost", "salvage", f"{row['ref']} of task {row['task_id']} is not in {shadow}")
+        elif git(shadow, "cat-file", "-t", row["commit_id"]).strip() != "commit":
+            yield Violation("lost", "salvage", f"commit {row['commit_id']} of task {row['task_id']} is gone")
+
+
+def _rows_have_their_things(evidence: Evidence) -> Iterator[Violation]:
+    entries = {path for repo in evidence.tables["repos"] for _name, path in evidence.admin_entries(repo["common_dir"])}
+    for row in evidence.tables["workspaces"]:
+        if row["state"] not in ("ready", "preserved") or row["strategy"] == "none" or _is_claimed(evidence, row):
+            continue
+        if not os.path.isdir(row["path"]):
+            yield Violation("lost", "workspace", f"{row['path']} is {row['state']}, but not on disk")
+        elif row["strategy"] == "worktree" and os.path.realpath(row["path"]) not in entries:
+            yield Violation("lost", "workspace", f"{row['path']} is {row['state']}, but git has no entry for it")
+
+
+def _is_claimed(evidence: Evidence, workspace: Row) -> bool:
+    """Its task runs, or it is being put away: the next step of that is under way."""
+    return evidence.tasks[workspace["task_id"]]["state"] == "running" or workspace["disposition"] is not None
+
+
+def _witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
+    for task_id in witness.acknowledged:
+        if task_id not in evidence.tasks:
+            yield Violation("lost", "task", f"{task_id} was acknowledged, but is not in the store")
+    for run_id, times in Counter(witness.ran).items():
+        if times > 1:
+            yield Violation("twice", "agent", f"run {run_id} had {times} agents")
+        if run_id not in evidence.runs:
+            yield Violation("leaked", "agent", f"an agent ran as {run_id}, of which there is no row")
+    kept: dict[str, set[str]] = {}
+    for task_id, path, blob in witness.wrote:
+        if task_id not in kept:
+            kept[task_id] = _kept_blobs(evidence, task_id)
+        if blob not in kept[task_id] and not _lies_in_workspace(evidence, task_id, path, blob):
+            yield Violation("lost", "bytes", f"{path}, written by task {task_id}, is on no branch, salvage or disk")
+
+
+def _kept_blobs(evidence: Evidence, task_id: str) -> set[str]:
+    """Everything that the task's branches and salvages hold."""
+    task = evidence.tasks[task_id]
+    repo = next(row for row in evidence.tables["repos"] if row["id"] == task["repo_id"])
+    found: set[str] = set()
+    for branch, tip in evidence.branches(repo["common_dir"]).items():
+        if branch.removeprefix("holdfast/").split("-r")[0] == task_id:
+            found |= evidence.blobs_beyond(repo["common_dir"], tip, None)
+    for row in evidence.tables["salvages"]:
+        if row["task_id"] == task_id:
+            found |= evidence.blobs_beyond(evidence.shadow(row["repo_id"]), row["ref"], None)
+    return found
+
+
+def _lies_in_workspace(evidence: Evidence, task_id: str, path: str, blob: str) -> bool:
+    for row in evidence.tables["workspaces"]:
+        where = os.path.join(row["path"], path)
+        if row["task_id"] == task_id and row["state"] in LIVE and os.path.isfile(where):
+            with open(where, "rb") as file:
+                content = file.read()
+            return blob_id(content) == blob
+    return False
+
+
+def blob_id(content: bytes) -> str:
+    """The id that git gives to a file's content."""
+    import hashlib
+
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+# -- nothing leaked ------------------------------------------------------------------------------------------------
+
+
+def _no_stray_process(evidence: Evidence) -> Iterator[Violation]:
+    for pid, run_id in evidence.marked_processes().items():
+        run = evidence.runs.get(run_id)
+        if run is None or run["state"] in ("ended", "settled"):
+            state = "unknown" if run is None else run["state"]
+            yield Violation("leaked", "process", f"pid {pid} belongs to run {run_id}, which is {state}")
+    open_paths = {
+        os.path.realpath(row["path"]) for row in evidence.tables["workspaces"] if row["state"] in ("intended", "ready")
+    }
+    for pid, folder in evidence.processes_inside().items():
+        if not any(folder == path or folder.startswith(path + "/") for path in open_paths):
+            yield Violation("leaked", "process", f"pid {pid} works in {folder}, which no open workspace owns")
+
+
+def _no_stray_directory(evidence: Evidence) -> Iterator[Violation]:
+    rows = evidence.tables["workspaces"]
+    live = {row["path"] for row in rows if row["state"] in LIVE}
+    unfinished = {row["path"] for row in rows if row["state"] != "gone"}
+    for path in evidence.workspace_directories():
+        if path not in live:
+            yield Violation("leaked", "directory", f"{path} has no live row")
+    for path in evidence.owner_markers():
+        if path not in unfinished:
+            yield Violation("leaked", "marker", f"{path} has an owner marker, but no row that is not gone")
+    ids = tuple(row["id"] for row in rows if row["state"] != "gone")
+    for name in evidence.trash():
+        if not ids or not name.startswith(ids):
+            yield Violation("leaked", "trash", f"{name} belongs to no row that is not gone")
+    for name in evidence.run_directories():
+        if name not in evidence.runs:
+            yield Violation("leaked", "run directory", f"{name} has no row")
+
+
+def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
+    live = {os.path.realpath(row["path"]) for row in evidence.tables["workspaces"] if row["state"] in LIVE}
+    in_use = {row["branch"] for row in evidence.tables["workspaces"] if row["state"] != "gone"}
+    for repo in evidence.tables["repos"]:
+        for name, path in evidence.admin_entries(repo["common_dir"]):
+            ours = bool(path) or any(name.startswith(task_id) for task_id in evidence.tasks)
+            if ours and path not in live:
+                yield Violation("leaked", "worktree entry", f"{name} in {repo['path']} stands for '{path}'")
+        for branch, tip in evidence.branches(repo["common_dir"]).items():
+            task = evidence.tasks.get(branch.removeprefix("holdfast/").split("-r")[0])
+            if task is None or branch in in_use or task["state"] not in TERMINAL:
+                continue
+            if tip == task["base_commit"]:
+                yield Violation("leaked", "branch", f"{branch} of the {task['state']} task {task['id']} is empty")
+
+
+# -- nothing run twice ---------------------------------------------------------------------------------------------
+
+
+def _ends_once(evidence: Evidence) -> Iterator[Violation]:
+    """After a terminal event comes nothing terminal, until an operator's retry opens the task again."""
+    ended: dict[str, str] = {}
+    seen: set[str] = set()
+    for event in evidence.events:
+        task_id, kind = event["task_id"], event["kind"]
+        if kind == "task.queued":
+            ended.pop(task_id, None)
+        elif kind in ("task.completed", "task.failed", "task.cancelled"):
+            seen.add(task_id)
+            if task_id in ended:
+                yield Violation("twice", "ending", f"task {task_id} has {kind} after {ended[task_id]}")
+            ended[task_id] = kind
+    for task_id, task in evidence.tasks.items():
+        told = ended.get(task_id, "")
+        if (task["state"] in TERMINAL) != bool(told) or (told and told != f"task.{task['state']}"):
+            yield Violation("twice", "ending", f"task {task_id} is {task['state']}, its events say '{told}'")
+
+
+def _fences_rise(evidence: Evidence) -> Iterator[Violation]:
+    """Claims and adoptions raise the fence; every other accepted write carries the newest one."""
+    newest: dict[str, int] = {}
+    for event in evidence.events:
+        task_id, fence = event["task_id"], event["data"].get("fence")
+        if task_id is None or not isinstance(fence, int):
+            continue
+        if event["kind"] in ("task.claimed", "task.adopted"):
+            if fence <= newest.get(task_id, 0):
+                yield Violation("twice", "fence", f"event {event['seq']}: task {task_id} was claimed under {fence}")
+            newest[task_id] = fence
+        elif fence != newest.get(task_id, fence):
+            yield Violation(
+                "twice", "fence", f"event {event['seq']} ({event['kind']}) of task {task_id} was written under fence "
+                f"{fence}, but {newest[task_id]} held it",
+            )  # fmt: skip
+    for task_id, task in evidence.tasks.items():
+        if newest.get(task_id, task["fence"]) != task["fence"]:
+            yield Violation("twice", "fence", f"task {task_id} has fence {task['fence']}, told was {newest[task_id]}")
+
+
+def _one_agent_at_a_time(evidence: Evidence) -> Iterator[Violation]:
+    open_runs = Counter(run["task_id"] for run in evidence.runs.values() if run["state"] != "settled")
+    for task_id, count in open_runs.items():
+        if count > 1:
+            yield Violation("twice", "runs", f"task {task_id} has {count} open runs")
+        if evidence.tasks[task_id]["state"] != "running":
+            state = evidence.tasks[task_id]["state"]
+            yield Violation("twice", "runs", f"task {task_id} is {state}, but a run of it is open")
+    told = Counter(event["run_id"] for event in evidence.events if event["kind"] == "agent.terminated")
+    for run_id, run in evidence.runs.items():
+        if told[run_id] > 1:
+            yield Violation("twice", "runs", f"run {run_id} was told to have ended {told[run_id]} times")
+        if run["state"] in ("ended", "settled") and run["outcome"] is None:
+            yield Violation("silent", "runs", f"run {run_id} is {run['state']} without an outcome")
+
+
+# -- nothing loops -------------------------------------------------------------------------------------------------
+
+
+def _budgets(evidence: Evidence, limits: Limits) -> Iterator[Violation]:
+    for task_id, task in evidence.tasks.items():
+        spent = Counter(
+            row["budget"]
+            for row in evidence.tables["spends"]
+            if row["task_id"] == task_id and row["generation"] == task["generation"]
+        )
+        resumes = int(json.loads(task["settings"])["max_resumes"])
+        most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: limits.lost + 1, RESUME: resumes}
+        for budget, limit in most.items():
+            if spent[budget] > limit and budget != CRASH:  # crashes count in a sliding window only
+                yield Violation("loops", "budget", f"task {task_id} spent {spent[budget]} of {limit} {budget}")
+        if task["resume_attempts"] > resumes + 1:
+            yield Violation("loops", "resumes", f"task {task_id} counts {task['resume_attempts']} of {resumes} resumes")
+
+
+# -- nothing silent ------------------------------------------------------------------------------------------------
+
+
+def _everything_has_a_reason(evidence: Evidence) -> Iterator[Violation]:
+    for task_id, task in evidence.tasks.items():
+        if not task["reason"]:
+            yield Violation("silent", "reason", f"task {task_id} is {task['state']} without a reason")
+    told = {(event["task_id"], event["kind"]) for event in evidence.events}
+    for task_id in evidence.tasks:
+        if (task_id, "task.queued") not in told:
+            yield Violation("silent", "events", f"task {task_id} was queued without an event")
+    sequence = [event["seq"] for event in evidence.events]
+    if len(sequence) != len(set(sequence)):
+        yield Violation("silent", "events", "two events share a number")
+
+
+def _rest(evidence: Evidence) -> Iterator[Violation]:
+    """Every task has ended and no supervisor runs: nothing may be under way."""
+    for task_id, task in evidence.tasks.items():
+        if task["state"] not in TERMINAL:
+            yield Violation("lost", "rest", f"task {task_id} never ended: {task['state']}, {task['reason']}")
+    for row in evidence.tables["workspaces"]:
+        if row["state"] in ("intended", "ready", "trashed"):
+            yield Violation("leaked", "rest", f"workspace {row['path']} is still {row['state']}")
+    for pid, run_id in evidence.marked_processes().items():
+        yield Violation("leaked", "rest", f"pid {pid} of run {run_id} lives")
+    for path in evidence.scraps():
+        yield Violation("leaked", "rest", f"{path} is half made, and nobody works on it")
+    for row in evidence.tables["requests"]:
+        if row["answered_at"] is None:
+            yield Violation("silent", "rest", f"request {row['id']} ({row['kind']}) was never answered")
+    for host in evidence.tables["hosts"]:
+        if host["state"] == "active":
+            yield Violation(
+                "silent", "rest", f"supervisor {host['id']} (pid {host['pid']}) is gone, but recorded as active"
+            )
+
+
+RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
+    _store_is_sound,
+    _salvage_is_there,
+    _rows_have_their_things,
+    _no_stray_process,
+    _no_stray_directory,
+    _no_stray_git,
+    _ends_once,
+    _fences_rise,
+    _one_agent_at_a_time,
+    _everything_has_a_reason,
+)

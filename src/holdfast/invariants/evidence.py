@@ -1,0 +1,196 @@
+"""Evidence: the rows, refs, directories and processes of one home, gathered without the code that made them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import apsw
+
+Row = dict[str, Any]
+TABLES = ("repos", "tasks", "runs", "workspaces", "salvages", "spends", "hosts", "requests", "events", "alerts")
+
+
+class Evidence:
+    """Everything is read once, when it is first asked for."""
+
+    def __init__(self, home: str) -> None:
+        self.home = os.path.realpath(home)
+        self.given_home = home
+        path = os.path.join(home, "holdfast.db")
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        connection.set_busy_timeout(10_000)
+        try:
+            with connection:  # one snapshot for all tables
+                self.integrity = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)")]
+                self.orphan_rows = [f"{row[0]} row {row[1]}" for row in connection.execute("PRAGMA foreign_key_check")]
+                self.tables = {table: list(_rows(connection, f"SELECT * FROM {table}")) for table in TABLES}
+        finally:
+            connection.close()
+
+    @cached_property
+    def tasks(self) -> dict[str, Row]:
+        return {row["id"]: row for row in self.tables["tasks"]}
+
+    @cached_property
+    def runs(self) -> dict[str, Row]:
+        return {row["id"]: row for row in self.tables["runs"]}
+
+    @cached_property
+    def events(self) -> list[Row]:
+        ordered = sorted(self.tables["events"], key=lambda row: row["seq"])
+        return [{**row, "data": json.loads(row["data"])} for row in ordered]
+
+    # -- the file system -------------------------------------------------------------------------------------------
+
+    def workspace_directories(self) -> Iterator[str]:
+        root = os.path.join(self.given_home, "workspaces")
+        for repo in listed(root):
+            if repo != ".trash":
+                for name in listed(os.path.join(root, repo)):
+                    path = os.path.join(root, repo, name)
+                    if os.path.isdir(path) and not os.path.islink(path):
+                        yield path
+
+    def owner_markers(self) -> Iterator[str]:
+        """Workspaces for which a marker stands on disk."""
+        root = os.path.join(self.given_home, "workspaces")
+        for repo in listed(root):
+            for name in listed(os.path.join(root, repo)):
+                if name.endswith((".owner.json", ".owner.json.new")):
+                    yield os.path.join(root, repo, name.split(".owner.json")[0])
+
+    def trash(self) -> list[str]:
+        return listed(os.path.join(self.given_home, "workspaces", ".trash"))
+
+    def run_directories(self) -> list[str]:
+        return listed(os.path.join(self.given_home, "runs"))
+
+    def scraps(self) -> list[str]:
+        """Half-written things: fine while somebody writes them, a leak when nobody does."""
+        found = [os.path.join(self.given_home, "scratch", name) for name in listed(f"{self.given_home}/scratch")]
+        found += [
+            os.path.join(folder, name)
+            for folder in (os.path.join(self.given_home, "shadows"), os.path.join(self.given_home, "backups"))
+            for name in listed(folder)
+            if name.endswith((".new", ".part"))
+        ]
+        for run in self.run_directories():
+            folder = os.path.join(self.given_home, "runs", run)
+            found += [os.path.join(folder, name) for name in listed(folder) if name.endswith(".new")]
+        return found
+
+    # -- git -------------------------------------------------------------------------------------------------------
+
+    def admin_entries(self, common_dir: str) -> Iterator[tuple[str, str]]:
+        """(entry, worktree path) of every worktree entry that lies in this home."""
+        folder = os.path.join(common_dir, "worktrees")
+        for name in listed(folder):
+            try:
+                with open(os.path.join(folder, name, "gitdir"), encoding="utf-8", errors="surrogateescape") as file:
+                    path = os.path.realpath(os.path.dirname(file.read().strip()))
+            except OSError:
+                path = ""
+            if path.startswith(self.home + "/") or not path:
+                yield name, path
+
+    def branches(self, common_dir: str) -> dict[str, str]:
+        out = git(common_dir, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/holdfast/")
+        return {line.split()[0].removeprefix("refs/heads/"): line.split()[1] for line in out.splitlines()}
+
+    def blobs_beyond(self, git_dir: str, tip: str, base: str | None) -> set[str]:
+        """Every object that `tip` reaches and `base` does not."""
+        bounds = [f"^{base}"] if base else []
+        return {line.split()[0] for line in git(git_dir, "rev-list", "--objects", tip, *bounds).splitlines()}
+
+    def shadow(self, repo_id: str) -> str:
+        return os.path.join(self.given_home, "shadows", f"{repo_id}.git")
+
+    # -- processes -------------------------------------------------------------------------------------------------
+
+    def marked_processes(self) -> dict[int, str]:
+        """Living processes whose environment names a run of this home: pid → run id."""
+        homes = {self.home, self.given_home}
+        prefixes = tuple(b"HOLDFAST_RUN_DIR=" + os.fsencode(os.path.join(home, "runs")) + b"/" for home in homes)
+        found = {}
+        for pid in living():
+            for variable in _read(f"/proc/{pid}/environ").split(b"\0"):
+                if variable.startswith(prefixes):
+                    found[pid] = variable.rsplit(b"/", 1)[1].decode(errors="replace")
+        return found
+
+    def processes_inside(self) -> dict[int, str]:
+        """Living processes that work in a workspace of this home: pid → directory."""
+        root = os.path.join(self.home, "workspaces") + "/"
+        found = {}
+        for pid in living():
+            try:
+                folder = os.readlink(f"/proc/{pid}/cwd")
+            except OSError:
+                continue
+            if folder.startswith(root):
+                found[pid] = folder
+        return found
+
+    def supervisor_lives(self) -> bool:
+        """By the kernel: is a recorded host's very process still there?"""
+        boot = _read("/proc/sys/kernel/random/boot_id").decode().strip()
+        for host in self.tables["hosts"]:
+            stat = _read(f"/proc/{host['pid']}/stat").rpartition(b")")[2].split()
+            if host["boot_id"] == boot and stat and stat[0] != b"Z" and int(stat[19]) == host["start_ticks"]:
+                return True
+        return False
+
+
+def living() -> list[int]:
+    """Pids of processes that are not zombies, our own left out."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            stat = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            if stat and stat[0] not in (b"Z", b"X"):
+                found.append(int(name))
+    return found
+
+
+def git(directory: str, *arguments: str) -> str:
+    """Output of a reading git command; '' when it fails. No hooks, no config of the repository's owner that runs."""
+    env = {
+        "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "LC_ALL": "C",
+    }
+    done = subprocess.run(
+        ["git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", f"--git-dir={directory}", *arguments],
+        env=env, capture_output=True, check=False, timeout=120, cwd="/",
+    )  # fmt: skip
+    return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else ""
+
+
+def listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _rows(connection: apsw.Connection, query: str) -> Iterator[Row]:
+    cursor = connection.execute(query)
+    names: list[str] | None = None
+    for values in cursor:
+        names = names or [column[0] for column in cursor.get_description()]
+        yield dict(zip(names, values, strict=True))

@@ -1,0 +1,35 @@
+"""A fingerprint of everything that recovery could change: equal before and after a second recovery."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from holdfast.invariants.evidence import Evidence, git
+
+_LASTING = ("repos", "tasks", "runs", "workspaces", "salvages", "spends", "requests", "alerts")
+
+
+def fingerprint(home: str) -> dict[str, str]:
+    """Part → its content as text, so that a difference can be shown."""
+    evidence = Evidence(home)
+    parts = {name: _text(evidence.tables[name]) for name in _LASTING}
+    parts["task events"] = _text([row for row in evidence.events if row["task_id"] is not None])
+    parts["directories"] = _text(
+        [
+            *sorted(evidence.workspace_directories()),
+            *sorted(evidence.owner_markers()),
+            *evidence.trash(),
+            *evidence.run_directories(),
+        ]
+    )
+    for repo in evidence.tables["repos"]:
+        parts[f"refs of {repo['path']}"] = git(repo["common_dir"], "for-each-ref")
+        parts[f"entries of {repo['path']}"] = _text(list(evidence.admin_entries(repo["common_dir"])))
+        if os.path.isdir(evidence.shadow(repo["id"])):
+            parts[f"shadow of {repo['path']}"] = git(evidence.shadow(repo["id"]), "for-each-ref")
+    return parts
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, indent=0, default=str, sort_keys=True)

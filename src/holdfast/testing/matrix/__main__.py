@@ -1,0 +1,226 @@
+"""`python -m holdfast.testing.matrix`: discover the points, run the cases, print what was shown."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+from holdfast.testing.matrix.cases import ACTIONS, KILL, Case, parse
+from holdfast.testing.matrix.runner import (
+    Result,
+    Runner,
+    fast_directory,
+    prepare,
+    second_faults,
+    single_faults,
+    usurpations,
+)
+from holdfast.testing.matrix.scenarios import SCENARIOS
+
+AGAIN = 2  # a case whose point was not reached is timing, unless that repeats itself
+_runner: Runner | None = None
+_enough: Event | None = None
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = _arguments(argv)
+    signal.signal(signal.SIGTERM, _unwind)
+    root = fast_directory()
+    try:
+        prepare(root)
+        gc.freeze()
+        began = time.monotonic()
+        forking = multiprocessing.get_context("fork")
+        enough = forking.Event()
+        with ProcessPoolExecutor(
+            arguments.jobs, mp_context=forking, initializer=_become_worker, initargs=(root, arguments.broken, enough)
+        ) as pool:
+            campaign = Campaign(pool, arguments, enough)
+            try:
+                if arguments.list_points:
+                    return campaign.list_points()
+                if arguments.case:
+                    list(campaign.run([parse(arguments.case)], "replay"))
+                else:
+                    campaign.whole()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return campaign.report(time.monotonic() - began)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)  # made by us just now
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.matrix", description=__doc__)
+    parser.add_argument("--case", help="replay one case, as a failure prints it")
+    parser.add_argument("--list-points", action="store_true", help="only print every point that a scenario reaches")
+    parser.add_argument("--scenario", action="append", choices=list(SCENARIOS), help="only these scenarios")
+    parser.add_argument("--point", help="only faults at points whose name contains this")
+    parser.add_argument("--actions", default=",".join(ACTIONS), help="kill, ENOSPC, EIO")
+    parser.add_argument("--first-hits", action="store_true", help="only the first hit of each point")
+    parser.add_argument("--each-point", action="store_true", help="each point and action once, somewhere (by --seed)")
+    parser.add_argument("--sample", type=int, metavar="N", help="at most N cases of each kind, picked by --seed")
+    parser.add_argument("--double", choices=["none", "sample", "points", "hits"], default="none", help="second faults")
+    parser.add_argument("--usurp", action="store_true", help="also let a second supervisor take over at each effect")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="for everything that is picked at random")
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="worker processes")
+    parser.add_argument("--break", dest="broken", default="", metavar="CHECK", help="fence, intent or emptiness")
+    parser.add_argument("--stop-after", type=int, default=0, metavar="N", help="end after N violating cases")
+    return parser.parse_args(argv)
+
+
+def _unwind(_number: int, _frame: object) -> None:
+    """SIGTERM: leave by the way we came, so that each world ends its processes and goes."""
+    sys.exit(1)
+
+
+def _become_worker(root: Path, broken: str, enough: Event) -> None:
+    global _runner, _enough
+    _runner, _enough = Runner(root, broken), enough
+
+
+def _run(case: Case) -> Result:
+    assert _runner is not None
+    assert _enough is not None
+    if _enough.is_set():
+        return Result(str(case), (), (), 0.0, skipped=True)
+    try:
+        result = _runner.run(case)
+        for _again in range(AGAIN):
+            if not result.missed or result.violations:
+                break
+            result = _runner.run(case)
+        return result
+    except Exception:  # noqa: BLE001 - told like a violation, or the campaign would wait for it for ever
+        return Result(str(case), (f"the runner failed: {traceback.format_exc()}",), (), 0.0)
+
+
+class Campaign:
+    """Counts what was run, and remembers what was wrong."""
+
+    def __init__(self, pool: ProcessPoolExecutor, arguments: argparse.Namespace, enough: Event) -> None:
+        self._pool = pool
+        self._enough = enough
+        self._arguments = arguments
+        self._random = random.Random(arguments.seed)
+        self.cases: Counter[str] = Counter()
+        self.points: set[str] = set()
+        self.missed: list[str] = []
+        self.bad: list[Result] = []
+
+    def whole(self) -> None:
+        names = self._arguments.scenario or list(SCENARIOS)
+        plain = list(self.run([Case(name) for name in names], "without faults"))
+        reached = {result.case: result.reached for result in plain}
+        singles = [case for name in names for case in single_faults(name, reached[name], self._actions())]
+        done = list(self.run(self._sampled(self._wanted(singles)), "single faults"))
+        if self._arguments.usurp:
+            usurped = [case for name in names for case in usurpations(name, reached[name])]
+            list(self.run(self._sampled(self._wanted(usurped)), "usurped"))
+        if self._arguments.double != "none":
+            list(self.run(self._sampled(self._doubles(done)), "double faults"))
+
+    def list_points(self) -> int:
+        list(self.run([Case(name) for name in SCENARIOS], "without faults"))
+        print("\n".join(sorted(self.points)))
+        return 1 if self.bad else 0
+
+    def _actions(self) -> list[str]:
+        return [word for word in self._arguments.actions.split(",") if word]
+
+    def _wanted(self, cases: list[Case]) -> list[Case]:
+        kept = [case for case in cases if (self._arguments.point or "") in case.faults[0].point]
+        if self._arguments.first_hits:
+            kept = [case for case in kept if case.faults[0].hit == 1]
+        if self._arguments.each_point:
+            kept = self._one_per_point(kept)
+        return kept
+
+    def _one_per_point(self, cases: list[Case]) -> list[Case]:
+        """For each point and action one of its cases, by the seed: over many runs all of them come up."""
+        by_point: dict[tuple[str, str], list[Case]] = {}
+        for case in cases:
+            by_point.setdefault((case.faults[0].point, case.faults[0].action), []).append(case)
+        return [self._random.choice(among) for _key, among in sorted(by_point.items())]
+
+    def _sampled(self, cases: list[Case]) -> list[Case]:
+        if self._arguments.sample is None or len(cases) <= self._arguments.sample:
+            return cases
+        return sorted(self._random.sample(cases, self._arguments.sample))
+
+    def _doubles(self, done: list[Result]) -> list[Case]:
+        """`hits`: every hit of the recovery; `points`: each point's first; `sample`: one of them at random."""
+        found = []
+        for result in done:
+            case = parse(result.case)
+            if case.faults[0].action != KILL or result.missed:
+                continue
+            if self._arguments.double != "hits" and case.faults[0].hit != 1:
+                continue
+            seconds = second_faults(case, result.reached)
+            if self._arguments.double != "hits":
+                seconds = [second for second in seconds if second.faults[-1].hit == 1]
+            if self._arguments.double == "sample" and seconds:
+                seconds = [self._random.choice(seconds)]
+            found += seconds
+        return found
+
+    def run(self, cases: list[Case], kind: str) -> Iterator[Result]:
+        self._random.shuffle(cases)
+        shown = time.monotonic()
+        for done in as_completed([self._pool.submit(_run, case) for case in cases]):
+            result = done.result()
+            if result.skipped:
+                continue
+            self.cases[kind] += 1
+            if time.monotonic() - shown > 30:
+                shown = time.monotonic()
+                print(f"  {kind}: {self.cases[kind]} of {len(cases)}, {len(self.bad)} violating", flush=True)
+            self._note(result)
+            yield result
+
+    def _note(self, result: Result) -> None:
+        self.missed += [f"{result.case} ({missed})" for missed in result.missed]
+        self.points.update(point for points in result.reached.values() for point, _hit, _fails in points)
+        if result.violations:
+            self.bad.append(result)
+            print(f"\nVIOLATED in {result.case}\n  " + "\n  ".join(result.violations))
+            print(f"  replay: {replay(result.case, self._arguments.broken)}   (seed {self._arguments.seed})")
+            if result.log:
+                print("  log: " + result.log[-1200:].replace("\n", "\n  log: "), flush=True)
+            if self._arguments.stop_after and len(self.bad) >= self._arguments.stop_after:
+                self._enough.set()
+
+    def report(self, seconds: float) -> int:
+        for line in self.missed[:10]:
+            print(f"not reached: {line}")
+        counted = ", ".join(f"{count} {kind}" for kind, count in self.cases.items())
+        print(
+            f"points {len(self.points)} · cases {sum(self.cases.values())} ({counted}) · "
+            f"not reached {len(self.missed)} · seconds {seconds:.0f} · violations {len(self.bad)} · "
+            f"seed {self._arguments.seed}"
+        )
+        return 1 if self.bad else 0
+
+
+def replay(case: str, broken: str = "") -> str:
+    extra = f" --break {broken}" if broken else ""
+    return f"{os.path.relpath(sys.executable)} -m holdfast.testing.matrix --case '{case}'{extra}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

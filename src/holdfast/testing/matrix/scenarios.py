@@ -1,0 +1,282 @@
+"""The lives that a task can have, each played by real processes. A scenario says what must come out of it.
+
+Agents are shell scripts: they start in a millisecond. What they write they tell the witness, when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.api.commands import Commands, NewTask
+from holdfast.api.queries import Queries
+from holdfast.errors import Unavailable
+from holdfast.invariants.check import blob_id
+from holdfast.testing.matrix.world import World
+
+Play = Callable[[World], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`expected` are the states in which its tasks end, by the prompts that name them."""
+
+    play: Play
+    expected: Mapping[str, tuple[str, ...]]
+    about: str
+    supervisor_may_die: bool = True  # not together with a keeper that it spawned: that is frozen, with an alert
+    keepers_may_die: bool = True  # not where the supervisor that spawned them is dead: nobody could prove anything
+
+
+RAN = """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
+
+
+def write(path: str, text: str) -> str:
+    """Shell: write a file, then tell the witness."""
+    blob = blob_id(text.encode())
+    line = f'{{"wrote":"{path}","task":"%s","blob":"{blob}"}}\\n'
+    told = line.replace('"', '\\"')
+    return f"""printf '%s' '{text}' > '{path}' && printf "{told}" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
+
+
+COMMIT = "git add -A && git -c user.name=A -c user.email=a@localhost commit -qm work\n"
+
+
+def add(world: World, prompt: str, script: str, *, role: str = "add", **options: object) -> None:
+    """Queue a task in a process of its own. If that died before it could say so, it is asked again."""
+
+    def work() -> None:
+        task = Commands(str(world.home)).add(
+            NewTask(prompt=prompt, directory=str(world.repo), command=("sh", "-c", RAN + script), **options)  # type: ignore[arg-type]  # options of NewTask
+        )
+        world.acknowledge(task.id)
+
+    insist(world, role, work, lambda: state(world, prompt) != "missing")
+
+
+def insist(world: World, role: str, work: Callable[[], object], is_done: Callable[[], object]) -> None:
+    """As a person would: a command that died or failed is given once more, unless it has done its work all the same.
+    One that was refused because something is still being put away gets a supervisor first, as its message says."""
+    if world.client(role, work) or is_done():
+        return
+    if not world.client(f"{role}-again", work):
+        world.up(f"{role}-up")
+        world.client(f"{role}-at-last", work)
+
+
+def up_to_the_end(world: World, role: str) -> None:
+    """A supervisor until nothing is left to do; if it dies, the next one does the rest."""
+    if world.up(role) != 0:
+        world.up(f"{role}-again")
+
+
+def task(world: World, prompt: str) -> dict[str, object] | None:
+    if not (world.home / "holdfast.db").exists():
+        return None
+    try:
+        found = [row for row in Queries(str(world.home)).tasks(everything=True) if row["prompt"] == prompt]
+    except Unavailable:
+        return None  # its making was interrupted: the next command goes on with it
+    return found[-1] if found else None
+
+
+def state(world: World, prompt: str) -> str:
+    row = task(world, prompt)
+    return str(row["state"]) if row else "missing"
+
+
+def task_id(world: World, prompt: str) -> str:
+    row = task(world, prompt)
+    return str(row["id"]) if row else ""
+
+
+def success(world: World) -> None:
+    add(world, "succeed", write("done.txt", "done") + COMMIT + write("left.txt", "left"))
+    world.up("up")
+
+
+def failure(world: World) -> None:
+    add(world, "fail", write("lost.txt", "not lost") + "exit 1")
+    world.up("up")
+
+
+def cancel(world: World) -> None:
+    """Cancelled at work, with a child that left its session and a grandchild that is nobody's."""
+    hang = "(setsid sleep 1000 &) \n touch $WORLD/working; exec sleep 1000"
+    add(world, "hang", write("half.txt", "half") + hang)
+    world.start("up")
+    at_work = (world.root / "working").exists
+    world.wait_until(at_work, "the agent works", while_running="up")
+
+    def ask() -> None:
+        _commands(world).cancel(task_id(world, "hang"), "the matrix says so")
+
+    insist(world, "cancel", ask, lambda: _events(world, "run.stopping"))
+    world.wait("up")
+
+
+def agent_killed(world: World) -> None:
+    """The agent is killed from outside, once; a daemon of it stays behind."""
+    script = (
+        write("one.txt", "one")
+        + "[ -e $WORLD/killed ] || { touch $WORLD/killed; (setsid sleep 1000 &); kill -9 $$; }\n"
+    )
+    add(world, "be killed", script + write("two.txt", "two"))
+    world.up("up")
+
+
+def keeper_killed(world: World) -> None:
+    """The agent kills its keeper, once, and leaves a daemon: the supervisor is the outer subreaper that ends it."""
+    script = (
+        write("one.txt", "one")
+        + "[ -e $WORLD/killed ] || { touch $WORLD/killed; (setsid sleep 1000 &); kill -9 $PPID; sleep 1000; }\n"
+    )
+    add(world, "kill the keeper", script + write("two.txt", "two"))
+    world.up("up")
+
+
+def limit(world: World) -> None:
+    """A usage limit pauses the task, and it is resumed when that is over."""
+    steps: list[dict[str, Any]] = [
+        {"do": "write", "with": {"path": "before.txt", "text": "before"}, "run": 1},
+        {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": 1},
+        {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
+    ]
+
+    def work() -> None:
+        added = Commands(str(world.home)).add(NewTask(prompt="be limited", directory=str(world.repo), scenario=steps))
+        world.acknowledge(added.id)
+
+    insist(world, "add", work, lambda: state(world, "be limited") != "missing")
+    world.up("up")
+
+
+def adoption(world: World) -> None:
+    """The supervisor dies while its agent works; the next one takes the agent over, and it ends well."""
+    wait = "touch $WORLD/working; until [ -e $WORLD/go ]; do sleep 0.01; done\n"
+    add(world, "be adopted", write("early.txt", "early") + wait + write("late.txt", "late"))
+    world.start("up")
+    world.wait_until((world.root / "working").exists, "the agent works", while_running="up")
+    world.kill("up")
+    world.start("up2")
+    world.wait_until(
+        lambda: _events(world, "task.adopted") or state(world, "be adopted") != "running",
+        "it is adopted",
+        while_running="up2",
+    )
+    (world.root / "go").touch()
+    world.wait("up2")
+
+
+def start_up(world: World) -> None:
+    """What a crash storm leaves: one task half made, one half cleaned, one run that was only intended."""
+    for number, point in enumerate(("worktree.added", "trash.renamed", "rundir.intent")):
+        add(world, f"leave {point}", write(f"{number}.txt", point), role=f"add{number}")
+        world.client(f"crash{number}", lambda at=point: _crash_at(world, at))  # type: ignore[misc]  # a default, not a parameter
+    world.up("up")
+
+
+def _crash_at(world: World, point: str) -> None:
+    from holdfast import faults
+
+    faults.arm(f"{point}:1:kill")
+    world._supervise(2)
+
+
+def operator(world: World) -> None:
+    """A preserved workspace is retried in place and dropped; a waiting task is cancelled with what depends on it."""
+    script = (
+        write("kept.txt", "kept")
+        + "[ -e $WORLD/second ] || { touch $WORLD/second; exit 3; }\n"
+        + write("more.txt", "more")
+        + "exit 4"
+    )
+    add(world, "be kept", script, role="add1", preserve_on_failure=True)
+    add(world, "never run", "true", role="add2", delay=3600.0)
+    insist(world, "add3", lambda: _add_after(world), lambda: state(world, "never run either") != "missing")
+    insist(world, "cancel", lambda: _commands(world).cancel(task_id(world, "never run"), ""), lambda: _is_over(world))
+    up_to_the_end(world, "up")
+    _retry(world, "be kept")
+    up_to_the_end(world, "up2")
+    if state(world, "be kept") == "failed":
+        kept = task_id(world, "be kept")
+        insist(world, "clean", lambda: _commands(world).clean_workspace(kept), lambda: False)
+    up_to_the_end(world, "up3")
+
+
+def _retry(world: World, prompt: str) -> None:
+    if state(world, prompt) == "failed":
+        failed = task_id(world, prompt)
+        again = lambda: _commands(world).retry(failed, fresh=False)  # noqa: E731 - opened in the child, after the fork
+        insist(world, "retry", again, lambda: state(world, prompt) != "failed")
+
+
+def _commands(world: World) -> Commands:
+    return Commands(str(world.home), create=False)
+
+
+def _is_over(world: World) -> bool:
+    return state(world, "never run") == "cancelled"
+
+
+def _add_after(world: World) -> None:
+    added = Commands(str(world.home)).add(
+        NewTask(
+            prompt="never run either",
+            directory=str(world.repo),
+            command=("true",),
+            after=(task_id(world, "never run"),),
+        )
+    )
+    world.acknowledge(added.id)
+
+
+def retry_from_salvage(world: World) -> None:
+    """A failed task's work is salvaged; the retry gets it back."""
+    script = "[ -e saved.txt ] || {\n" + write("saved.txt", "saved") + "exit 1; }\n" + write("rest.txt", "rest")
+    add(world, "be retried", script)
+    up_to_the_end(world, "up")
+    _retry(world, "be retried")
+    up_to_the_end(world, "up2")
+
+
+def directory(world: World) -> None:
+    add(world, "work in a directory", write("plain.txt", "plain"), workspace="directory")
+    world.up("up")
+
+
+def _events(world: World, kind: str) -> bool:
+    return any(event["kind"] == kind for event in Queries(str(world.home)).events())
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "success": Scenario(success, {"succeed": ("completed",)}, "a commit and a leftover, both on the branch"),
+    "failure": Scenario(failure, {"fail": ("failed",)}, "what a failed agent left is salvaged"),
+    "cancel": Scenario(cancel, {"hang": ("cancelled",)}, "cancelled at work, with strays"),
+    "agent-killed": Scenario(agent_killed, {"be killed": ("completed",)}, "killed once, requeued, done"),
+    "keeper-killed": Scenario(
+        keeper_killed,
+        {"kill the keeper": ("completed",)},
+        "its keeper dies, what it leaves is ended",
+        keepers_may_die=False,
+        supervisor_may_die=False,
+    ),
+    "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "adoption": Scenario(
+        adoption, {"be adopted": ("completed",)}, "the supervisor dies, the agent does not", keepers_may_die=False
+    ),
+    "start-up": Scenario(
+        start_up,
+        {f"leave {point}": ("completed",) for point in ("worktree.added", "trash.renamed", "rundir.intent")},
+        "three crashes, then a start",
+        keepers_may_die=False,
+    ),
+    "operator": Scenario(
+        operator,
+        {"be kept": ("failed",), "never run": ("cancelled",), "never run either": ("cancelled",)},
+        "preserve, retry in place, clean, cancel with dependents",
+    ),
+    "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
+    "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
+}

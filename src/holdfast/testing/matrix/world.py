@@ -1,0 +1,233 @@
+"""One case's world: a home, a repository, a witness, and real processes that are forked from a warm interpreter.
+
+A fresh interpreter per process would cost more than everything else together. The forked ones are real all the same:
+they have their own pid, can be killed, and start real keepers, agents and git.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from holdfast import config, faults, wiring
+from holdfast.errors import HoldfastError
+from holdfast.supervisor.context import Settings
+from holdfast.testing.matrix.cases import USURP, Case
+
+PATIENCE = 60.0  # a recovery that takes longer than this does not end
+KEEPER = "keeper"  # the role of every keeper that a supervisor of ours starts
+
+
+class Stuck(Exception):
+    """Something did not come to its end in bounded time."""
+
+
+class World:
+    """Made by the runner for one case; `close` ends every process that is left, and only those."""
+
+    def __init__(self, root: Path, template: Path, case: Case, broken: str = "") -> None:
+        self.root = root
+        self.case = case
+        self.home = root / "home"
+        self.repo = root / "repo"
+        self.witness = root / "witness"
+        self.log = root / "log"
+        self._broken = broken
+        self._running: dict[str, int] = {}
+        self._codes: dict[str, int] = {}
+        shutil.copytree(template, self.repo, symlinks=True)
+        self.witness.touch()
+        self._config = config.load()
+
+    # -- processes -------------------------------------------------------------------------------------------------
+
+    def client(self, role: str, work: Callable[[], object]) -> bool:
+        """A short-lived process, like a command: whether it came to its end. It dies or fails where the case says."""
+        self._running[role] = self._fork(role, work)
+        return self.wait(role) == 0
+
+    def start(self, role: str, *, agents: int = 2) -> None:
+        """A supervisor that ends by itself when nothing is left to do."""
+        self._running[role] = self._fork(role, lambda: self._supervise(agents))
+
+    def up(self, role: str, *, agents: int = 2) -> int:
+        self.start(role, agents=agents)
+        if any(fault.role == role and fault.action == USURP for fault in self.case.faults):
+            self._usurp(role)
+        return self.wait(role)
+
+    def _supervise(self, agents: int) -> None:
+        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3)
+        wiring.run_supervisor(str(self.home), self._config, how)
+
+    def _usurp(self, role: str) -> None:
+        """It is stopped at the point, and somebody removed the lock files (with them the next one would end it): a
+        second supervisor takes over, up to the same point; then the first goes on under a fence that is not its own."""
+        if not self._until_stopped(self._running[role]):
+            return
+        for lock in ("supervisor.lock", "helpers.lock"):
+            (self.home / lock).unlink(missing_ok=True)
+        usurper = "usurper"
+        self._running[usurper] = self._fork(usurper, lambda: self._supervise(2), plan=self.case.plan_for(role))
+        self._until_stopped(self._running[usurper])
+        os.kill(self._running[role], signal.SIGCONT)
+        self.wait(role)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._running[usurper], signal.SIGCONT)
+        self.wait(usurper)
+
+    def _until_stopped(self, pid: int) -> bool:
+        """True when it is stopped, False when it ended."""
+        for _moment in self._moments(f"pid {pid} stops or ends"):
+            try:
+                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                return False
+            if state in ("Z", "X"):
+                return False
+            if state in ("T", "t"):
+                return True
+        return False
+
+    def is_running(self, role: str) -> bool:
+        """Collects it when it has ended."""
+        if role in self._codes or role not in self._running:
+            return False
+        pid, status = os.waitpid(self._running[role], os.WNOHANG)
+        if pid == 0:
+            return True
+        self._codes[role] = os.waitstatus_to_exitcode(status)
+        return False
+
+    def wait(self, role: str) -> int:
+        """Its exit code; negative: the signal that killed it."""
+        if role not in self._codes:
+            fd = os.pidfd_open(self._running[role])
+            try:
+                poller = select.poll()
+                poller.register(fd, select.POLLIN)
+                if not poller.poll(PATIENCE * 1000):
+                    raise Stuck(f"{role} did not end within {PATIENCE:.0f} s")
+            finally:
+                os.close(fd)
+            self.is_running(role)
+        return self._codes[role]
+
+    def kill(self, role: str) -> None:
+        if self.is_running(role):
+            os.kill(self._running[role], signal.SIGKILL)
+            self.wait(role)
+
+    def wait_until(self, fact: Callable[[], object], what: str, *, while_running: str) -> bool:
+        """Until `fact`; False when the process it depends on ended before."""
+        for _moment in self._moments(what):
+            if fact():
+                return True
+            if not self.is_running(while_running):
+                return bool(fact())
+        return False
+
+    def _moments(self, what: str) -> Iterator[None]:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            yield
+            time.sleep(0.002)
+        raise Stuck(f"this never became true: {what}")
+
+    def _fork(self, role: str, work: Callable[[], object], plan: str | None = None) -> int:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            self._be(role, work, self.case.plan_for(role) if plan is None else plan)
+        return pid
+
+    def _be(self, role: str, work: Callable[[], object], plan: str) -> None:
+        """In the child. Never returns."""
+        code = 70
+        try:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.chdir(self.repo)
+            os.environ["HOLDFAST_HOME"] = str(self.home)
+            os.environ["WITNESS"] = str(self.witness)
+            os.environ["WORLD"] = str(self.root)
+            # Keepers inherit these; the supervisor itself is armed by hand.
+            os.environ["HOLDFAST_FAULT"] = self.case.plan_for(KEEPER) if role.startswith("up") else ""
+            os.environ["HOLDFAST_FAULT_TRACE"] = str(self.trace_file(KEEPER))
+            os.environ["HOLDFAST_FAULT_ONCE"] = str(self.root / "keeper-fault")
+            faults.arm(plan, str(self.trace_file(role)), self._broken)
+            work()
+            code = 0
+        except HoldfastError as error:
+            code = error.exit_code
+            print(f"{role}: {error}", file=sys.stderr)
+        except BaseException:  # noqa: BLE001 - it goes to the log, and its code says so
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    # -- what was seen ---------------------------------------------------------------------------------------------
+
+    def trace_file(self, role: str) -> Path:
+        return self.root / f"trace-{role}"
+
+    def reached(self, role: str) -> list[tuple[str, int, bool]]:
+        """(point, hit, whether an error can come there) in the order in which they were reached."""
+        try:
+            lines = self.trace_file(role).read_text().split()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            point, hit, *rest = line.split(":")
+            found.append((point, int(hit), not rest))
+        return found
+
+    def roles(self) -> list[str]:
+        return sorted(path.name.removeprefix("trace-") for path in self.root.glob("trace-*"))
+
+    def acknowledge(self, task_id: str) -> None:
+        with self.witness.open("a") as file:
+            file.write(json.dumps({"acknowledged": task_id}) + "\n")
+
+    def acknowledged(self) -> list[str]:
+        words = [json.loads(line) for line in self.witness.read_text().splitlines()]
+        return [str(word["acknowledged"]) for word in words if "acknowledged" in word]
+
+    def close(self) -> None:
+        """End what is left. We are a subreaper: every descendant of this case is, or becomes, a child of ours."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            children = _children()
+            if not children:
+                break
+            for pid in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.002)
+        shutil.rmtree(self.root, ignore_errors=True)  # our own directory, and nothing mounts in it
+
+
+def _children() -> list[int]:
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    except OSError:
+        return []

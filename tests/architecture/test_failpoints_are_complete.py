@@ -1,0 +1,83 @@
+"""No durable step and no outside effect without a crash point, each point at one call site, each one in the matrix.
+
+The check reads the source: whoever adds a rename, a kill, a COMMIT or a writing statement without a point beside it (in
+the same function) gets a red test, and so does whoever adds a point that no scenario of the matrix reaches
+(tests/faults/test_matrix.py).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+from tests.architecture.points import effect_of, everything
+
+# (file, function) → why it needs no point of its own.
+EXEMPT = {
+    ("faults.py", "_reached"): "it is the points",
+    ("faults.py", "_inject"): "it is the points",
+    ("processes/keeper.py", "fault_point"): "it is the keeper's points",
+    ("processes/keeper.py", "signal_exactly"): "its two callers, begin and signal_tree, have one each",
+    ("processes/keeper.py", "Keeper.become_agent"): "the child after the fork: it is the agent, not us",
+    ("processes/rundir.py", "RunDirectory.take_lock"): "a lock file: empty, and the kernel forgets the lock",
+    ("processes/rundir.py", "RunDirectory._sync"): "its callers, prepare and declare_empty, have points on both sides",
+    ("processes/helperlock.py", "HelperLock.__init__"): "a lock file: empty, and the kernel forgets the lock",
+    ("store/sqlite/turnstile.py", "Turnstile.__init__"): "a lock file: empty, and the kernel forgets the lock",
+    ("store/sqlite/connection.py", "open_connection"): "opens the database; its making is store.made and tx.migrate",
+    ("store/sqlite/events.py", "SqliteEvents.emit"): "always in the transaction of the change that it tells of",
+    ("workspaces/repolock.py", "file_lock"): "a lock file: empty, and the kernel forgets the lock",
+    ("workspaces/copying.py", "copy_checkout"): "a helper process of its own; directory.make is beside its start",
+    ("workspaces/salvage.py", "_staged_tree"): "a copy into a scratch directory, beside salvage.ref",
+    ("config/trust.py", "_turn"): "a lock file: empty, and the kernel forgets the lock",
+    ("agents/clis.py", "_answer"): "ends a question for a version; clis.version is beside its start",
+    ("wiring.py", "run_supervisor"): "an empty directory of ours that is made again",
+    ("invariants/evidence.py", "Evidence.__init__"): "opens the database read-only",
+    ("invariants/evidence.py", "git"): "the checker's git commands only read",
+    ("api/rehearsal.py", "rehearse"): "a throw-away home and repository",
+    ("api/rehearsal.py", "_make_repository"): "a throw-away repository",
+}  # fmt: skip
+
+
+def test_no_effect_goes_around_the_points() -> None:
+    """Whoever writes outside without a point beside it (or a reason in EXEMPT) is named here."""
+    bare = [
+        effect
+        for function in everything()
+        if not function.points and (function.file, function.name) not in EXEMPT
+        for effect in function.effects
+    ]
+    assert bare == []
+
+
+def test_each_exemption_is_needed() -> None:
+    needed = {(function.file, function.name) for function in everything() if function.effects and not function.points}
+    assert set(EXEMPT) - needed == set()
+
+
+def test_each_point_stands_at_one_call_site() -> None:
+    counted = Counter(point for function in everything() for point in function.points)
+    assert [point for point, sites in counted.items() if sites > 1] == []
+    assert len(counted) >= 60
+
+
+def test_the_check_sees_what_it_should() -> None:
+    """It would notice: each kind of effect in a function without a point."""
+    lines = [
+        "os.rename(a, b)",
+        "open(a, 'w')",
+        "open(a, mode='ab')",
+        "os.open(a, os.O_RDWR | os.O_CREAT)",
+        "self._connection.execute('COMMIT')",
+        "self._sql.change('claim')",
+        "signal.pidfd_send_signal(a, b)",
+        "subprocess.run(a)",
+    ]
+    for line in lines:
+        call = ast.parse(line).body[0]
+        assert isinstance(call, ast.Expr)
+        assert isinstance(call.value, ast.Call)
+        assert effect_of(call.value) is not None, line
+    harmless = ast.parse("open(a, 'rb')").body[0]
+    assert isinstance(harmless, ast.Expr)
+    assert isinstance(harmless.value, ast.Call)
+    assert effect_of(harmless.value) is None
