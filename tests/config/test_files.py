@@ -55,8 +55,10 @@ MISTAKES: dict[str, tuple[str | bytes, int | None, str]] = {
     "twice": ("agent = 'x'\nagent = 'y'\n", 2, "cannot be read as TOML: Cannot overwrite a value"),
     "not UTF-8": (b"agent = 'x'\n# caf\xe9\n", 2, "cannot be read: it is not UTF-8 text"),
     "nested without end": ("a = " + "[" * 5000, None, "nested too deeply"),
+    "a key without end": ("\n" + "a." * 30_000 + "b = 1\n", 2, "nested too deeply"),
+    "a deep key": ("\n" + "a." * 900 + "b = 1\n", 2, "there is no section 'a.a.a.a.a.a.a.a.a'"),
     "a number of many digits": ("a = " + "9" * 5000, None, "cannot be read as TOML"),
-    "too large": (b"#" * (LARGEST_FILE + 1), None, "it is larger than 1024 KiB"),
+    "too large": (b"#" * (LARGEST_FILE + 1), None, "it is larger than 64 KiB"),
     "of the supervisor": ("\nagents = 3\n", 2, "'agents' is a setting of the supervisor, not of a task"),
 }
 

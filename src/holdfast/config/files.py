@@ -16,7 +16,9 @@ from holdfast.config.problems import Problem
 from holdfast.config.settings import SECTIONS, SETTINGS, Setting
 
 REPO_FILE = "holdfast.toml"
-LARGEST_FILE = 1024 * 1024
+LARGEST_FILE = 64 * 1024
+MOST_DOTS = 1000  # on a line: tomllib takes quadratic time for `a.a.a.…`, and a clone's file must not hang us
+DEEPEST = 8  # parts of a key; our longest has three
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)$")
 _AT_END = " (at end of document)"
 
@@ -106,6 +108,10 @@ def _document(data: bytes, layer: Layer) -> dict[str, Any]:
         line = data[: error.start].count(b"\n") + 1
         layer.problems.append(Problem(layer.place, line, "cannot be read: it is not UTF-8 text"))
         return {}
+    for number, row in enumerate(text.split("\n"), start=1):
+        if row.count(".") > MOST_DOTS:
+            layer.problems.append(Problem(layer.place, number, "cannot be read: it is nested too deeply"))
+            return {}
     try:
         document = tomllib.loads(text)
     except RecursionError:
@@ -152,7 +158,7 @@ def _flatten(document: Mapping[str, Any], layer: Layer, prefix: str = "") -> Ite
 
 def _strangers(key: str, value: object, layer: Layer) -> Iterator[tuple[str, Any]]:
     """A table that nobody knows: each key in it deserves its own suggestion."""
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict) and value and key.count(".") < DEEPEST:
         for name, inner in value.items():
             yield from _strangers(f"{key}.{name}", inner, layer)
         return

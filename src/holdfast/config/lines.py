@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 Path = tuple[str, ...]
 
+DEEPEST = 32  # parts of a key that are told apart; without a bound, `a.a.a.…` would need quadratic memory
 _TRIVIA = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -62,7 +63,7 @@ class _Walk:
         while True:
             self._skip(_SPACE)
             line = self._line_here()
-            path = (*path, self._key_part())
+            path = (*path, self._key_part())[:DEEPEST]
             self.found.setdefault(path, line)
             self._skip(_SPACE)
             if not self._next("."):
