@@ -16,7 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.config import SETTINGS
+from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, shown, variable_of
+from holdfast.config.parsers import takes
 from holdfast.core.events import EVENTS
 from holdfast.core.model import Instant, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
@@ -241,30 +242,45 @@ Names are stable.
 @page("docs/reference/settings.md")
 def settings_page() -> str:
     rows = [
-        (f"`{key}`", f"`{_shown(setting.default)}`", setting.meaning, f"`HOLDFAST_{key.replace('.', '_').upper()}`")
+        (
+            f"`{key}`",
+            takes(setting.parse),
+            "unset" if setting.default is None else f"`{shown(key, setting.default)}`",
+            setting.meaning,
+            "trusted" if setting.needs_trust else "no" if setting.user_only else "yes",
+            "at once" if setting.reload else "at the next start" if setting.user_only == OF_THE_SUPERVISOR else "–",
+            f"`{variable_of(key)}`",
+        )
         for key, setting in SETTINGS.items()
     ]
+    head = ("key", "takes", "default", "meaning", "in `holdfast.toml`", "reload", "environment")
     return f"""# Settings
 
-Later layers win: built-in defaults, the user's `~/.config/holdfast/config.toml` (or `$HOLDFAST_CONFIG`), the
-repository's `holdfast.toml`, the environment, flags. Durations carry a unit: `250ms`, `90s`, `5m`, `1h30m`. Settings of
-a task are resolved when it is added and stored with it. Keys that
-could run commands or show secrets (`command.argv`, `env.*`) and those of the supervisor itself (`agents`, the budgets)
-are refused in a repository's file.
+`holdfast config show --origin` prints what holds and where it comes from, `holdfast config check` every mistake with
+its file and line. How to: [configure](../howto/configure.md).
 
-{table(("key", "default", "meaning", "environment"), rows)}
+**Layers.** Later ones win: built-in defaults, the user's `~/.config/holdfast/config.toml` (or `$HOLDFAST_CONFIG`, or
+below `$XDG_CONFIG_HOME`), the repository's `holdfast.toml`, the environment, flags. Settings of a task are resolved
+when it is added and stored with it.
+
+**Units.** Durations carry one: `250ms`, `90s`, `5m`, `1h30m`, `2d`. So do sizes: `100k`, `512MiB`, `2G` count in 1024s,
+`1.5GB` and other units that end in a plain `B` in 1000s; `0` needs none.
+
+**In `holdfast.toml`.** *yes*: a repository may set it. *trusted*: only once `holdfast trust` was given for exactly
+these values, because it could run commands or show secrets. *no*: it is a setting of the supervisor, which serves many
+repositories.
+
+**Reload.** *at once*: a running supervisor takes it over when the user's file changes, within a few seconds, or on
+SIGHUP; flags of `up` and variables keep winning, and a file with a mistake changes nothing. *–*: a task's own setting,
+read at every `add`.
+
+**Environment.** Lists are split as a shell would, tables are written `NAME=VALUE NAME=VALUE`. A variable that only
+resembles a setting's is never an error; `config check` warns.
+
+{table(head, rows)}
 
 `HOLDFAST_HOME` is where everything is kept; without it, the XDG state directory (`~/.local/state/holdfast`).
 """
-
-
-def _shown(default: object) -> str:
-    words: dict[object, str] = {None: "unset", True: "true", False: "false", "": "none"}
-    if isinstance(default, float):
-        return duration(default).replace(" ", "").replace("min", "m")
-    if isinstance(default, bool | str) or default is None:
-        return words.get(default, str(default))
-    return str(default)
 
 
 @page("docs/reference/cli.md")

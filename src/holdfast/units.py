@@ -1,4 +1,4 @@
-"""Durations with units, as people write them."""
+"""Durations and sizes with units, as people write them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import re
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST = 10 * 365 * 86400.0
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_LONGEST_WORD = 40  # of a wrong value in an error message
+_LONGEST_DURATION = 60
+
+_STEPS = "kmgtp"
+LARGEST = 2**63 - 1
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:([kmgtp])(i?b?)|(b|bytes?))", re.IGNORECASE)
 
 
 def parse_duration(text: object) -> float:
     """Seconds of "90s", "5m", "1h30m", "250ms". A bare number needs a unit: ValueError, whose text is the message."""
     word = str(text).strip()
-    parts = _PART.findall(word)
+    parts = _PART.findall(word[:_LONGEST_DURATION])  # the pattern needs quadratic time for a very long one
     if not parts or "".join(number + unit for number, unit in parts) != word:
-        raise ValueError(f"'{word}' is not a duration; write it with a unit, like 90s, 5m, 1h30m or 250ms")
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        raise ValueError(f"'{_cut(word)}' is not a duration; write it with a unit, like 90s, 5m, 1h30m or 250ms")
+    seconds = round(sum(float(number) * _UNITS[unit] for number, unit in parts), 9)  # 9ms is 0.009, not a hair more
     if seconds > LONGEST:
-        raise ValueError(f"'{word}' is longer than ten years")
+        raise ValueError(f"'{_cut(word)}' is longer than ten years")
     return seconds
 
 
@@ -33,3 +39,66 @@ def show_duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600}h {whole % 3600 // 60}m"
     return f"{whole // 86400}d {whole % 86400 // 3600}h"
+
+
+def write_duration(seconds: float) -> str:
+    """The form that `parse_duration` reads back to the same number: 1h30m, 250ms, 0s."""
+    thousandths = round(seconds * 1000)
+    if thousandths / 1000 != seconds:
+        return f"{seconds:.9f}".rstrip("0") + "s"
+    words = ""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, thousandths = divmod(thousandths, size)
+        words += f"{count}{unit}" if count else ""
+    return words or "0s"
+
+
+def parse_size(text: object) -> int:
+    """Bytes of "512MiB", "2G", "1.5GB", "100k", "0". KB, MB … count in thousands; K, M … and KiB, MiB … in 1024s.
+
+    A bare number needs a unit, because nobody knows whether 100 is bytes or megabytes: ValueError.
+    """
+    word = str(text).strip()
+    if word == "0":
+        return 0
+    found = _SIZE.fullmatch(word)
+    if found is None or isinstance(text, bool):
+        raise ValueError(f"'{_cut(word)}' is not a size; write it with a unit, like 512MiB, 2G, 1.5GB or 100k")
+    number, step, tail, _plain = found.groups()
+    factor = 1
+    if step:
+        base = 1000 if tail.lower() == "b" else 1024
+        factor = base ** (_STEPS.index(step.lower()) + 1)
+    whole, _, fraction = number.partition(".")
+    # cut before int(), to which five thousand digits are an error
+    whole, fraction = whole.lstrip("0")[:30] or "0", fraction[:15]
+    size: int = int(whole) * factor + int(fraction or "0") * factor // 10 ** len(fraction)
+    if size > LARGEST:
+        raise ValueError(f"'{_cut(word)}' is larger than any disk")
+    return size
+
+
+def show_size(size: int) -> str:
+    """A short human form in 1024s: 0 B, 512 B, 1.5 MiB, 20 GiB."""
+    if size < 1024:
+        return f"{size} B"
+    value = float(size)
+    for step in _STEPS:
+        value /= 1024
+        if value < 1023.95 or step == _STEPS[-1]:
+            break
+    return f"{value:.1f}".removesuffix(".0") + f" {step.upper()}iB"
+
+
+def write_size(size: int) -> str:
+    """The form that `parse_size` reads back to the same number: 512MiB, 1500B, 0."""
+    if size == 0:
+        return "0"
+    for power in range(len(_STEPS), 0, -1):
+        if size % 1024**power == 0:
+            return f"{size // 1024**power}{_STEPS[power - 1].upper()}iB"
+    return f"{size}B"
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= _LONGEST_WORD else word[: _LONGEST_WORD - 1] + "…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import random
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port import Host
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
-from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.context import Context, Settings, Tuning
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
@@ -50,6 +51,42 @@ def limits_of(settings: config.Config) -> Limits:
     )
 
 
+class UserSettings:
+    """The user's file, as the supervisor sees it while it runs. Flags of `up` and the environment stay above it."""
+
+    def __init__(self, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None) -> None:
+        self._holds = self._read = settings
+        self._how = how
+        self._flags = flags
+
+    def stamp(self) -> object:
+        try:
+            found = os.stat(config.user_file())
+        except OSError as error:
+            return error.errno
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    def read(self) -> Tuning:
+        new = config.load(flags=self._flags)
+        changed = {
+            key: f"{config.shown(key, self._holds[key])} → {config.shown(key, new[key])}"
+            for key, setting in config.SETTINGS.items()
+            if setting.user_only == config.OF_THE_SUPERVISOR and new[key] != self._holds[key]
+        }
+        later = [key for key in changed if not config.SETTINGS[key].reload]
+        self._read = new.but({key: self._holds[key] for key in later})
+        agents = self._read["agents"] if "agents" in changed else self._how.agents
+        return Tuning(
+            settings=dataclasses.replace(self._how, agents=agents),
+            limits=limits_of(self._read),
+            changes={key: change for key, change in changed.items() if key not in later},
+            at_next_start=tuple(later),
+        )
+
+    def accept(self, tuning: Tuning) -> None:
+        self._holds, self._how = self._read, tuning.settings
+
+
 def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
     """The allow-list, what the task's settings pass on, what they set."""
     passed = wanted.get("pass", ())
@@ -59,7 +96,9 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
     return allowed(os.environ, tuple(str(name) for name in passed)) | {str(k): str(v) for k, v in extra.items()}
 
 
-async def supervise(home: str, settings: config.Config, how: Settings, lock: HomeLock) -> None:
+async def supervise(
+    home: str, settings: config.Config, how: Settings, lock: HomeLock, flags: Mapping[str, object] | None = None
+) -> None:
     """Run a supervisor on `home` until it is told to stop."""
     with contextlib.ExitStack() as closing:
         store = SqliteStore(home)
@@ -71,11 +110,18 @@ async def supervise(home: str, settings: config.Config, how: Settings, lock: Hom
         store.forget_old_operations(clock.now().wall - 86400)
         helpers = HelperLock(home)
         closing.callback(helpers.close)
-        await _supervise_locked(home, store, helpers, settings, how, lock)
+        source = UserSettings(settings, how, flags)
+        await _supervise_locked(home, store, helpers, source, limits_of(settings), how, lock)
 
 
 async def _supervise_locked(
-    home: str, store: SqliteStore, helpers: HelperLock, settings: config.Config, how: Settings, lock: HomeLock
+    home: str,
+    store: SqliteStore,
+    helpers: HelperLock,
+    source: UserSettings,
+    limits: Limits,
+    how: Settings,
+    lock: HomeLock,
 ) -> None:
     children = Children()
     if not children.become_subreaper():
@@ -123,8 +169,9 @@ async def _supervise_locked(
         strategy_of=strategy_of,
         agents=AGENTS,
         environment=agent_environment,
-        limits=limits_of(settings),
+        limits=limits,
         settings=how,
+        source=source,
         home_is_ours=lock.is_held,
     )
     try:
@@ -134,12 +181,15 @@ async def _supervise_locked(
         writer.close()
 
 
-def run_supervisor(home: str, settings: config.Config, how: Settings) -> None:
+def run_supervisor(
+    home: str, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None
+) -> None:
     """Blocks until the supervisor has stopped."""
     os.makedirs(os.path.join(home, "runs"), mode=0o700, exist_ok=True)
     lock = HomeLock(home)
     lock.take()
     try:
-        asyncio.run(supervise(home, settings, how, lock))  # returns when its deleting threads are done too
+        # returns when its deleting threads are done too
+        asyncio.run(supervise(home, settings, how, lock, flags))
     finally:
         lock.release()

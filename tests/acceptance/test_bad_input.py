@@ -333,15 +333,16 @@ def test_settings_in_the_environment_with_mistakes(fleet: Fleet) -> None:
 
 
 def test_a_repository_cannot_choose_the_command(fleet: Fleet) -> None:
-    """Config: a key that runs commands is refused in a repository's file, and works in the user's own."""
+    """Config: a key that runs commands is refused in an untrusted repository's file, and works in the user's own."""
     settings = '[command]\nargv = ["sh", "-c", "echo pwned > pwned.txt"]\n'
     own = fleet.root / "config.toml"
     own.write_text('agent = "command"\n' + settings)
     (fleet.repo / "holdfast.toml").write_text(settings)
     for arguments in (("add", "x"), ("add", "x", "--agent", "command"), ("add", "x", "--", "true")):
-        line = refused(fleet, *arguments, code=2)
-        assert "'command.argv' could run commands" in line
-        assert "config.toml" in line
+        line = refused(fleet, *arguments, code=1)
+        assert "sets command.argv, which could run commands" in line
+        assert f"holdfast trust {fleet.repo}" in line
+    assert fleet.json("ps", "--all") == []
     (fleet.repo / "holdfast.toml").unlink()
     fleet.up()
     task_id = fleet.add("x", env={"HOLDFAST_CONFIG": str(own)})

@@ -17,6 +17,9 @@ SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # anothe
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
     "daemon.spawn": "tests/acceptance/test_walking_skeleton.py: `up --detach` and `run`",
+    "trust.rename": "tests/acceptance/test_config.py: trust is given whole or not at all",
+    "init.file": "tests/acceptance/test_config.py: a checkout that cannot be written",
+    "clis.version": "tests/acceptance/test_config.py: agents that hang, fail or chatter",
     "trash.rise": "tests/integration/test_worktrees.py: a tree deeper than we have descriptors",
     "trash.chmod": "tests/acceptance/test_red_team.py: directories without permissions",
     "tx.alert.acknowledge": "tests/acceptance/test_cli_contract.py: `alerts ack`",

@@ -68,6 +68,7 @@ class Commands:
                 "workspace.strategy": new.workspace,
                 "resume.max_attempts": new.max_resumes,
             },
+            home=self.home,
         )
         agent, options = _agent(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")

@@ -22,8 +22,9 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     from holdfast.supervisor.context import Settings
 
     ensure_home(home)
-    settings = config.load(flags={"agents": agents})
-    wiring.run_supervisor(home, settings, Settings(agents=int(settings["agents"]), idle_exit=idle_exit))
+    flags = {"agents": agents}
+    settings = config.load(flags=flags)
+    wiring.run_supervisor(home, settings, Settings(agents=settings["agents"], idle_exit=idle_exit), flags)
 
 
 def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> int:
@@ -64,9 +65,16 @@ def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[b
             stdout=log,
             stderr=log,
             cwd="/",
-            env={**os.environ, "HOLDFAST_HOME": home},
+            env={**os.environ, "HOLDFAST_HOME": home, **_settings_place()},
             start_new_session=True,
         )
+
+
+def _settings_place() -> dict[str, str]:
+    """A relative HOLDFAST_CONFIG means the same file to a supervisor that works in `/`."""
+    from holdfast.config import user_file
+
+    return {"HOLDFAST_CONFIG": user_file()} if os.environ.get("HOLDFAST_CONFIG") else {}
 
 
 def log_file(home: str) -> str:

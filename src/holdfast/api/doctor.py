@@ -30,7 +30,7 @@ class Finding:
 
 
 def examine(home: str) -> list[Finding]:
-    findings = list(_machine())
+    findings = [*_machine(), *_settings(home)]
     if not os.path.exists(os.path.join(home, "holdfast.db")):
         return [*findings, Finding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
     try:
@@ -71,6 +71,18 @@ def _machine() -> Iterator[Finding]:
         yield Finding("problem", "system", "this Python or kernel has no pidfd; Linux 5.4 or newer is needed")
     else:
         yield Finding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof (no cgroup tier yet)")
+
+
+def _settings(home: str) -> Iterator[Finding]:
+    from holdfast.config.survey import survey
+
+    seen = survey(None, home)
+    for problem in seen.problems:
+        yield Finding("problem", "settings", str(problem))
+    for warning in seen.warnings:
+        yield Finding("note", "settings", warning)
+    if not seen.problems:
+        yield Finding("ok", "settings", seen.files[0].place if seen.files[0].exists else "built-in defaults")
 
 
 def _store(home: str) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def budgets(task: Row) -> Row:
     from holdfast.core.policy import Budget, Spend, lost_without_progress, recent_crashes, spent
     from holdfast.wiring import limits_of
 
-    limits = limits_of(config.load())
+    limits = limits_of(config.best_effort())
     ledger = [
         Spend(
             budget=Budget(row["budget"]),

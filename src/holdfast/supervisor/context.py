@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from holdfast.agents.port import AgentAdapter
 from holdfast.clock import Clock
@@ -47,7 +48,35 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """The settings that a running supervisor can take over, and what is new about them."""
+
+    settings: Settings
+    limits: Limits
+    changes: Mapping[str, str]  # key → "4 → 8"
+    at_next_start: tuple[str, ...] = ()  # keys that changed and are taken over only then
+
+
+class SettingsSource(Protocol):
+    """Where the settings come from, so that a change can be seen and taken over."""
+
+    def stamp(self) -> object:
+        """Differs after every change; cheap."""
+        ...
+
+    def read(self) -> Tuning:
+        """The settings as they are now; HoldfastError when they have mistakes."""
+        ...
+
+    def accept(self, tuning: Tuning) -> None:
+        """`tuning` holds now: later changes are counted from it."""
+        ...
+
+
+@dataclass(kw_only=True, slots=True)
 class Context:
+    """Fixed, except for `limits` and `settings`, which reloading.py replaces when the user's file changed."""
+
     home: str
     host_id: str
     clock: Clock
@@ -60,5 +89,6 @@ class Context:
     environment: Callable[[Mapping[str, object]], dict[str, str]]
     limits: Limits
     settings: Settings
+    source: SettingsSource | None = None
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)

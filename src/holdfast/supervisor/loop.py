@@ -21,6 +21,7 @@ from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.narrator import Narrator
 from holdfast.supervisor.recovery import recover
+from holdfast.supervisor.reloading import Reloading, has_terminal
 from holdfast.supervisor.requests import Requests
 from holdfast.supervisor.resumes import Resumes
 from holdfast.supervisor.saying import say
@@ -51,6 +52,8 @@ class Supervisor:
         self._claims = Claims(context, self._attempts)
         self._cleanup = Cleanup(context)
         self._narrator = Narrator(context.store)
+        self._reloading = Reloading(context)
+        self._had_terminal = has_terminal()
         self._stop: StopMode | None = None
         self._idle_since: float | None = None
         self._signals = 0
@@ -62,6 +65,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
         for duty in (self._lifeline, self._narrator.run):
@@ -106,6 +110,7 @@ class Supervisor:
             self._stop = self._stop or StopMode(str(self._requests.down.data.get("mode", "graceful")))
             self._context.bell.ring()
             return
+        await self._reloading.tick()
         await self._resumes.tick()
         await self._claims.tick()
         await self._cleanup.tick()
@@ -165,6 +170,13 @@ class Supervisor:
             self._stop = StopMode.NOW
             self._background.append(asyncio.create_task(self._attempts.stop_all(StopWhy.DOWN, fast=True)))
         self._context.bell.ring()
+
+    def _on_hangup(self) -> None:
+        """SIGHUP reads the settings again; but when our terminal is gone, that was its farewell."""
+        if self._had_terminal and not has_terminal():
+            self._on_signal()
+        else:
+            self._reloading.ask()
 
     def on_lease_lost(self) -> None:
         """Another incarnation was given our tasks: end our agents and go, writing nothing."""

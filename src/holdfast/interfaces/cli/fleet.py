@@ -1,10 +1,8 @@
-"""Commands about the whole: init, up, down, doctor, rehearse."""
+"""Commands about the whole: up, down, doctor, rehearse."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 import time
 
@@ -12,29 +10,7 @@ from holdfast.errors import Unavailable, UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import clean, number, paint, print_json
 
-KNOWN_AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "copilot", "aider")
 DOWN_PATIENCE = 120.0
-
-
-def configure_init(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
-
-
-def run_init(arguments: argparse.Namespace) -> int:
-    from holdfast.api.commands import Commands
-
-    home = home_directory()
-    repo = Commands(home).register(os.path.abspath(arguments.directory))
-    print(f"Repository {repo.path} is known to Holdfast (home {home}).")
-    found = [name for name in KNOWN_AGENTS if shutil.which(name)]
-    if found:
-        print(f"Agent CLIs in PATH: {', '.join(found)}. This version drives them as commands, for example:")
-        print(f'  holdfast run "fix the flaky test" -- {found[0]} …')
-    else:
-        print("No agent CLI was found in PATH. Any command can be an agent:")
-        print('  holdfast run "say hello" -- sh -c "cat > hello.txt"')
-    print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
-    return 0
 
 
 def configure_up(parser: argparse.ArgumentParser) -> None:

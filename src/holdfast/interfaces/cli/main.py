@@ -12,7 +12,8 @@ from holdfast.errors import HoldfastError, UsageError
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("fleet", "make this repository known and show what Holdfast finds"),
+    "init": ("setup", "make this repository known, write a commented holdfast.toml, show what Holdfast finds"),
+    "trust": ("setup", "let this repository's holdfast.toml set commands and environments"),
     "run": ("tasks", "add a task and watch it to its end"),
     "add": ("tasks", "queue a task"),
     "up": ("fleet", "run the supervisor"),
@@ -29,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "diff": ("work", "what a task changed"),
     "workspaces": ("work", "list workspaces, drop preserved ones"),
     "salvage": ("work", "list and restore saved work"),
+    "config": ("settings", "show and check the settings, and say where each comes from"),
     "doctor": ("fleet", "check this machine and this home"),
     "rehearse": ("fleet", "play a scenario in a throw-away repository and home"),
 }

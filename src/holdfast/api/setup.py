@@ -1,0 +1,111 @@
+"""Setting a repository up: its commented settings file, the agents of this machine, and trust."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import clock, faults
+from holdfast.agents.clis import FoundCli, find_clis
+from holdfast.api import repos
+from holdfast.api.commands import who
+from holdfast.config import ConfigError, repo_file, shown, trust
+from holdfast.config.files import read_file
+from holdfast.config.template import template
+from holdfast.errors import Refused, UsageError
+
+__all__ = ["FoundCli", "TrustQuestion", "find_clis", "give_trust", "question", "revoke_trust", "trusted", "write_file"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrustQuestion:
+    """What a repository's file sets that needs trust. Answering is about exactly these values."""
+
+    repo: str
+    file: str
+    exists: bool
+    values: dict[str, Any]
+    is_trusted: bool
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{key} = {shown(key, value)}" for key, value in self.values.items()]
+
+
+def question(home: str, directory: str) -> TrustQuestion:
+    """Read the repository's file; ConfigError when it has mistakes."""
+    top, _common = repos.locate(directory)
+    layer = read_file(repo_file(top), of_repository=True)
+    if layer.problems:
+        raise ConfigError(layer.problems)
+    values = trust.dangerous_values(layer.values)
+    is_trusted = not values or trust.is_trusted(home, top, values)
+    return TrustQuestion(top, layer.place, layer.exists, values, is_trusted)
+
+
+def give_trust(home: str, asked: TrustQuestion) -> None:
+    trust.give(home, asked.repo, asked.values, by=who(), at=clock.now().wall)
+
+
+def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
+    """Take trust back, of a checkout that is gone as well; its path, and whether there was any."""
+    path = os.path.realpath(directory)
+    with contextlib.suppress(UsageError):
+        path = repos.locate(directory)[0]
+    return path, trust.revoke(home, path)
+
+
+def trusted(home: str) -> list[dict[str, Any]]:
+    """Every record of trust, and whether the file still has the values that were trusted."""
+    rows = []
+    for path, record in sorted(trust.trusted(home).items()):
+        values = trust.dangerous_values(read_file(repo_file(path), of_repository=True).values)
+        state = "trusted" if record.get("sha256") == trust.digest(values) else "changed since" if values else "unused"
+        rows.append(
+            {"repo": path, "state": state, **{name: record.get(name) for name in ("keys", "by", "at")}},
+        )
+    return rows
+
+
+def write_file(repo: str, found: list[FoundCli]) -> tuple[str, bool]:
+    """A commented holdfast.toml, unless there is one; its path, and whether it was written."""
+    path = repo_file(repo)
+    try:
+        faults.effect("init.file")
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError:
+        return path, False
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(template(_about(found)))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise _unwritable(path, error) from error
+    return path, True
+
+
+def _unwritable(path: str, error: OSError) -> Refused:
+    return Refused(
+        f"The repository is known now, but {path} could not be written: {error.strerror}. "
+        "Settings work without it; `holdfast init --no-file` does not try."
+    )
+
+
+def _about(found: list[FoundCli]) -> list[str]:
+    if not found:
+        return []
+    example = ", ".join(f'"{word}"' for word in found[0].example)
+    return [
+        "Agent CLIs that `holdfast init` found here:",
+        *(f"  {cli.name} {cli.version}".rstrip() for cli in found),
+        "This version drives them as commands that get the prompt on their standard input. As the default agent:",
+        '  agent = "command"',
+        f"  command.argv = [{example}]",
+        f"or for one task: holdfast run PROMPT -- {shlex.join(found[0].example)}",
+    ]

@@ -1,0 +1,37 @@
+"""Settings: built-in defaults < user's config.toml < repository's holdfast.toml < environment < flags.
+
+One table, `SETTINGS`, names every key with its default, its parser and its meaning; the reference page is generated
+from it. An unknown key or a bad value is an error that says where it stands and what was probably meant.
+"""
+
+from __future__ import annotations
+
+from holdfast.config.files import repo_file, user_file
+from holdfast.config.layers import Config, best_effort, load
+from holdfast.config.problems import ConfigError, Problem
+from holdfast.config.settings import (
+    DANGEROUS,
+    OF_THE_SUPERVISOR,
+    SETTINGS,
+    STRATEGIES,
+    Setting,
+    shown,
+    variable_of,
+)
+
+__all__ = [
+    "DANGEROUS",
+    "OF_THE_SUPERVISOR",
+    "SETTINGS",
+    "STRATEGIES",
+    "Config",
+    "ConfigError",
+    "Problem",
+    "Setting",
+    "best_effort",
+    "load",
+    "repo_file",
+    "shown",
+    "user_file",
+    "variable_of",
+]

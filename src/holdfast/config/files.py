@@ -1,0 +1,184 @@
+"""Reading one file of settings: its values with their lines, and all of its mistakes at once."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.config.lines import lines_of
+from holdfast.config.parsers import shown, takes
+from holdfast.config.problems import Problem
+from holdfast.config.settings import SECTIONS, SETTINGS, Setting
+
+REPO_FILE = "holdfast.toml"
+LARGEST_FILE = 64 * 1024
+MOST_DOTS = 1000  # on a line: tomllib takes quadratic time for `a.a.a.…`, and a clone's file must not hang us
+DEEPEST = 8  # parts of a key; our longest has three
+_POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)$")
+_AT_END = " (at end of document)"
+
+
+@dataclass(slots=True)
+class Layer:
+    """What one file, or the environment, or the flags, say."""
+
+    place: str
+    exists: bool = True
+    values: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def complain(self, key: str, text: str) -> None:
+        self.problems.append(Problem(self.place, self.lines.get(key), text))
+
+    def take(self, key: str, value: object) -> None:
+        """Keep a value, or the reason why it is none."""
+        try:
+            self.values[key] = SETTINGS[key].parse(value)
+        except ValueError as error:
+            self.complain(key, f"{key}: {error}")
+
+
+def user_file() -> str:
+    """$HOLDFAST_CONFIG, else the file in the XDG configuration directory."""
+    chosen = os.environ.get("HOLDFAST_CONFIG")
+    if chosen:
+        return os.path.abspath(os.path.expanduser(chosen))
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(folder, "holdfast", "config.toml")
+
+
+def repo_file(repo: str) -> str:
+    return os.path.join(repo, REPO_FILE)
+
+
+def read_file(path: str, *, of_repository: bool) -> Layer:
+    """The settings in a file. A missing one is an empty layer; mistakes are in its `problems`."""
+    layer = Layer(path)
+    try:
+        data = _bytes_of(path)
+    except (FileNotFoundError, NotADirectoryError):
+        layer.exists = False
+        return layer
+    except OSError as error:
+        layer.problems.append(Problem(path, None, f"cannot be read: {error.strerror or error}"))
+        return layer
+    document = _document(data, layer)
+    for key, value in _flatten(document, layer):
+        setting = SETTINGS[key]
+        if of_repository and not setting.is_for_repositories:
+            layer.complain(key, _why_not_here(key, setting))
+        elif isinstance(value, dict) and not _wants_table(setting):
+            layer.complain(key, f"'{key}' is a table here, but {takes(setting.parse).replace('`', '')} is expected")
+        else:
+            layer.take(key, value)
+    return layer
+
+
+def _bytes_of(path: str) -> bytes:
+    """All of it. A pipe or an endless device, perhaps behind a repository's symbolic link, must not hang us."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        mode = os.fstat(fd).st_mode
+        if os.path.realpath(path) == os.devnull:
+            return b""
+        if not stat.S_ISREG(mode):
+            what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+            raise OSError(22, f"it is {what}")
+        data = b""
+        while len(data) <= LARGEST_FILE and (block := os.read(fd, LARGEST_FILE)):
+            data += block
+    finally:
+        os.close(fd)
+    if len(data) > LARGEST_FILE:
+        raise OSError(27, f"it is larger than {LARGEST_FILE // 1024} KiB")
+    return data
+
+
+def _document(data: bytes, layer: Layer) -> dict[str, Any]:
+    """The parsed file; empty, with a problem noted, when it is no TOML."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        layer.problems.append(Problem(layer.place, line, "cannot be read: it is not UTF-8 text"))
+        return {}
+    for number, row in enumerate(text.split("\n"), start=1):
+        if row.count(".") > MOST_DOTS:
+            layer.problems.append(Problem(layer.place, number, "cannot be read: it is nested too deeply"))
+            return {}
+    try:
+        document = tomllib.loads(text)
+    except RecursionError:
+        layer.problems.append(Problem(layer.place, None, "cannot be read: it is nested too deeply"))
+        return {}
+    except ValueError as error:
+        layer.problems.append(_syntax_problem(layer.place, text, str(error)))
+        return {}
+    layer.lines = _lines(text)
+    return document
+
+
+def _syntax_problem(place: str, text: str, message: str) -> Problem:
+    position = _POSITION.search(message)
+    if position is not None:
+        words = f"{message[: position.start()]} (column {position.group(2)})"
+        return Problem(place, int(position.group(1)), f"cannot be read as TOML: {words}")
+    at_end = message.endswith(_AT_END)
+    line = text.rstrip("\n").count("\n") + 1 if at_end else None
+    return Problem(place, line, f"cannot be read as TOML: {message.removesuffix(_AT_END)}")
+
+
+def _lines(text: str) -> dict[str, int]:
+    try:
+        return {".".join(path): line for path, line in reversed(lines_of(text).items())}
+    except (ValueError, IndexError, RecursionError):  # tomllib knows more TOML than we: then errors come without lines
+        return {}
+
+
+def _flatten(document: Mapping[str, Any], layer: Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Known keys with their values; whatever is no setting becomes a problem."""
+    for name, value in document.items():
+        key = f"{prefix}{name}"
+        if key in SETTINGS:
+            yield key, value
+        elif key not in SECTIONS:
+            yield from _strangers(key, value, layer)
+        elif isinstance(value, dict):
+            yield from _flatten(value, layer, f"{key}.")
+        else:
+            example = next(known for known in SETTINGS if known.startswith(f"{key}."))
+            layer.complain(key, f"'{key}' is a section of settings, such as '{example}', and cannot be set itself")
+
+
+def _strangers(key: str, value: object, layer: Layer) -> Iterator[tuple[str, Any]]:
+    """A table that nobody knows: each key in it deserves its own suggestion."""
+    if isinstance(value, dict) and value and key.count(".") < DEEPEST:
+        for name, inner in value.items():
+            yield from _strangers(f"{key}.{name}", inner, layer)
+        return
+    what = "section" if isinstance(value, dict) else "setting"
+    layer.complain(key, f"there is no {what} '{shown(key)}'{nearest(key, what)}")
+
+
+def nearest(key: str, what: str = "setting") -> str:
+    """What was probably meant, as the end of a message."""
+    import difflib
+
+    known = list(SETTINGS) if what == "setting" else sorted(SECTIONS)
+    same_end = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    close = difflib.get_close_matches(key, known, n=1) or same_end[:1]
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _wants_table(setting: Setting) -> bool:
+    return isinstance(setting.default, dict)
+
+
+def _why_not_here(key: str, setting: Setting) -> str:
+    return f"'{key}' {setting.user_only}, so it is not taken from a repository's file. Put it into {user_file()}"

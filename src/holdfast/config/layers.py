@@ -1,0 +1,107 @@
+"""All layers on top of one another: built-in defaults < user's file < repository's file < environment < flags."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.config.files import Layer, read_file, repo_file, user_file
+from holdfast.config.problems import ConfigError, Problem, where
+from holdfast.config.settings import SETTINGS, variable_of
+from holdfast.errors import Refused
+
+
+class Config:
+    """Resolved settings, and where each came from."""
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+        self._values = dict(values)
+        self.origins = dict(origins)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def but(self, values: Mapping[str, Any]) -> Config:
+        """The same with other values for some keys."""
+        return Config({**self._values, **values}, self.origins)
+
+
+def load(repo: str | None = None, flags: Mapping[str, object] | None = None, home: str | None = None) -> Config:
+    """All layers, or the error that says what is wrong with them. `flags` are given values by key; None: not given.
+
+    Keys of the repository's file that could run commands are taken only with the trust recorded in `home`.
+    """
+    layers = read_layers(repo, flags)
+    problems = problems_of(layers)
+    if problems:
+        raise ConfigError(problems)
+    if repo is not None:
+        untrusted = withhold_untrusted(layers[1], repo, home)
+        if untrusted:
+            raise Refused(
+                f"{layers[1].place} sets {' and '.join(untrusted)}, which could run commands or show secrets, and is "
+                f"not trusted as it is now. Nothing was queued. Look and decide: `holdfast trust {shlex.quote(repo)}`."
+            )
+    return merge(layers)
+
+
+def best_effort() -> Config:
+    """The user's own settings with mistakes left out: for commands that only look, which a slip must not stop."""
+    return merge(read_layers(None))
+
+
+def read_layers(repo: str | None, flags: Mapping[str, object] | None = None) -> list[Layer]:
+    """User's file, repository's file (if there is a repository), environment, flags: each with its own mistakes."""
+    layers = [read_file(user_file(), of_repository=False)]
+    if repo is not None:
+        layers.append(read_file(repo_file(repo), of_repository=True))
+    return [*layers, *_from_environment(), _from_flags(flags or {})]
+
+
+def problems_of(layers: list[Layer]) -> list[Problem]:
+    return [problem for layer in layers for problem in layer.problems]
+
+
+def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
+    """Take the dangerous values out of a repository's layer unless they are trusted; the keys taken out."""
+    from holdfast.config import trust
+    from holdfast.home import home_directory
+
+    dangerous = trust.dangerous_values(layer.values)
+    if not dangerous or trust.is_trusted(home or home_directory(), repo, dangerous):
+        return []
+    for key in dangerous:
+        del layer.values[key]
+    return list(dangerous)
+
+
+def merge(layers: list[Layer]) -> Config:
+    values = {key: setting.default for key, setting in SETTINGS.items()}
+    origins = dict.fromkeys(SETTINGS, "default")
+    for layer in layers:
+        for key, value in layer.values.items():
+            values[key] = value
+            origins[key] = where(layer.place, layer.lines.get(key))
+    return Config(values, origins)
+
+
+def _from_environment() -> list[Layer]:
+    """One layer per variable, so that its name is the place of its mistakes."""
+    found = []
+    for key in SETTINGS:
+        name = variable_of(key)
+        if name in os.environ:
+            layer = Layer(f"{name} in the environment")
+            layer.take(key, os.environ[name])
+            found.append(layer)
+    return found
+
+
+def _from_flags(flags: Mapping[str, object]) -> Layer:
+    layer = Layer("flag")
+    for key, value in flags.items():
+        if value is not None:
+            layer.take(key, value)
+    return layer

@@ -1,0 +1,122 @@
+"""On which line of a TOML document each key stands: tomllib reads values, but does not say where they were.
+
+Only for documents that tomllib has accepted: nothing is validated here, only walked.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+
+Path = tuple[str, ...]
+
+DEEPEST = 32  # parts of a key that are told apart; without a bound, `a.a.a.…` would need quadratic memory
+_TRIVIA = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_STRING = re.compile(
+    r'"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}'  # up to two quotes may stand right before the closing three
+    r"|'''(?:[^']|'{1,2}(?!'))*'{3,5}"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+_PLAIN_VALUE = re.compile(r"[^,\]}#\n]+")
+
+
+def lines_of(document: str) -> dict[Path, int]:
+    """The first line that names each key or table, counted from 1: {("health", "grace"): 12, ("health",): 11, …}."""
+    return _Walk(document.replace("\r\n", "\n")).document()
+
+
+class _Walk:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._line = 1
+        self._counted = 0  # up to here, `_line` is counted
+        self.found: dict[Path, int] = {}
+
+    def document(self) -> dict[Path, int]:
+        table: Path = ()
+        self._skip(_TRIVIA)
+        while self._at < len(self._text):
+            if self._next("["):
+                self._next("[")
+                table = self._key(())
+                self._next("]")
+                self._next("]")
+            else:
+                self._pair(table)
+            self._skip(_TRIVIA)
+        return self.found
+
+    def _pair(self, table: Path) -> None:
+        key = self._key(table)
+        self._next("=")
+        self._value(key)
+
+    def _key(self, table: Path) -> Path:
+        """A dotted key; every prefix of it is noted as well, since it makes a table."""
+        path = table
+        while True:
+            self._skip(_SPACE)
+            line = self._line_here()
+            path = (*path, self._key_part())[:DEEPEST]
+            self.found.setdefault(path, line)
+            self._skip(_SPACE)
+            if not self._next("."):
+                return path
+
+    def _key_part(self) -> str:
+        if self._text[self._at] in "\"'":
+            return str(tomllib.loads(f"key = {self._skip(_STRING)}")["key"])
+        return self._skip(_BARE_KEY)
+
+    def _value(self, path: Path | None) -> None:
+        """Past a value. `path` is whose value it is; None inside arrays, whose entries have no names."""
+        self._skip(_SPACE)
+        if self._next("["):
+            self._entries("]", lambda: self._value(None))
+        elif self._next("{"):
+            if path is None:
+                kept, self.found = self.found, {}
+                self._entries("}", lambda: self._pair(()))
+                self.found = kept
+            else:
+                self._entries("}", lambda: self._pair(path))
+        elif self._text[self._at] in "\"'":
+            self._skip(_STRING)
+        else:
+            self._skip(_PLAIN_VALUE)
+        self._skip(_SPACE)
+
+    def _entries(self, end: str, entry: Callable[[], None]) -> None:
+        self._skip(_TRIVIA)
+        while not self._next(end):
+            entry()
+            self._skip(_TRIVIA)
+            self._next(",")
+            self._skip(_TRIVIA)
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _next(self, letter: str) -> bool:
+        """Past `letter`, if it is what comes next."""
+        if not self._text.startswith(letter, self._at):
+            return False
+        self._at += 1
+        return True
+
+    def _skip(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            raise ValueError(f"not a TOML document at offset {self._at}")
+        self._at = found.end()
+        return found.group()
+
+    def _line_here(self) -> int:
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line

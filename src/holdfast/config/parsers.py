@@ -1,0 +1,164 @@
+"""How a setting's value is read: from TOML (typed) and from variables and flags (text).
+
+A parser returns the value or raises ValueError, whose text is the message. `takes` says in words what it wants, for
+messages and the reference page; `write` is its inverse, for `config show` and the file that `init` writes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.text import is_text
+from holdfast.units import parse_duration, parse_size, write_duration, write_size
+
+BIGGEST_NUMBER = 2**31 - 1  # what the store and argparse agree on
+FOREVER = "forever"
+_LONGEST_SHOWN = 60
+
+Parser = Callable[[Any], Any]
+
+
+def shown(value: object) -> str:
+    """A wrong value as a message quotes it: short, on one line."""
+    flat = " ".join(str(value).split())
+    return flat if len(flat) <= _LONGEST_SHOWN else flat[: _LONGEST_SHOWN - 1] + "…"
+
+
+def boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    raise ValueError(f"'{shown(value)}' is neither true nor false")
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"'{shown(value)}' is not text; write it in quotes")
+    return _checked(value)
+
+
+def words(value: object) -> list[str]:
+    """A list of texts; from a variable, a line as a shell would split it."""
+    if isinstance(value, str):
+        return [_checked(word) for word in _split(value)]
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        return [_checked(word) for word in value]
+    raise ValueError(f'\'{shown(value)}\' is not a list of texts, like ["one", "two"]')
+
+
+def pairs(value: object) -> dict[str, str]:
+    """Names and texts; from a variable, NAME=VALUE words."""
+    if isinstance(value, str):
+        found = [word.partition("=") for word in _split(value)]
+        if not all(separator for _name, separator, _text in found):
+            raise ValueError("it is written NAME=VALUE NAME=VALUE …")
+        value = {name: word for name, _separator, word in found}
+    if not isinstance(value, dict) or not all(isinstance(entry, str) for entry in value.values()):
+        raise ValueError(f"'{shown(value)}' is not a table of texts, like {{ NAME = \"value\" }}")
+    for name in value:
+        if not name or "=" in name:
+            raise ValueError(f"'{shown(name)}' cannot be the name of an environment variable")
+    return {_checked(name): _checked(word) for name, word in value.items()}
+
+
+def age(value: object) -> float:
+    """A duration, or `forever`."""
+    return math.inf if value == FOREVER else parse_duration(value)
+
+
+class count:  # lower case: it reads as a function in the table of settings
+    """A whole number of at least `least`."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def __call__(self, value: object) -> int:
+        word = str(value)
+        if isinstance(value, bool) or not (word.isascii() and word.isdigit()) or int(word[:20]) < self.least:
+            raise ValueError(f"'{shown(value)}' is not a whole number of at least {self.least}")
+        if int(word[:20]) > BIGGEST_NUMBER:
+            raise ValueError(f"'{shown(value)}' is larger than {BIGGEST_NUMBER}")
+        return int(word)
+
+
+class one_of:  # likewise
+    """One of a few words."""
+
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def __call__(self, value: object) -> str:
+        if not isinstance(value, str) or value not in self.choices:
+            raise ValueError(f"'{shown(value)}' is not one of {', '.join(self.choices)}")
+        return value
+
+
+def takes(parse: Parser) -> str:
+    """What a parser wants, in words."""
+    if isinstance(parse, count):
+        return f"a whole number of at least {parse.least}"
+    if isinstance(parse, one_of):
+        return "one of " + ", ".join(parse.choices)
+    return _TAKES.get(parse, "text")
+
+
+def write(parse: Parser, value: Any) -> str:
+    """The value as TOML that `parse` reads back. None cannot be written: an example stands for it."""
+    if value is None:
+        value = _EXAMPLES.get(parse, "")
+    if value == math.inf:
+        value = FOREVER
+    elif parse is parse_duration or parse is age:
+        value = write_duration(value)
+    elif parse is parse_size:
+        value = write_size(value)
+    return _toml(value)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        inside = ", ".join(f"{_quoted(name)} = {_quoted(word)}" for name, word in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_quoted(word) for word in value) + "]"
+    return _quoted(value) if isinstance(value, str) else str(value).lower()
+
+
+def _quoted(word: str) -> str:
+    """A TOML basic string. What cannot be seen (controls, right-to-left marks) is escaped, so that nothing hides."""
+    quoted = json.dumps(word, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in quoted)
+
+
+def _escaped(letter: str) -> str:
+    return f"\\u{ord(letter):04x}" if ord(letter) <= 0xFFFF else f"\\U{ord(letter):08x}"
+
+
+def _split(line: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise ValueError(f"'{shown(line)}' cannot be split into words: {str(error).lower()}") from None
+
+
+def _checked(word: str) -> str:
+    if not is_text(word):
+        raise ValueError(f"'{shown(ascii(word))}' is not text (it has NUL or undecodable bytes)")
+    return word
+
+
+_TAKES: dict[Parser, str] = {
+    boolean: "true or false",
+    words: "a list of texts",
+    pairs: "a table of texts",
+    parse_duration: "a duration like `90s` or `1h30m`",
+    age: "a duration like `30d`, or `forever`",
+    parse_size: "a size like `512MiB` or `2G`",
+}
+_EXAMPLES: dict[Parser, Any] = {boolean: True, parse_duration: 60.0, age: 60.0, parse_size: 1024, words: [], pairs: {}}

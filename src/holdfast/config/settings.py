@@ -1,0 +1,97 @@
+"""Every setting: one row with its default, parser and meaning. Pages, files and checks derive from the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.config.parsers import Parser, boolean, count, one_of, pairs, text, words, write
+from holdfast.units import parse_duration
+
+DANGEROUS = "could run commands or show secrets"
+OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key: what it is when nobody sets it, how it is read, what it means."""
+
+    default: Any
+    parse: Parser
+    meaning: str
+    user_only: str = ""  # why a repository's file may not set it: OF_THE_SUPERVISOR; DANGEROUS: only once trusted
+    reload: bool = False  # a running supervisor takes a new value over when the user's file changes
+
+    @property
+    def needs_trust(self) -> bool:
+        return self.user_only == DANGEROUS
+
+    @property
+    def is_for_repositories(self) -> bool:
+        """Whether a repository's file may set it, trusted or not."""
+        return not self.user_only or self.needs_trust
+
+
+STRATEGIES = ("worktree", "directory", "directory:copy", "none")
+
+SETTINGS: dict[str, Setting] = {
+    "agents": Setting(4, count(1), "How many agents run at once.", user_only=OF_THE_SUPERVISOR, reload=True),
+    "agent": Setting("", text, "The agent of tasks that name none."),
+    "command.argv": Setting([], words, "The command that the `command` agent runs.", user_only=DANGEROUS),
+    "workspace.strategy": Setting("worktree", one_of(*STRATEGIES), "Where agents work."),
+    "workspace.cleanup_on_complete": Setting(True, boolean, "Clean the workspace of a completed task."),
+    "workspace.preserve_on_failure": Setting(False, boolean, "Keep the workspace of a failed task."),
+    "workspace.worktree.preserve_on_failure": Setting(None, boolean, "The same, for worktrees only."),
+    "workspace.directory.preserve_on_failure": Setting(None, boolean, "The same, for directories only."),
+    "workspace.commit_leftovers": Setting(
+        "all",
+        one_of("all", "tracked", "none"),
+        "What a successful agent left uncommitted goes to its branch.",
+    ),
+    "health.max_runtime": Setting(3600.0, parse_duration, "A run is ended after this long."),
+    "health.grace": Setting(5.0, parse_duration, "How long a whole tree may take to end after TERM."),
+    "health.orphan_grace": Setting(
+        120.0, parse_duration, "A keeper without a supervisor ends its agent after this long."
+    ),
+    "resume.max_attempts": Setting(3, count(0), "How often a paused task is resumed; 0 forbids it."),
+    "resume.default_hold": Setting(
+        300.0,
+        parse_duration,
+        "How long a limit without a known reset time pauses a task.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "crash.max_in_window": Setting(
+        3, count(1), "The crash that stops a task.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "crash.window": Setting(
+        600.0,
+        parse_duration,
+        "The sliding window in which crashes are counted.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "retry.max": Setting(
+        3, count(0), "How often a timed-out or stuck task is tried again.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "lost.max": Setting(
+        5, count(0), "How often in a row a task may lose its host or keeper.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "runs.max": Setting(
+        12, count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "env.pass": Setting([], words, "More environment variables that agents may see (patterns).", user_only=DANGEROUS),
+    "env.set": Setting({}, pairs, "Environment variables set for agents.", user_only=DANGEROUS),
+}
+
+SECTIONS = frozenset(key[:cut] for key in SETTINGS for cut in range(len(key)) if key[cut] == ".")
+
+
+def variable_of(key: str) -> str:
+    """The environment variable of a setting: HOLDFAST_WORKSPACE_STRATEGY is workspace.strategy."""
+    return f"HOLDFAST_{key.replace('.', '_').upper()}"
+
+
+def shown(key: str, value: Any) -> str:
+    """A value as a file would have it."""
+    return "unset" if value is None else write(SETTINGS[key].parse, value)

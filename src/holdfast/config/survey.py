@@ -1,0 +1,60 @@
+"""Everything there is to say about the settings that hold in a place: for `config show`, `config check` and the doctor.
+
+Unlike `load` it never fails: mistakes and withheld values are part of the answer.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from holdfast.config.files import Layer
+from holdfast.config.layers import Config, merge, problems_of, read_layers, withhold_untrusted
+from holdfast.config.problems import Problem
+from holdfast.config.variables import strangers
+from holdfast.errors import HoldfastError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    files: tuple[Layer, ...]  # the user's, then the repository's if there is one
+    config: Config  # what would hold; values with mistakes are left out
+    problems: tuple[Problem, ...]
+    withheld: tuple[str, ...]  # keys of the repository's file that need trust and have none
+    strangers: dict[str, str]  # variables with our prefix that are no settings, and what was probably meant
+    warnings: tuple[str, ...]
+
+
+def survey(repo: str | None, home: str) -> Survey:
+    layers = read_layers(repo)
+    files = layers[: 1 if repo is None else 2]
+    problems = problems_of(layers)
+    withheld: list[str] = []
+    if repo is not None:
+        try:
+            withheld = withhold_untrusted(files[1], repo, home)
+        except HoldfastError as error:
+            problems.append(Problem(files[1].place, None, str(error)))
+    unknown = strangers()
+    return Survey(
+        files=tuple(files),
+        config=merge(layers),
+        problems=tuple(problems),
+        withheld=tuple(withheld),
+        strangers=unknown,
+        warnings=tuple(_warnings(files, withheld, unknown)),
+    )
+
+
+def _warnings(files: list[Layer], withheld: list[str], unknown: dict[str, str]) -> list[str]:
+    found = []
+    if "HOLDFAST_CONFIG" in os.environ and not files[0].exists:
+        found.append(f"HOLDFAST_CONFIG names {files[0].place}, which is not there; the defaults hold.")
+    if withheld:
+        found.append(
+            f"{files[1].place} sets {' and '.join(withheld)} and is not trusted as it is now; `holdfast trust` decides."
+        )
+    for name, meant in unknown.items():
+        if meant:
+            found.append(f"The variable {name} is no setting; did you mean {meant}?")
+    return found

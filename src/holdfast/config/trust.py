@@ -1,0 +1,123 @@
+"""Which repositories may set keys that could run commands: recorded in the home, for exactly the values that were seen.
+
+The record is keyed by the checkout's real path and holds a digest of the dangerous values only, so that a harmless edit
+does not ask again, and any change of a dangerous value does. See docs/adr/*-trust.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+
+from holdfast import faults
+from holdfast.config.settings import SETTINGS
+from holdfast.errors import Unavailable
+from holdfast.home import ensure_home
+
+NAME = "trust.json"
+VERSION = 1
+Record = dict[str, Any]
+
+
+def dangerous_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that need trust. An empty list or table runs nothing and shows nothing."""
+    return {key: value for key, value in sorted(values.items()) if SETTINGS[key].needs_trust and value}
+
+
+def digest(dangerous: Mapping[str, Any]) -> str:
+    canonical = json.dumps(dangerous, sort_keys=True, separators=(",", ":"))
+    return sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_trusted(home: str, repo: str, dangerous: Mapping[str, Any]) -> bool:
+    record = trusted(home).get(os.path.realpath(repo))
+    return record is not None and record.get("sha256") == digest(dangerous)
+
+
+def trusted(home: str) -> dict[str, Record]:
+    """Every record, by path. A file that cannot be understood trusts nobody, and says so."""
+    path = os.path.join(home, NAME)
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unreadable(path, error) from error
+    records = document.get("trusted") if isinstance(document, dict) and document.get("version") == VERSION else None
+    if not isinstance(records, dict) or not all(isinstance(record, dict) for record in records.values()):
+        raise _unreadable(path, "it has an unknown form")
+    return records
+
+
+def give(home: str, repo: str, dangerous: Mapping[str, Any], *, by: str, at: float) -> None:
+    """Trust `repo` with exactly these values."""
+    ensure_home(home)
+    with _turn(home):
+        records = trusted(home)
+        records[os.path.realpath(repo)] = {"sha256": digest(dangerous), "keys": list(dangerous), "by": by, "at": at}
+        _write(home, records)
+
+
+def revoke(home: str, repo: str) -> bool:
+    """Take trust back; False when there was none."""
+    if os.path.realpath(repo) not in trusted(home):
+        return False
+    with _turn(home):
+        records = trusted(home)
+        gone = records.pop(os.path.realpath(repo), None)
+        _write(home, records)
+    return gone is not None
+
+
+@contextlib.contextmanager
+def _turn(home: str) -> Iterator[None]:
+    """Two who read, change and write at once would lose one's change."""
+    path = os.path.join(home, f"{NAME}.lock")
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _write(home: str, records: Mapping[str, Record]) -> None:
+    path = os.path.join(home, NAME)
+    aside = f"{path}.new"
+    try:
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump({"version": VERSION, "trusted": records}, file, indent=1, sort_keys=True)
+            file.flush()
+            os.fsync(fd)
+        faults.effect("trust.rename")
+        os.replace(aside, path)
+        folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str, error: OSError) -> Unavailable:
+    return Unavailable(f"Trust could not be recorded in {path}: {error.strerror}. Nothing was changed.")
+
+
+def _unreadable(path: str, why: object) -> Unavailable:
+    return Unavailable(
+        f"The record of trust {path} cannot be read ({why}), so nothing is trusted. "
+        "Move it away, and trust your repositories again with `holdfast trust`."
+    )

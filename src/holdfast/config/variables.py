@@ -1,0 +1,49 @@
+"""HOLDFAST_… variables that are no settings: ours, somebody else's, or a setting's name with a slip in it.
+
+They are never an error: agents inherit ours, and scripts may use the prefix for themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from holdfast.config.settings import SETTINGS, variable_of
+
+PREFIX = "HOLDFAST_"
+# Every other variable that our code reads or sets. tests/architecture/test_variables.py keeps the list complete.
+OURS = frozenset(
+    {
+        "HOLDFAST_HOME",
+        "HOLDFAST_CONFIG",
+        "HOLDFAST_RUN_ID",
+        "HOLDFAST_RUN_DIR",
+        "HOLDFAST_RUN_NUMBER",
+        "HOLDFAST_TASK_ID",
+        "HOLDFAST_CLOCK_OFFSET",
+        "HOLDFAST_BREAK",
+    }
+)
+OUR_PREFIXES = ("HOLDFAST_FAULT", "HOLDFAST_WALK", "HOLDFAST_FUZZ")
+_CLOSE = 0.85
+
+
+def is_ours(name: str) -> bool:
+    return name in OURS or name.startswith(OUR_PREFIXES) or name in _variables()
+
+
+def strangers(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables with our prefix that mean nothing to us, each with the one that was probably meant (or nothing)."""
+    import difflib
+
+    known = _variables()
+    found = {}
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and not is_ours(name):
+            close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
+            found[name] = close[0] if close else ""
+    return found
+
+
+def _variables() -> list[str]:
+    return [variable_of(key) for key in SETTINGS]

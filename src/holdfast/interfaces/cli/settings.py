@@ -1,0 +1,107 @@
+"""The command about settings: config show, config check, config path."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from typing import Any
+
+from holdfast.config import SETTINGS, shown
+from holdfast.config.survey import Survey, survey
+from holdfast.errors import UsageError
+from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import clean, paint, print_json
+
+MASK = "…"
+
+
+def configure_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action", choices=["show", "check", "path"], help="what holds; what is wrong; which files are read"
+    )
+    parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have it")
+    parser.add_argument("--origin", action="store_true", help="where each value comes from")
+    parser.add_argument("--reveal", action="store_true", help="show the values of env.set, which may be secrets")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_config(arguments: argparse.Namespace) -> int:
+    found = survey(_repository(arguments.repo), home_directory())
+    if arguments.action == "show":
+        return _show(found, arguments)
+    if arguments.action == "check":
+        return _check(found, as_json=arguments.json)
+    return _paths(found, as_json=arguments.json)
+
+
+def _repository(directory: str) -> str | None:
+    """The checkout around `directory`. None outside of one: the user's own settings are then all there is."""
+    from holdfast.api import repos
+
+    try:
+        return repos.locate(os.path.abspath(directory))[0]
+    except UsageError:
+        if directory != ".":
+            raise
+        return None
+
+
+# -- show --------------------------------------------------------------------------------------------------------------
+
+
+def _show(found: Survey, arguments: argparse.Namespace) -> int:
+    for key in SETTINGS:
+        value = found.config[key] if arguments.reveal else _masked(key, found.config[key])
+        origin = found.config.origins[key]
+        if arguments.json:
+            print_json({"key": key, "value": "forever" if value == math.inf else value, "origin": origin})
+            continue
+        line = f"{key} = {shown(key, value)}" if value is not None else f"# {key} is not set"
+        print(clean(f"{line:<51} # {origin}" if arguments.origin else line))
+    for text in (*map(str, found.problems), *found.warnings, *_ignored(found)):
+        print(clean(f"holdfast: {text}"), file=sys.stderr)
+    return UsageError.exit_code if found.problems else 0
+
+
+def _masked(key: str, value: Any) -> Any:
+    return dict.fromkeys(value, MASK) if key == "env.set" else value
+
+
+def _ignored(found: Survey) -> list[str]:
+    no_guess = [name for name, meant in found.strangers.items() if not meant]
+    return [f"The variable {name} is no setting and is ignored." for name in no_guess]
+
+
+# -- check -------------------------------------------------------------------------------------------------------------
+
+
+def _check(found: Survey, *, as_json: bool) -> int:
+    if as_json:
+        for problem in found.problems:
+            print_json({"level": "problem", "place": problem.place, "line": problem.line, "text": problem.text})
+        for warning in found.warnings:
+            print_json({"level": "warning", "place": None, "line": None, "text": warning})
+        return UsageError.exit_code if found.problems else 0
+    for problem in found.problems:
+        print(f"{paint('mistake', 'red')}  {clean(problem)}")
+    for warning in found.warnings:
+        print(f"{paint('warning', 'yellow')}  {clean(warning)}")
+    read = [layer.place for layer in found.files if layer.exists]
+    if not found.problems:
+        print(f"No mistakes in {' and '.join(map(clean, read)) or 'the environment; there is no settings file'}.")
+    return UsageError.exit_code if found.problems else 0
+
+
+# -- path --------------------------------------------------------------------------------------------------------------
+
+
+def _paths(found: Survey, *, as_json: bool) -> int:
+    for layer, role in zip(found.files, ("user", "repository"), strict=False):
+        if as_json:
+            print_json({"path": layer.place, "role": role, "exists": layer.exists})
+        else:
+            state = role if layer.exists else f"{role}, not there"
+            print(f"{clean(layer.place)}  {paint(f'({state})', 'dim')}")
+    return 0

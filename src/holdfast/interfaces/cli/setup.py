@@ -1,0 +1,177 @@
+"""Commands that set a repository up: init, trust."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Refused
+from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import clean, print_json, table
+
+if TYPE_CHECKING:  # imported when called: the other command of this module does without
+    from holdfast.api.setup import FoundCli, TrustQuestion
+
+# -- init --------------------------------------------------------------------------------------------------------------
+
+
+def configure_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
+    parser.add_argument("--no-file", action="store_true", help="do not write a holdfast.toml")
+    parser.add_argument(
+        "--trust", action="store_true", help="trust an existing holdfast.toml that could run commands or show secrets"
+    )
+
+
+def run_init(arguments: argparse.Namespace) -> int:
+    from holdfast.api.commands import Commands
+    from holdfast.api.setup import find_clis, write_file
+
+    home = home_directory()
+    repo = Commands(home).register(os.path.abspath(arguments.directory))
+    print(f"Repository {repo.path} is known to Holdfast (home {home}).")
+    found = find_clis()
+    if not arguments.no_file:
+        path, is_new = write_file(repo.path, found)
+        print(f"{'Wrote' if is_new else 'Kept your'} {path}{', every line of it a comment' if is_new else ''}.")
+    _tell_agents(found)
+    _ask_about_existing(home, repo.path, is_yes=arguments.trust)
+    return 0
+
+
+def _tell_agents(found: list[FoundCli]) -> None:
+    if found:
+        listed = ", ".join(f"{cli.name} ({cli.version})" if cli.version else cli.name for cli in found)
+        print(f"Agent CLIs in PATH: {clean(listed)}. This version drives them as commands, for example:")
+        print(f'  holdfast run "fix the flaky test" -- {shlex.join(found[0].example)}')
+    else:
+        print("No agent CLI was found in PATH. Any command can be an agent:")
+        print('  holdfast run "say hello" -- sh -c "cat > hello.txt"')
+    print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
+
+
+def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
+    """A file that came with a clone is not trusted because somebody typed `init`: docs/adr/*-trust.md."""
+    from holdfast.api.setup import give_trust, question
+    from holdfast.config import ConfigError
+
+    try:
+        asked = question(home, repo)
+    except ConfigError as error:
+        print("holdfast.toml has mistakes; until they are mended, tasks are refused:")
+        for problem in error.problems:
+            print(f"  {clean(problem)}")
+        return
+    if asked.is_trusted:
+        return
+    _show(asked)
+    if is_yes or _is_confirmed():
+        give_trust(home, asked)
+        print(f"Trusted {asked.file} with these values.")
+    else:
+        print("It is not trusted; until it is, tasks are refused. When you have looked at it: holdfast trust")
+
+
+def _show(asked: TrustQuestion) -> None:
+    print(f"{asked.file} sets what could run commands or show secrets:")
+    for line in asked.lines:
+        print(f"  {clean(line)}")
+
+
+def _is_confirmed() -> bool:
+    """Yes or no from a person; without a terminal on both sides, no."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    try:
+        return input("Trust it with exactly these values? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+# -- trust -------------------------------------------------------------------------------------------------------------
+
+
+def configure_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--yes", "-y", action="store_true", help="trust without asking")
+    what.add_argument("--revoke", action="store_true", help="take trust back")
+    what.add_argument("--list", action="store_true", help="every trusted repository")
+    parser.add_argument(
+        "--json", action="store_true", help="machine-readable output; only says what there is, unless --yes or --revoke"
+    )
+    parser.epilog = (
+        "Trust is for the values that were shown: when one of them changes, tasks are refused until you trust it again."
+    )
+
+
+def run_trust(arguments: argparse.Namespace) -> int:
+    from holdfast.api.setup import give_trust, question, revoke_trust
+
+    home = home_directory()
+    if arguments.list:
+        return _list(home, as_json=arguments.json)
+    if arguments.revoke:
+        path, was_trusted = revoke_trust(home, os.path.abspath(arguments.directory))
+        if arguments.json:
+            print_json({"repo": path, "was_trusted": was_trusted})
+        else:
+            print(f"{path} is not trusted any more." if was_trusted else f"{path} was not trusted; nothing to do.")
+        return 0
+    asked = question(home, os.path.abspath(arguments.directory))
+    if arguments.yes and not asked.is_trusted:
+        give_trust(home, asked)
+    if arguments.json:
+        is_trusted = asked.is_trusted or arguments.yes
+        print_json({"repo": asked.repo, "file": asked.file, "values": asked.values, "trusted": is_trusted})
+        return 0
+    return _decide(home, asked, is_yes=arguments.yes)
+
+
+def _decide(home: str, asked: TrustQuestion, *, is_yes: bool) -> int:
+    from holdfast.api.setup import give_trust
+
+    if not asked.values:
+        print(f"{asked.file} {'sets nothing that needs trust' if asked.exists else 'does not exist'}.")
+        return 0
+    _show(asked)
+    if asked.is_trusted:
+        print("It is trusted with these values already.")
+        return 0
+    if not is_yes:
+        if not _is_confirmed():
+            raise Refused(f"{asked.file} is not trusted. Nobody said yes; without a terminal, --yes does.")
+        give_trust(home, asked)
+    print("Trusted.")
+    return 0
+
+
+def _list(home: str, *, as_json: bool) -> int:
+    from holdfast.api.setup import trusted
+
+    rows = trusted(home)
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return 0
+    if not rows:
+        print("No repository is trusted.")
+        return 0
+    table(
+        ("REPOSITORY", "STATE", "KEYS", "BY", "WHEN"),
+        [
+            (
+                clean(row["repo"]),
+                row["state"],
+                " ".join(row["keys"] or []),
+                clean(row["by"]),
+                time.strftime("%Y-%m-%d %H:%M", time.localtime(row["at"] or 0)),
+            )
+            for row in rows
+        ],
+    )
+    return 0

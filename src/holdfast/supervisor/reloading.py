@@ -1,0 +1,103 @@
+"""Takes changed settings over while running: when the user's file changed, and at once on SIGHUP.
+
+A file with mistakes changes nothing: the old values hold, and one event per change says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from holdfast.core.model import Event, Level
+from holdfast.errors import HoldfastError
+from holdfast.supervisor.context import Context, Tuning
+
+_NEVER = object()
+SETTLE = 0.3  # a file that is just being written is read when it has kept still for this long
+
+
+class Stillness:
+    """Tells a finished file from one between two writes: an editor empties it first, and that is no change."""
+
+    def __init__(self) -> None:
+        self._stamp: object = _NEVER
+        self._since = 0.0
+
+    def left(self, stamp: object, now: float) -> float:
+        """How long it has to stay as it is to be taken for finished."""
+        if stamp != self._stamp:
+            self._stamp, self._since = stamp, now
+        return max(0.0, SETTLE - (now - self._since))
+
+
+class Reloading:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._seen: object = _NEVER  # so the first look reads: they may have changed while we started
+        self._stillness = Stillness()
+        self._asked = False
+
+    def ask(self) -> None:
+        """Read again at the next look, changed or not, and say so."""
+        self._asked = True
+        self._context.bell.ring()
+
+    async def tick(self) -> None:
+        if self._context.source is None:
+            return
+        stamp = self._context.source.stamp()
+        if not self._asked and (stamp == self._seen or not self._has_settled(stamp)):
+            return
+        try:
+            tuning = self._context.source.read()
+        except HoldfastError as error:
+            await self._reject(error)
+        else:
+            await self._take_over(tuning)
+        self._seen = stamp
+        self._asked = False
+
+    def _has_settled(self, stamp: object) -> bool:
+        loop = asyncio.get_running_loop()
+        left = self._stillness.left(stamp, loop.time())
+        if left > 0:
+            loop.call_later(left, self._context.bell.ring)
+        return left <= 0
+
+    async def _reject(self, error: HoldfastError) -> None:
+        await self._emit(
+            Event(
+                kind="config.rejected",
+                level=Level.WARNING,
+                message=f"The settings have a mistake, so those of before hold: {error}",
+                reason=str(error),
+            )
+        )
+
+    async def _take_over(self, tuning: Tuning) -> None:
+        if tuning.changes or tuning.at_next_start or self._asked:
+            changes = ", ".join(f"{key} {change}" for key, change in tuning.changes.items())
+            later = f" At the next start: {', '.join(tuning.at_next_start)}." if tuning.at_next_start else ""
+            await self._emit(
+                Event(
+                    kind="config.reloaded",
+                    message=f"Settings read again: {changes or 'nothing to take over'}.{later}",
+                    data={"changes": dict(tuning.changes), "at_next_start": list(tuning.at_next_start)},
+                )
+            )
+        self._context.limits = tuning.limits
+        self._context.settings = tuning.settings
+        assert self._context.source is not None
+        self._context.source.accept(tuning)
+
+    async def _emit(self, event: Event) -> None:
+        await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
+
+
+def has_terminal() -> bool:
+    """Whether this process has a terminal that can go away."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
