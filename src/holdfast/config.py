@@ -7,6 +7,7 @@ from it. An unknown key or a bad value is an error that says where it stands and
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.units import parse_duration
+from holdfast.units import parse_duration, parse_size
 
 
 def _boolean(value: object) -> bool:
@@ -32,6 +33,11 @@ def _count(least: int) -> Callable[[object], int]:
         return int(str(value))
 
     return parse
+
+
+def _age(value: object) -> float:
+    """A duration, or `forever`."""
+    return math.inf if value == "forever" else parse_duration(value)
 
 
 def _words(value: object) -> list[str]:
@@ -105,6 +111,30 @@ SETTINGS: dict[str, Setting] = {
         5, _count(0), "How often in a row a task may lose its host or keeper.", user_only=OF_THE_SUPERVISOR
     ),
     "runs.max": Setting(12, _count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR),
+    "retention.events": Setting(
+        30 * 86400.0,
+        _age,
+        "Events of finished tasks are forgotten after this long; `forever` keeps them. How a task ended stays.",
+        user_only=OF_THE_SUPERVISOR,
+    ),
+    "retention.runs": Setting(
+        14 * 86400.0,
+        _age,
+        "Run directories (agents' output) of finished tasks are deleted after this long.",
+        user_only=OF_THE_SUPERVISOR,
+    ),
+    "retention.tasks": Setting(
+        90 * 86400.0,
+        _age,
+        "Finished tasks without branch, saved work and workspace are forgotten after this long.",
+        user_only=OF_THE_SUPERVISOR,
+    ),
+    "retention.log_size": Setting(
+        10 * 1024 * 1024,
+        parse_size,
+        "`supervisor.log` is put aside when it is larger; three old ones are kept.",
+        user_only=OF_THE_SUPERVISOR,
+    ),
     "env.pass": Setting([], _words, "More environment variables that agents may see (patterns).", user_only=DANGEROUS),
     "env.set": Setting({}, _pairs, "Environment variables set for agents.", user_only=DANGEROUS),
 }

@@ -21,6 +21,19 @@ def parse_duration(text: object) -> float:
     return seconds
 
 
+_SIZES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|TiB)")
+
+
+def parse_size(text: object) -> int:
+    """Bytes of "512B", "64KiB", "10MiB". A bare number needs a unit: ValueError, whose text is the message."""
+    word = str(text).strip()
+    found = _SIZE.fullmatch(word)
+    if found is None:
+        raise ValueError(f"'{word}' is not a size; write it with a unit, like 512B, 64KiB, 10MiB or 2GiB")
+    return int(float(found[1]) * _SIZES[found[2]])
+
+
 def show_duration(seconds: float) -> str:
     """A short human form: 850ms, 12s, 3m 20s, 2h 5m, 4d 3h."""
     if seconds < 1:

@@ -24,7 +24,7 @@ from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port import Host
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
-from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.context import Context, Keeping, Settings
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
@@ -48,6 +48,15 @@ def limits_of(settings: config.Config) -> Limits:
     )
 
 
+def keeping_of(settings: config.Config) -> Keeping:
+    return Keeping(
+        events=settings["retention.events"],
+        runs=settings["retention.runs"],
+        tasks=settings["retention.tasks"],
+        log_size=settings["retention.log_size"],
+    )
+
+
 def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
     """The allow-list, what the task's settings pass on, what they set."""
     passed = wanted.get("pass", ())
@@ -65,7 +74,9 @@ async def supervise(home: str, settings: config.Config, agents: int, idle_exit: 
     except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
         say(f"holdfast: no backup was made: {trouble}")
     store.forget_old_operations(clock.now().wall - 86400)
-    await _supervise_locked(home, store, settings, Settings(agents=agents, idle_exit=idle_exit))
+    await _supervise_locked(
+        home, store, settings, Settings(agents=agents, idle_exit=idle_exit, keeping=keeping_of(settings))
+    )
     store.close()
 
 

@@ -23,6 +23,7 @@ from holdfast.supervisor.narrator import Narrator
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.requests import Requests
 from holdfast.supervisor.resumes import Resumes
+from holdfast.supervisor.retention import Retention
 from holdfast.supervisor.saying import say
 from holdfast.supervisor.sweep import sweep
 
@@ -48,6 +49,7 @@ class Supervisor:
         self._resumes = Resumes(context)
         self._claims = Claims(context, self._attempts)
         self._cleanup = Cleanup(context)
+        self._retention = Retention(context)
         self._narrator = Narrator(context.store)
         self._stop: StopMode | None = None
         self._idle_since: float | None = None
@@ -102,6 +104,7 @@ class Supervisor:
         await self._resumes.tick()
         await self._claims.tick()
         await self._cleanup.tick()
+        self._retention.tick()
 
     async def _until_next_moment(self) -> float:
         due = [await self._resumes.next_due(), await self._cleanup.next_retry()]
@@ -115,7 +118,7 @@ class Supervisor:
         if limit is None:
             return math.inf
         unfinished = await self._context.writer.write(lambda tx: tx.tasks.unfinished_count())
-        if unfinished or self._attempts.running or self._cleanup.busy:
+        if unfinished or self._attempts.running or self._cleanup.busy or self._retention.busy:
             self._idle_since = None
             return math.inf
         now = asyncio.get_running_loop().time()
@@ -169,6 +172,7 @@ class Supervisor:
 
     async def _shut_down(self) -> None:
         self._claims.closed = True
+        await self._retention.stop()
         if self._stop is StopMode.KEEP_AGENTS:
             self._attempts.abandon()
             await self._attempts.wait_all()

@@ -50,7 +50,8 @@ SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message,
 FROM events WHERE seq > :after AND (:task IS NULL OR task_id = :task) ORDER BY seq LIMIT :limit
 
 -- name: last_seq
-SELECT coalesce(max(seq), 0) AS seq FROM events
+-- The highest number ever given, also when that event was forgotten since.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS seq
 
 -- name: last_events
 SELECT * FROM (
