@@ -105,11 +105,24 @@ def test_unfinished_and_saved_and_alarming_stays(fleet: Fleet) -> None:
     fleet.cli("down")
     supervisor.wait(timeout=30)
     kinds = fleet.kinds(paused)
+    with closing(sqlite3.connect(fleet.home / "holdfast.db")) as database, database:
+        for key, acked in (("open", None), ("seen", 1.0)):
+            database.execute(
+                "INSERT INTO alerts (key, at, level, message, remedy, acked_at) VALUES (?, 1, 'critical', 'm', 'r', ?)",
+                (key, acked),
+            )
+            database.execute(
+                "INSERT INTO events (at, level, component, kind, message, reason, data)"
+                " VALUES (1, 'critical', 'alerts', 'alert.raised', 'm', ?, '{}')",
+                (key,),
+            )
     again = fleet.up(env=AT_ONCE)
     wait_until(lambda: "retention.completed" in [event["kind"] for event in fleet.events()], "old history went")
     fleet.cli("down")
     again.wait(timeout=30)
     assert fleet.kinds(paused) == kinds
+    assert rows(fleet, "SELECT key FROM alerts") == [("open",)]
+    assert rows(fleet, "SELECT reason FROM events WHERE kind = 'alert.raised'") == [("open",)]
     runs = {path.name for path in (fleet.home / "runs").iterdir()}
     assert runs == {run["id"] for run in fleet.show(paused)["runs"]}
     assert fleet.kinds(saved) == ["task.failed"]

@@ -30,6 +30,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "workspaces": ("work", "list workspaces, drop preserved ones"),
     "salvage": ("work", "list and restore saved work"),
     "doctor": ("fleet", "check this machine and this home"),
+    "backup": ("upkeep", "copy the store and all saved work into one file"),
+    "restore": ("upkeep", "bring a backup back"),
     "rehearse": ("fleet", "play a scenario in a throw-away repository and home"),
 }
 
