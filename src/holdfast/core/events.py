@@ -32,6 +32,7 @@ EVENTS: Mapping[str, str] = {
     "recovery.completed": "tasks of an earlier supervisor were taken over at start-up",
     "sweep.completed": "the start-up comparison of ledger and disk",
     "store.restored": "the store was brought back from a backup; fences and numbers only rose",
+    "repo.forgotten": "a repository and its finished tasks were removed by `holdfast purge --repo`",
     "retention.completed": "old history was forgotten: events, run directories, tasks; says how many",
     "alert.raised": "something needs a person; one per episode",
     "alert.acknowledged": "a person has seen it",

@@ -183,6 +183,14 @@ class OldTask:
     runs: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RepoRecords:
+    """What a repository's tasks have outside the store."""
+
+    runs: tuple[str, ...]
+    workspaces: tuple[str, ...]
+
+
 class History(Protocol):
     """Forgetting what is old. Every call is bounded by `limit`; `before` is a moment on the wall clock."""
 
@@ -196,6 +204,15 @@ class History(Protocol):
         ...
 
     def forget_task(self, task: OldTask, before: float) -> bool: ...
+    def things_of(self, repo_id: str) -> RepoRecords: ...
+    def refuse_unfinished(self, repo: Repo) -> None:
+        """Conflict while a task of that repository, or one that needs one of them, is unfinished."""
+        ...
+
+    def forget_repo(self, repo: Repo, now: Instant) -> None:
+        """A repository with all its tasks, none of which is unfinished, and whatever belongs to them."""
+        ...
+
     def drop_answered(self, before: float, limit: int) -> int:
         """Answered requests, acknowledged alerts, supervisors that are gone."""
         ...

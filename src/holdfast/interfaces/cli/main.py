@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("fleet", "check this machine and this home"),
     "backup": ("upkeep", "copy the store and all saved work into one file"),
     "restore": ("upkeep", "bring a backup back"),
+    "purge": ("upkeep", "remove everything of ours, or all about one repository"),
     "rehearse": ("fleet", "play a scenario in a throw-away repository and home"),
 }
 

@@ -7,11 +7,15 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from holdfast.config import user_file
 from holdfast.errors import Refused
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import print_json, size
+from holdfast.interfaces.cli.render import clean, print_json, size
+
+if TYPE_CHECKING:  # imported when purged: `backup` must not pay for it
+    from holdfast.api.purge import Plan
 
 
 def configure_backup(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +72,70 @@ def run_restore(arguments: argparse.Namespace) -> int:
 def _contents(counts: Mapping[str, Any]) -> str:
     tasks = ", ".join(f"{number} {state}" for state, number in sorted(counts["tasks"].items())) or "none"
     return f"tasks: {tasks}; {counts['salvages']} salvage(s); {counts['repos']} repository(s)"
+
+
+def configure_purge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repo", metavar="DIR", help="only what concerns this repository")
+    parser.add_argument("--branches", action="store_true", help="delete the branches of our tasks too")
+    parser.add_argument("--export", metavar="DIR", help="first write work that is kept only here as git bundles")
+    parser.add_argument("--discard-work", action="store_true", help="lose work that is kept only here")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def run_purge(arguments: argparse.Namespace) -> int:
+    from holdfast.api import purge
+
+    home = home_directory()
+    purge.refuse_both(arguments.discard_work, arguments.export)
+    with purge.planned(home, arguments.repo) as plan:
+        if plan is None:
+            print(f"There is nothing of Holdfast in {home}.")
+            return 0
+        purge.refuse_unfinished(plan)
+        for line in purge_lines(plan, branches=arguments.branches):
+            print(line)
+        if arguments.dry_run:
+            print("Nothing was removed (--dry-run). Workspaces would be looked into for unsaved work first.")
+            return 0
+        if not arguments.discard_work:
+            plan, problems = purge.save_workspaces(plan)
+            purge.refuse_loss(() if arguments.export else plan.found.saved, problems)
+        if not arguments.yes:
+            ask("All of this will be removed for good.", "purge")
+        for path in purge.export(plan, os.path.abspath(arguments.export)) if arguments.export else ():
+            print(f"Saved work: {path}")
+        kept = purge.carry_out(plan, branches=arguments.branches)
+    print("Removed." if not kept else "Removed, but for:")
+    for line in kept:
+        print(f"  {clean(line)}")
+    return 0
+
+
+def purge_lines(plan: Plan, *, branches: bool) -> list[str]:
+    """The list, before anything is asked."""
+    from holdfast.api.work import size_of
+
+    tasks = ", ".join(f"{number} {state}" for state, number in sorted(plan.found.tasks.items())) or "none"
+    if plan.only is None:
+        lines = [f"home        {plan.home} ({size(size_of(plan.home))}), its backups included; tasks: {tasks}"]
+    else:
+        lines = [f"records     of {plan.only.path} in {plan.home}; tasks: {tasks}"]
+    for things in plan.found.repos:
+        fate = "removed" if branches else "kept"
+        names = f"; branches {fate}: {', '.join(things.branches)}" if things.branches else ""
+        lines.append(f"repository  {things.repo.path}: {len(things.entries)} worktree entry(s) of ours{names}")
+    lines += [f"workspace   {workspace.path} ({workspace.state})" for workspace in plan.found.workspaces]
+    lines += [f"workspace   {path} (ours, but unknown to the store)" for path in plan.found.unknown]
+    lines += [
+        f"saved work  of task {work.task_id}: {work.files} file(s), commit {work.commit[:12]}, on no branch"
+        for work in plan.found.saved
+    ]
+    lines += [f"left alone  {path}" for path in plan.found.foreign]
+    if plan.only is None:
+        lines += [f"left alone  {os.path.join(plan.home, name)}" for name in plan.strangers]
+        lines.append(f"left alone  {user_file()} and every holdfast.toml: they are yours")
+    return [clean(line) for line in lines]
 
 
 def ask(question: str, word: str) -> None:

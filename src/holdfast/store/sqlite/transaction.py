@@ -26,7 +26,7 @@ class SqliteTransaction:
         self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces)
         self.hosts = SqliteHosts(connection, self.events)
         self.requests = SqliteRequests(connection)
-        self.history = SqliteHistory(connection)
+        self.history = SqliteHistory(connection, self.events)
 
     def remember_operation(self, operation_id: str, now: Instant) -> None:
         with refusing_duplicates(f"The operation {operation_id} was done before; nothing was done again."):

@@ -70,3 +70,28 @@ DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE acked_at < :before O
 DELETE FROM hosts WHERE id IN (
     SELECT h.id FROM hosts h WHERE h.state != 'active' AND h.ended_at < :before
       AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.state = 'running' AND t.owner = h.id) LIMIT :limit)
+
+-- name: runs_of_repo
+SELECT r.id FROM runs r JOIN tasks t ON t.id = r.task_id WHERE t.repo_id = :repo
+
+-- name: workspaces_of_repo
+SELECT id FROM workspaces WHERE repo_id = :repo
+
+-- name: tasks_of_repo
+SELECT id FROM tasks WHERE repo_id = :repo
+
+-- name: waiting_for_repo
+SELECT t.id FROM tasks t WHERE t.state NOT IN ('completed', 'failed', 'cancelled') AND (t.repo_id = :repo OR EXISTS (
+    SELECT 1 FROM needs n JOIN tasks o ON o.id = n.needs_id WHERE n.task_id = t.id AND o.repo_id = :repo)) LIMIT 1
+
+-- name: loosen_children_of_repo
+UPDATE tasks SET parent_id = NULL WHERE parent_id IN (SELECT id FROM tasks WHERE repo_id = :repo)
+
+-- name: loosen_needs_of_repo
+DELETE FROM needs WHERE needs_id IN (SELECT id FROM tasks WHERE repo_id = :repo)
+
+-- name: forget_salvages_of_repo
+DELETE FROM salvages WHERE repo_id = :repo
+
+-- name: forget_repo
+DELETE FROM repos WHERE id = :repo
