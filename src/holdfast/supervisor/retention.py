@@ -26,6 +26,7 @@ from holdfast.workspaces.trash import delete_tree
 T = TypeVar("T")
 EVERY = 3600.0
 PIECE = 500  # rows per transaction
+TASKS = 40  # tasks per transaction: each has a dozen rows elsewhere
 PAUSE = 0.02
 _ABOVE_ALL = 2**62
 
@@ -125,10 +126,11 @@ class Retention:
             if lowest is None:
                 return
             below = lowest
-            if old:
-                removed.runs += await self._delete_runs([run for task in old for run in task.runs])
-                free = [task for task in old if not any(map(self._has_directory, task.runs))]
-                removed.tasks += await self._write(partial(_forget, free, before))
+            removed.runs += await self._delete_runs([run for task in old for run in task.runs])
+            free = [task for task in old if not any(map(self._has_directory, task.runs))]
+            for first in range(0, len(free), TASKS):
+                removed.tasks += await self._write(partial(_forget, free[first : first + TASKS], before))
+                await asyncio.sleep(PAUSE)
             await asyncio.sleep(PAUSE)
 
     def _has_directory(self, run_id: str) -> bool:
