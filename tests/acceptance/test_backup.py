@@ -235,6 +235,20 @@ class TestRestore:
         assert ids(fleet) == {first}
         check_whole(fleet)
 
+    @pytest.mark.parametrize("point", ["restore.unpacked", "restore.prepared", "restore.switch"])
+    def test_a_full_disk(self, fleet: Fleet, point: str) -> None:
+        """One line, the old store as it was, nothing left over; with room it works."""
+        fleet.cli("init")
+        target = fleet.root / "all.tar"
+        fleet.cli("backup", target)
+        task_id = fleet.add("later", command=("true",))
+        said = fleet.cli("restore", target, "--yes", env={"HOLDFAST_FAULT": f"{point}:1:ENOSPC"}, code=69).stderr
+        assert "No space left" in said
+        assert ids(fleet) == {task_id}
+        assert not (fleet.home / ".restoring").exists()
+        fleet.cli("restore", target, "--yes")
+        assert ids(fleet) == set()
+
     def test_a_task_that_is_just_being_added_is_not_lost(self, fleet: Fleet) -> None:
         """`add` waits for its turn while the store is switched, and then adds to the one that is there."""
         fleet.cli("init")

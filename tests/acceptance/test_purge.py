@@ -176,6 +176,17 @@ def test_killed_in_between(fleet: Fleet, point: str) -> None:
     assert fleet.branches() == []
 
 
+@pytest.mark.parametrize("point", ["purge.begin", "purge.workspace", "purge.name"])
+def test_a_disk_that_fails(fleet: Fleet, point: str) -> None:
+    """One line, what to do, and the same command then finishes."""
+    everything(fleet)
+    arguments = ("purge", "--yes", "--discard-work")
+    said = fleet.cli(*arguments, env={"HOLDFAST_FAULT": f"{point}:1:EIO"}, code=69).stderr
+    assert "give the command again" in said
+    fleet.cli(*arguments)
+    assert home_is_gone(fleet)
+
+
 class TestOneRepository:
     def test_only_that_one_is_forgotten(self, fleet: Fleet) -> None:
         made = everything(fleet)

@@ -77,6 +77,16 @@ def test_old_history_goes_and_what_is_needed_stays(fleet: Fleet) -> None:
     assert "All well." in fleet.doctor()
 
 
+def test_a_forgotten_task_takes_its_output_along(fleet: Fleet) -> None:
+    """Also when output is kept for ever: a directory without a record would be a stray. That of the other task stays."""
+    nothing, branch = two_ends(fleet)
+    finish(fleet, {**AT_ONCE, "HOLDFAST_RETENTION_RUNS": "forever"})
+    assert [task["id"] for task in fleet.json("ps", "--all")] == [branch]
+    assert [path.name for path in (fleet.home / "runs").iterdir()] == [fleet.show(branch)["runs"][0]["id"]]
+    assert nothing not in fleet.cli("events", "--json").stdout
+    assert "All well." in fleet.doctor()
+
+
 def test_the_numbers_of_events_only_rise(fleet: Fleet) -> None:
     """Who follows from the last number neither misses nor repeats anything, also when everything was forgotten."""
     two_ends(fleet)

@@ -63,7 +63,7 @@ def planned(home: str, directory: str | None) -> Iterator[Plan | None]:
     lock = HomeLock(home)
     lock.take()
     try:
-        refuse_living(home)
+        refuse_living(home)  # nothing may be at work in what is about to go
         store = open_store(home, create=False) if has_store else None
         only = _named(store, directory) if directory is not None else None
         repos = [] if store is None else list(store.write(lambda tx: tx.workspaces.repos()))
@@ -76,6 +76,11 @@ def planned(home: str, directory: str | None) -> Iterator[Plan | None]:
         )
         if store is not None and only is not None:  # with a whole home it was closed before its file went
             store.close()
+    except OSError as error:
+        raise Unavailable(
+            f"The purge stopped: {error.strerror or error} ({error.filename or home}). "
+            "Mend that and give the command again: it finishes what is left."
+        ) from error
     finally:
         lock.release()
 
