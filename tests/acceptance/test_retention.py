@@ -78,7 +78,7 @@ def test_old_history_goes_and_what_is_needed_stays(fleet: Fleet) -> None:
 
 
 def test_a_forgotten_task_takes_its_output_along(fleet: Fleet) -> None:
-    """Also when output is kept for ever: a directory without a record would be a stray. That of the other task stays."""
+    """Also when output is kept for ever: a directory without a record would be a stray."""
     nothing, branch = two_ends(fleet)
     finish(fleet, {**AT_ONCE, "HOLDFAST_RETENTION_RUNS": "forever"})
     assert [task["id"] for task in fleet.json("ps", "--all")] == [branch]
