@@ -26,7 +26,7 @@ from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port import Host
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
-from holdfast.supervisor.context import Context, Settings, Tuning
+from holdfast.supervisor.context import Context, Keeping, Settings, Tuning
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
@@ -77,7 +77,7 @@ class UserSettings:
         self._read = new.but({key: self._holds[key] for key in later})
         agents = self._read["agents"] if "agents" in changed else self._how.agents
         return Tuning(
-            settings=dataclasses.replace(self._how, agents=agents),
+            settings=dataclasses.replace(self._how, agents=agents, keeping=keeping_of(self._read)),
             limits=limits_of(self._read),
             changes={key: change for key, change in changed.items() if key not in later},
             at_next_start=tuple(later),
@@ -85,6 +85,15 @@ class UserSettings:
 
     def accept(self, tuning: Tuning) -> None:
         self._holds, self._how = self._read, tuning.settings
+
+
+def keeping_of(settings: config.Config) -> Keeping:
+    return Keeping(
+        events=settings["retention.events"],
+        runs=settings["retention.runs"],
+        tasks=settings["retention.tasks"],
+        log_size=settings["retention.log_size"],
+    )
 
 
 def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:

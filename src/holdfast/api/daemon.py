@@ -24,7 +24,12 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     ensure_home(home)
     flags = {"agents": agents}
     settings = config.load(flags=flags)
-    wiring.run_supervisor(home, settings, Settings(agents=settings["agents"], idle_exit=idle_exit), flags)
+    wiring.run_supervisor(
+        home,
+        settings,
+        Settings(agents=settings["agents"], idle_exit=idle_exit, keeping=wiring.keeping_of(settings)),
+        flags,
+    )
 
 
 def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> int:

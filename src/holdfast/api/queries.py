@@ -30,6 +30,10 @@ class Queries:
             raise Conflict(f"'{prefix}' may be any of {', '.join(ids)}: write more of the id.")
         return ids[0]
 
+    def completions(self, prefix: str, states: list[str] | None) -> list[Row]:
+        """id, state and prompt of tasks whose id begins so; the newest first, a hundred at most."""
+        return self._reader.view("completions", prefix=prefix, states=json.dumps(states) if states else None)
+
     def tasks(self, *, everything: bool, recent: float = 0.0) -> list[Row]:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         for row in rows:

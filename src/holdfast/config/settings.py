@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config.parsers import Parser, boolean, count, one_of, pairs, text, words, write
-from holdfast.units import parse_duration
+from holdfast.config.parsers import Parser, age, boolean, count, one_of, pairs, text, words, write
+from holdfast.units import parse_duration, parse_size
 
 DANGEROUS = "could run commands or show secrets"
 OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
@@ -79,6 +79,34 @@ SETTINGS: dict[str, Setting] = {
     ),
     "runs.max": Setting(
         12, count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "retention.events": Setting(
+        30 * 86400.0,
+        age,
+        "Events of finished tasks are forgotten after this long; `forever` keeps them. How a task ended stays.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "retention.runs": Setting(
+        14 * 86400.0,
+        age,
+        "Run directories (agents' output) of finished tasks are deleted after this long.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "retention.tasks": Setting(
+        90 * 86400.0,
+        age,
+        "Finished tasks without branch, saved work and workspace are forgotten after this long.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "retention.log_size": Setting(
+        10 * 1024 * 1024,
+        parse_size,
+        "`supervisor.log` is put aside when it is larger; three old ones are kept.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
     ),
     "env.pass": Setting([], words, "More environment variables that agents may see (patterns).", user_only=DANGEROUS),
     "env.set": Setting({}, pairs, "Environment variables set for agents.", user_only=DANGEROUS),

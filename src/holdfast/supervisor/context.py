@@ -37,6 +37,16 @@ class Bell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Keeping:
+    """How long history is kept, in seconds; `inf` for ever."""
+
+    events: float = 30 * 86400.0
+    runs: float = 14 * 86400.0
+    tasks: float = 90 * 86400.0
+    log_size: int = 10 * 1024 * 1024  # bytes of supervisor.log before it is put aside
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """How this supervisor runs; tasks carry their own settings."""
 
@@ -45,6 +55,7 @@ class Settings:
     beat_every: float = 5.0
     fast_grace: float = 1.0
     idle_exit: float | None = None
+    keeping: Keeping = field(default_factory=Keeping)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,7 @@ from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.reloading import Reloading, has_terminal
 from holdfast.supervisor.requests import Requests
 from holdfast.supervisor.resumes import Resumes
+from holdfast.supervisor.retention import Retention
 from holdfast.supervisor.saying import say
 from holdfast.supervisor.sweep import sweep
 from holdfast.supervisor.winding import end_all
@@ -51,6 +52,7 @@ class Supervisor:
         self._resumes = Resumes(context)
         self._claims = Claims(context, self._attempts)
         self._cleanup = Cleanup(context)
+        self._retention = Retention(context)
         self._narrator = Narrator(context.store)
         self._reloading = Reloading(context)
         self._had_terminal = has_terminal()
@@ -79,7 +81,7 @@ class Supervisor:
             loop.remove_reader(bell_fd)
             os.close(bell_fd)
             # However we came here: nothing of ours may write on, and agents stay with their keepers.
-            await end_all([*self._background, *self._attempts.tasks, *self._cleanup.tasks])
+            await end_all([*self._background, *self._attempts.tasks, *self._cleanup.tasks, *self._retention.tasks])
             with contextlib.suppress(Unavailable):
                 self._narrator.look()
 
@@ -114,6 +116,7 @@ class Supervisor:
         await self._resumes.tick()
         await self._claims.tick()
         await self._cleanup.tick()
+        self._retention.tick()
 
     async def _until_next_moment(self) -> float:
         due = [await self._resumes.next_due(), await self._cleanup.next_retry()]
@@ -127,7 +130,7 @@ class Supervisor:
         if limit is None:
             return math.inf
         unfinished = await self._context.writer.write(lambda tx: tx.tasks.unfinished_count())
-        if unfinished or self._attempts.running or self._cleanup.busy:
+        if unfinished or self._attempts.running or self._cleanup.busy or self._retention.busy:
             self._idle_since = None
             return math.inf
         now = asyncio.get_running_loop().time()
@@ -188,6 +191,7 @@ class Supervisor:
 
     async def _shut_down(self) -> None:
         self._claims.closed = True
+        await self._retention.stop()
         if self._stop is StopMode.KEEP_AGENTS:
             self._attempts.abandon()
             await self._attempts.wait_all()

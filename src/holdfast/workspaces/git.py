@@ -112,12 +112,12 @@ class Git:
         return dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
 
 
-def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeout: float = 300) -> tuple[int, str, str]:
     """Git for the CLI: one short synchronous call."""
     faults.effect("git.call")
     try:
         done = subprocess.run(
-            command(arguments), cwd=cwd, env=environment(env), capture_output=True, timeout=300, check=False
+            command(arguments), cwd=cwd, env=environment(env), capture_output=True, timeout=timeout, check=False
         )
     except FileNotFoundError as error:
         raise UsageError("git is not installed, or not in PATH. Install it, e.g.: sudo apt-get install git") from error

@@ -21,7 +21,7 @@ from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.repolock import file_lock
 from holdfast.workspaces.trash import delete_tree
 
-_PRIVATE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+PRIVATE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
 _SETTINGS = (
     "core.fsync=all",
     "core.fsyncMethod=batch",
@@ -34,7 +34,7 @@ _IDENTITY = {
     "GIT_COMMITTER_NAME": "Holdfast",
     "GIT_COMMITTER_EMAIL": "holdfast@localhost",
 }
-_RAW = "* -text -filter -ident -eol -working-tree-encoding -diff -merge\n"
+RAW = "* -text -filter -ident -eol -working-tree-encoding -diff -merge\n"
 
 
 class Shadow:
@@ -67,13 +67,13 @@ class Shadow:
         faults.effect("shadow.clone")
         clone = ["clone", "--quiet", "--bare", "--local", "--no-tags", self._repo.common_dir, aside]
         try:
-            await self._git.run(*clone, cwd="/", env=_PRIVATE)
+            await self._git.run(*clone, cwd="/", env=PRIVATE)
         except GitFailed:
             delete_tree(aside)  # an empty, shallow or vanished repository: a bare one of our own serves as well
-            await self._git.run("init", "--quiet", "--bare", aside, cwd="/", env=_PRIVATE)
+            await self._git.run("init", "--quiet", "--bare", aside, cwd="/", env=PRIVATE)
         os.makedirs(os.path.join(aside, "info"), exist_ok=True)
         with open(os.path.join(aside, "info", "attributes"), "w", encoding="ascii") as file:
-            file.write(_RAW)
+            file.write(RAW)
         faults.effect("shadow.rename")
         os.rename(aside, self.path)
         faults.passed("shadow.made")
@@ -96,7 +96,7 @@ class Shadow:
         stdin: bytes = b"",
     ) -> str:
         """Git on the shadow. `borrow` lets it read the user's objects for this call only."""
-        env = {**_PRIVATE, **_IDENTITY, "GIT_DIR": self.path}
+        env = {**PRIVATE, **_IDENTITY, "GIT_DIR": self.path}
         if work_tree is not None:
             env["GIT_WORK_TREE"] = work_tree
         if index is not None:

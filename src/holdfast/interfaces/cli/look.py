@@ -177,21 +177,33 @@ def configure_events(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", help="only events of this task")
     parser.add_argument("--follow", "-f", action="store_true", help="go on as they happen")
     parser.add_argument("--last", "-n", type=number(0), default=50, metavar="N", help="how many to begin with (50)")
+    parser.add_argument("--after", type=number(0), metavar="SEQ", help="all events with a higher number instead")
     _json_flag(parser)
 
 
 def run_events(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
     task_id = queries.resolve(arguments.id) if arguments.id else None
-    events = queries.last_events(task_id=task_id, limit=arguments.last)
-    after = events[-1]["seq"] if events else queries.last_seq()
-    _print_events(events, as_json=arguments.json)
+    if arguments.after is not None:
+        after = _print_after(queries, arguments.after, task_id, as_json=arguments.json)
+    else:
+        highest = queries.last_seq()  # before we look: what comes meanwhile is printed below, once
+        events = queries.last_events(task_id=task_id, limit=arguments.last)
+        after = events[-1]["seq"] if events else highest
+        _print_events(events, as_json=arguments.json)
     if arguments.follow:
         from holdfast.api.subscribe import follow
 
         for batch in follow(queries, after=after, task_id=task_id):
             _print_events(batch, as_json=arguments.json)
     return 0
+
+
+def _print_after(queries: Queries, after: int, task_id: str | None, *, as_json: bool) -> int:
+    while events := queries.events(after=after, task_id=task_id):
+        _print_events(events, as_json=as_json)
+        after = events[-1]["seq"]
+    return after
 
 
 def _print_events(events: list[Row], *, as_json: bool) -> None:
@@ -233,6 +245,11 @@ def run_logs(arguments: argparse.Namespace) -> int:
         is_over = not arguments.follow or task["state"] in ("completed", "failed", "cancelled")
         if run is not None:
             path = os.path.join(queries.run_directory(run["id"]), "err.log" if arguments.err else "out.log")
+            if not arguments.follow and not os.path.exists(path) and run["state"] == "settled":
+                raise NotFound(
+                    f"The output of run {run['number']} of task {task_id} is gone: the setting `retention.runs` says "
+                    "how long it is kept."
+                )
             if shown is None or shown.path != path:
                 shown = LogPrinter(path, raw=arguments.raw)
             shown.go_on(final=is_over)

@@ -32,7 +32,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "salvage": ("work", "list and restore saved work"),
     "config": ("settings", "show and check the settings, and say where each comes from"),
     "doctor": ("fleet", "check this machine and this home"),
+    "backup": ("upkeep", "copy the store and all saved work into one file"),
+    "restore": ("upkeep", "bring a backup back"),
+    "purge": ("upkeep", "remove everything of ours, or all about one repository"),
     "rehearse": ("fleet", "play a scenario in a throw-away repository and home"),
+    "completion": ("completion", "print a completion script for your shell"),
+    "help": ("helping", "explain a command"),
 }
 
 _EPILOG = """\
@@ -53,20 +58,38 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message[0].upper()}{message[1:]}. See `{self.prog} --help`.")
 
+    def format_help(self) -> str:
+        """Somebody asked: only now the manual is read."""
+        name = self.prog.removeprefix("holdfast ")
+        if name in COMMANDS:
+            import textwrap
+
+            from holdfast.interfaces.cli import manual
+
+            self.description = textwrap.fill(manual.description_of(name, COMMANDS[name][1]), 100)
+            self.epilog = manual.epilog_of(name, self.epilog)
+        return super().format_help()
+
+
+def parser_of(name: str) -> Parser:
+    """A command's parser, complete."""
+    parser = Parser(prog=f"holdfast {name}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name][0]}")
+    getattr(module, f"configure_{name}")(parser)
+    return parser
+
 
 def run(argv: list[str]) -> int:
     """Run one command; its exit code."""
     try:
+        if argv[:1] == ["__complete"]:  # asked by the completion scripts, at every press of the tab key
+            from holdfast.interfaces.cli.completion import complete
+
+            return complete(argv[1:])
         name, rest = _choose(argv)
-        module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name][0]}")
-        parser = Parser(
-            prog=f"holdfast {name}",
-            description=f"{COMMANDS[name][1][0].upper()}{COMMANDS[name][1][1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        getattr(module, f"configure_{name}")(parser)
-        arguments, extra = _parse(parser, name, rest)
+        arguments, extra = _parse(parser_of(name), name, rest)
         arguments.command = extra
+        module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name][0]}")
         code: int = getattr(module, f"run_{name}")(arguments)
         sys.stdout.flush()
         return code
@@ -96,16 +119,7 @@ def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple
 def _choose(argv: list[str]) -> tuple[str, list[str]]:
     if argv and argv[0] in COMMANDS:
         return argv[0], argv[1:]
-    parser = Parser(
-        prog="holdfast",
-        description="Holdfast runs fleets of AI coding agents unattended: nothing lost, leaked, run twice or silent.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="store_true", help="print the version")
-    listing = "\n".join(f"  {name:<12}{text}" for name, (_module, text) in COMMANDS.items())
-    parser.add_argument("command", nargs="?", metavar="COMMAND", help=argparse.SUPPRESS)
-    parser.usage = f"holdfast COMMAND [options]\n\ncommands:\n{listing}\n\nholdfast COMMAND --help explains one."
+    parser = front_parser()
     found, _rest = parser.parse_known_args(argv)
     if found.version:
         from holdfast import __version__
@@ -116,6 +130,21 @@ def _choose(argv: list[str]) -> tuple[str, list[str]]:
         parser.print_help()
         raise SystemExit(0)
     raise UsageError(f"There is no command '{found.command}'.{_nearest(found.command)} See `holdfast --help`.")
+
+
+def front_parser() -> Parser:
+    """What stands before a command."""
+    parser = Parser(
+        prog="holdfast",
+        description="Holdfast runs fleets of AI coding agents unattended: nothing lost, leaked, run twice or silent.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    listing = "\n".join(f"  {name:<12}{text}" for name, (_module, text) in COMMANDS.items())
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.usage = f"holdfast COMMAND [options]\n\ncommands:\n{listing}\n\nholdfast COMMAND --help explains one."
+    return parser
 
 
 def _nearest(word: str) -> str:

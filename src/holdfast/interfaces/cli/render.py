@@ -22,6 +22,7 @@ __all__ = [
     "paint",
     "print_json",
     "rich_table",
+    "size",
     "table",
 ]
 
@@ -75,6 +76,15 @@ def ago(moment: float | None) -> str:
     from holdfast.api.show import duration
 
     return "-" if moment is None else duration(max(0.0, time.time() - moment))
+
+
+def size(count: float) -> str:
+    """Bytes for people: 12 B, 3.4 KiB, 1.0 GiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None) -> None:

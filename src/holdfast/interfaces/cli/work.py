@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound, UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import ago, clean, is_terminal, one_line, paint, print_json, table
+from holdfast.interfaces.cli.render import ago, clean, is_terminal, one_line, paint, print_json, size, table
 
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -78,12 +78,7 @@ def _size(row: dict[str, Any]) -> str:
 
     if row["strategy"] == "none" or row["state"] not in ("ready", "preserved") or not os.path.isdir(row["path"]):
         return "-"
-    size = float(size_of(row["path"]))
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return "-"
+    return size(size_of(row["path"]))
 
 
 def _clean(queries: Queries, wanted: str | None) -> int:

@@ -46,7 +46,7 @@ def translated(path: str) -> Iterator[None]:
         raise Unavailable(
             f"The database {path} is damaged ({error}). It was left as it is. "
             f"Copies are in {os.path.join(os.path.dirname(path), 'backups')}: "
-            "move the damaged file (with its -wal) away, put the newest copy in its place, and try again."
+            "bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
         ) from error
     except apsw.BusyError as error:
         raise Unavailable(
@@ -107,8 +107,9 @@ def refuse_unusable(path: str) -> None:
         return
     if os.path.getsize(path) < SMALLEST and os.path.exists(path + MADE):
         raise Unavailable(
-            f"The database {path} has been emptied by something else. Nothing was changed: put the newest copy from "
-            f"{os.path.join(os.path.dirname(path), 'backups')} in its place, or remove {path + MADE} to start anew."
+            f"The database {path} has been emptied by something else. Nothing was changed: bring back a copy from "
+            f"{os.path.join(os.path.dirname(path), 'backups')} with `holdfast restore FILE`, "
+            f"or remove {path + MADE} to start anew."
         )
     looking = open_connection(path, for_reading=True)
     try:

@@ -9,6 +9,7 @@ from holdfast.core.model import Instant
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refusing_duplicates
+from holdfast.store.sqlite.history import SqliteHistory
 from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.tasks import SqliteTasks
@@ -26,6 +27,7 @@ class SqliteTransaction:
         self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces)
         self.hosts = SqliteHosts(connection, self.events)
         self.requests = SqliteRequests(connection)
+        self.history = SqliteHistory(connection, self.events)
 
     def remember_operation(self, operation_id: str, now: Instant) -> None:
         with refusing_duplicates(f"The operation {operation_id} was done before; nothing was done again."):

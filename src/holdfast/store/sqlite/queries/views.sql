@@ -17,6 +17,12 @@ FROM tasks WHERE id = :id
 -- name: ids_like
 SELECT id FROM tasks WHERE id >= :prefix AND id < :prefix || '~' ORDER BY id LIMIT 12
 
+-- name: completions
+-- For the tab key: the newest that begin so.
+SELECT id, state, substr(prompt, 1, 200) AS prompt FROM tasks
+WHERE id >= :prefix AND id < :prefix || '~' AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+ORDER BY seq DESC LIMIT 100
+
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail
 FROM runs WHERE task_id = :id ORDER BY number
@@ -50,7 +56,8 @@ SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message,
 FROM events WHERE seq > :after AND (:task IS NULL OR task_id = :task) ORDER BY seq LIMIT :limit
 
 -- name: last_seq
-SELECT coalesce(max(seq), 0) AS seq FROM events
+-- The highest number ever given, also when that event was forgotten since.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS seq
 
 -- name: last_events
 SELECT * FROM (

@@ -1,0 +1,146 @@
+"""Everything of ours, in the home and in the users' repositories: what a purge would remove. It only looks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.model import Repo, Workspace
+from holdfast.core.states import WorkspaceState
+from holdfast.errors import WorkspaceProblem
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.workspaces import admin, bundles, git, marker
+from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_path
+
+# The names that we give in a home. Anything else in it is not ours and stays.
+OF_THE_HOME = re.compile(
+    r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|\.restoring"
+    r"|(supervisor|helpers|turnstile|backup)\.lock|supervisor\.log(\.\d+)?|trust\.json"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RepoThings:
+    """What is ours in one repository."""
+
+    repo: Repo
+    entries: tuple[str, ...]  # paths of worktrees whose entries are ours
+    branches: tuple[str, ...]  # that our tasks made
+    has_lock: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedWork:
+    """Work that only our home holds: no branch of its repository reaches it."""
+
+    task_id: str
+    repo_id: str
+    commit: str
+    files: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inventory:
+    repos: tuple[RepoThings, ...]
+    workspaces: tuple[Workspace, ...]  # on disk, recorded and marked as ours
+    unknown: tuple[str, ...]  # on disk with our marker, but unknown to the store
+    foreign: tuple[str, ...]  # on disk without our marker: never touched
+    saved: tuple[SavedWork, ...]
+    tasks: Mapping[str, int]
+
+
+def take_stock(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool) -> Inventory:
+    """For those repositories; `whole`: and for whatever else lies among the workspaces. The caller holds the home."""
+    wanted = {repo.id for repo in repos}
+    folders = _listed(os.path.join(home, "workspaces")) if whole else sorted(wanted)
+    recorded = [
+        workspace for workspace in store.write(lambda tx: tx.workspaces.open_ones()) if workspace.repo_id in wanted
+    ]
+    by_path = {workspace.path: workspace for workspace in recorded if workspace.state is not WorkspaceState.TRASHED}
+    known: list[Workspace] = []
+    unknown: list[str] = []
+    foreign: list[str] = []
+    for path in _workspace_directories(home, folders):
+        owner = marker.owner(path)
+        if path in by_path and owner == by_path[path].id:
+            known.append(by_path[path])
+        else:
+            (unknown if owner is not None else foreign).append(path)
+    rows = store.view("tasks", all=1, recent=0.0)
+    paths = {repo.path for repo in repos}
+    tasks = [row for row in rows if row["repo"] in paths]
+    counts: dict[str, int] = {}
+    for row in tasks:
+        counts[row["state"]] = counts.get(row["state"], 0) + 1
+    return Inventory(
+        repos=tuple(_in_repo(home, repo, tasks, set(foreign)) for repo in repos),
+        workspaces=tuple(known),
+        unknown=tuple(unknown),
+        foreign=tuple(foreign),
+        saved=tuple(_only_ours(home, store, repos)),
+        tasks=counts,
+    )
+
+
+def _workspace_directories(home: str, folders: list[str]) -> Iterator[str]:
+    root = os.path.join(home, "workspaces")
+    for folder in folders:
+        for name in _listed(os.path.join(root, folder)):
+            if folder != TRASH and not name.endswith((OWNER_SUFFIX, f"{OWNER_SUFFIX}.new")):
+                yield os.path.join(root, folder, name)
+
+
+def _in_repo(home: str, repo: Repo, tasks: list[dict[str, Any]], foreign: set[str]) -> RepoThings:
+    if not os.path.isdir(repo.common_dir):
+        return RepoThings(repo=repo, entries=(), branches=(), has_lock=False)
+    root = os.path.realpath(os.path.join(home, "workspaces", repo.id)) + "/"
+    folder = os.path.join(repo.common_dir, "worktrees")
+    trees = [admin.worktree_of(os.path.join(folder, name)) for name in _listed(folder)]
+    entries = [tree for tree in trees if tree is not None and tree.startswith(root) and tree not in foreign]
+    made = {f"refs/heads/{row['branch']}" for row in tasks if row["repo"] == repo.path and row["branch"]}
+    _code, out, _err = git.call("for-each-ref", "--format=%(refname)", "refs/heads/holdfast/", cwd=repo.common_dir)
+    return RepoThings(
+        repo=repo,
+        entries=tuple(entries),
+        branches=tuple(ref.removeprefix("refs/heads/") for ref in out.split() if ref in made),
+        has_lock=os.path.exists(os.path.join(repo.common_dir, REPO_LOCK)),
+    )
+
+
+def _only_ours(home: str, store: SqliteStore, repos: list[Repo]) -> Iterator[SavedWork]:
+    by_id = {repo.id: repo for repo in repos}
+    kept = {repo.id: _kept_in(shadow_path(home, repo.id)) for repo in repos}
+    for row in store.view("salvages", task=None):
+        repo = by_id.get(row["repo_id"])
+        if repo is not None and row["commit"] in kept[repo.id] and not _is_on_a_branch(repo, row["commit"]):
+            yield SavedWork(task_id=row["task"], repo_id=repo.id, commit=row["commit"], files=row["files"])
+
+
+def _kept_in(shadow: str) -> set[str]:
+    """The commits that a shadow really holds; none if an earlier purge has begun to delete it."""
+    try:
+        return set(bundles.salvages_in(shadow).values()) if os.path.isdir(shadow) else set()
+    except WorkspaceProblem:
+        return set()
+
+
+def _is_on_a_branch(repo: Repo, commit: str) -> bool:
+    if not os.path.isdir(repo.common_dir):
+        return False
+    code, out, _err = git.call("for-each-ref", f"--contains={commit}", "--count=1", "refs/heads", cwd=repo.common_dir)
+    return code == 0 and bool(out.strip())
+
+
+def strangers_in(home: str) -> list[str]:
+    """What lies in the home and is not ours."""
+    return [name for name in _listed(home) if not OF_THE_HOME.fullmatch(name) and name != "purge.json"]
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

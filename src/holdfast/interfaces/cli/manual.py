@@ -1,0 +1,292 @@
+"""What `--help` says beyond the arguments: a description, examples, exit codes, where to look next.
+
+Read only when somebody asks. Every example is parsed by the real parser in a test; docs/reference/cli.md is made of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_CODES = {
+    0: "done",
+    1: "the task failed, or the operation was refused",
+    2: "usage",
+    3: "not found",
+    4: "conflict: its state does not allow this",
+    69: "store or supervisor unavailable",
+    75: "the task is paused",
+}
+_READS = (0, 2, 3, 69)
+
+
+class Page(NamedTuple):
+    """One command's page. `codes` are the exit codes it can have, beside those that every command has."""
+
+    description: str
+    examples: tuple[tuple[str, str], ...]  # (what it does, the command line)
+    codes: tuple[int, ...]
+    see: tuple[str, ...]
+
+
+PAGES: dict[str, Page] = {
+    "init": Page(
+        "Makes the repository known to this home, writes a commented `holdfast.toml` if there is none, and names the "
+        "agent CLIs that it finds. `run` and `add` make a repository known by themselves.",
+        (
+            ("the repository you are in", "holdfast init"),
+            ("another one, without a file in it", "holdfast init ~/src/shop --no-file"),
+        ),
+        (0, 1, 2, 69),
+        ("run", "trust", "config", "doctor"),
+    ),
+    "trust": Page(
+        "Shows the keys of a repository's holdfast.toml that could run commands or show secrets, and takes them from "
+        "there once you agree. It is asked again when one of them changes, and only then.",
+        (
+            ("look and decide", "holdfast trust"),
+            ("in a script that has looked", "holdfast trust ~/src/shop --yes"),
+            ("take it back", "holdfast trust --revoke"),
+            ("every repository that is trusted", "holdfast trust --list"),
+        ),
+        (0, 1, 2, 69),
+        ("init", "config"),
+    ),
+    "config": Page(
+        "Shows the settings that hold here, where each one comes from, and every mistake in them. Layers: defaults, "
+        "your file, the repository's file, the environment, flags.",
+        (
+            ("what holds, and why", "holdfast config show --origin"),
+            ("every mistake with its line", "holdfast config check"),
+            ("which files are read", "holdfast config path"),
+        ),
+        (0, 2, 69),
+        ("init", "trust"),
+    ),
+    "run": Page(
+        "Adds a task, starts a supervisor if none runs, shows what happens, and ends when the task has ended or "
+        "paused. The command behind `--` is the agent: it gets the prompt on its standard input and works in a "
+        "worktree of its own. Your checkout is not touched; the work is on a branch afterwards.",
+        (
+            ("any command can be an agent", 'holdfast run "fix the flaky test" -- my-agent --headless'),
+            ("at most half an hour, from a release", 'holdfast run "backport it" --base v2 --timeout 30m -- my-agent'),
+            ("the prompt from a file, by a pipe", "holdfast run - -- my-agent"),
+            ("a rehearsal without an agent", "holdfast run --scenario success.toml"),
+        ),
+        (0, 1, 2, 69, 75),
+        ("add", "why", "diff", "salvage"),
+    ),
+    "add": Page(
+        "Queues a task. When it prints the id, the task is on disk; a supervisor (`holdfast up`) runs it in its "
+        "turn. All settings are resolved now and stored with the task.",
+        (
+            ("with a priority and a label", 'holdfast add "tidy the docs" --priority 5 --label area=docs -- my-agent'),
+            ("after another task has completed", 'holdfast add "check the links" --after 7f3a -- my-agent'),
+            ("tonight, and keep its workspace", 'holdfast add "long one" --delay 8h --keep-workspace -- my-agent'),
+            ("for scripts", 'holdfast add "tidy" --json -- my-agent'),
+        ),
+        (0, 2, 3, 4, 69),
+        ("run", "up", "ps"),
+    ),
+    "up": Page(
+        "Runs the supervisor of this home: it takes over what an earlier one left, then claims, starts, watches "
+        "and cleans up. One per home.",
+        (
+            ("in the foreground, eight agents at once", "holdfast up --agents 8"),
+            ("in the background; its log is in the home", "holdfast up --detach"),
+            ("until there is nothing left to do", "holdfast up --idle-exit 60s"),
+        ),
+        (0, 2, 4, 69),
+        ("down", "ps", "doctor"),
+    ),
+    "down": Page(
+        "Stops the supervisor. Agents get their grace and their tasks stay queued: the next `up` goes on with them.",
+        (
+            ("in good order", "holdfast down"),
+            ("within two seconds", "holdfast down --now"),
+            ("leave the agents running, to upgrade Holdfast, say", "holdfast down --keep-agents"),
+        ),
+        (0, 2, 69),
+        ("up",),
+    ),
+    "ps": Page(
+        "Lists tasks that wait, run or are paused, and those that failed lately.",
+        (
+            ("what is going on", "holdfast ps"),
+            ("all tasks, finished ones too", "holdfast ps --all"),
+            ("go on looking", "holdfast ps --watch"),
+            ("an object per line, for scripts", "holdfast ps --all --json"),
+        ),
+        (0, 2, 69),
+        ("show", "why", "events"),
+    ),
+    "show": Page(
+        "Everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is enough.",
+        (("for people", "holdfast show 7f3a"), ("for scripts", "holdfast show 7f3a --json")),
+        (*_READS, 4),
+        ("why", "logs", "diff"),
+    ),
+    "why": Page(
+        "Says in a few sentences why a task is where it is, what happens next, and what you can do.",
+        (("why does it wait, or why did it fail", "holdfast why 7f3a"),),
+        (*_READS, 4),
+        ("show", "events"),
+    ),
+    "events": Page(
+        "What happened, in the order in which it was committed. Numbers only rise; old events of finished tasks "
+        "are forgotten after `retention.events`.",
+        (
+            ("the last fifty", "holdfast events"),
+            ("one task, and go on as it happens", "holdfast events 7f3a --follow"),
+            ("everything since the last one that a script saw", "holdfast events --after 4711 --json"),
+        ),
+        (*_READS, 4),
+        ("ps", "logs"),
+    ),
+    "logs": Page(
+        "An agent's output, with escape sequences filtered out. Kept for `retention.runs` after the task ended.",
+        (
+            ("of the last run", "holdfast logs 7f3a"),
+            ("as it is written", "holdfast logs 7f3a --follow"),
+            ("standard error of the first run", "holdfast logs 7f3a --run 1 --err"),
+        ),
+        (*_READS, 4),
+        ("show", "events"),
+    ),
+    "alerts": Page(
+        "What needs a person, each with a remedy. One open alert per episode.",
+        (("what is open", "holdfast alerts"), ("seen and dealt with", "holdfast alerts ack 3")),
+        _READS,
+        ("why", "doctor"),
+    ),
+    "cancel": Page(
+        "Ends a task. A running agent's whole process tree is ended with proof; uncommitted work is saved first.",
+        (
+            ("with a reason for the record", 'holdfast cancel 7f3a --why "wrong branch"'),
+            ("do not wait for its end", "holdfast cancel 7f3a --no-wait"),
+            ("a frozen task, after a look at the machine", "holdfast cancel 7f3a --assume-dead"),
+        ),
+        (0, 2, 3, 4, 69),
+        ("retry", "salvage", "why"),
+    ),
+    "retry": Page(
+        "Queues a failed or cancelled task again, with fresh budgets: where it stopped, or from its base.",
+        (("with the work that was saved", "holdfast retry 7f3a"), ("from the base", "holdfast retry 7f3a --fresh")),
+        (0, 2, 3, 4, 69),
+        ("cancel", "resume"),
+    ),
+    "resume": Page(
+        "Lets a paused task go on now. Counts as one of its resumes.",
+        (("do not wait for the reset", "holdfast resume 7f3a"),),
+        (0, 2, 3, 4, 69),
+        ("why", "retry"),
+    ),
+    "diff": Page(
+        "What a task changed against its base: in its workspace, on its branch, or in its saved work. Piped, it "
+        "is exact and can be applied.",
+        (("all of it", "holdfast diff 7f3a"), ("only which files", "holdfast diff 7f3a --stat")),
+        (*_READS, 1, 4),
+        ("show", "salvage"),
+    ),
+    "workspaces": Page(
+        "Lists workspaces that are on disk. `clean` drops a preserved one; its work is salvaged first.",
+        (("what is there, and how large", "holdfast workspaces"), ("drop one", "holdfast workspaces clean 7f3a")),
+        (*_READS, 4),
+        ("salvage", "purge"),
+    ),
+    "salvage": Page(
+        "Work that was taken out of workspaces before they went, because no branch held it. `restore` makes it a "
+        "new branch of the user's repository.",
+        (
+            ("what was saved", "holdfast salvage list"),
+            ("bring it back", "holdfast salvage restore 7f3a --branch rescued"),
+        ),
+        (*_READS, 1, 4),
+        ("diff", "backup"),
+    ),
+    "doctor": Page(
+        "Checks this machine and compares the store with directories, git and /proc, in both directions.",
+        (
+            ("before a long night", "holdfast doctor"),
+            ("do the five promises hold?", "holdfast doctor --invariants"),
+            ("for scripts", "holdfast doctor --json"),
+        ),
+        (0, 1, 2, 69),
+        ("alerts", "backup"),
+    ),
+    "backup": Page(
+        "Copies the store, all saved work and the home's own files into one file, while everything runs. The copy "
+        "is compact and verified before it gets its name. Workspaces and agents' output are not in it.",
+        (
+            ("into the home's backups, named after the time", "holdfast backup"),
+            ("to another disk", "holdfast backup /mnt/disk/holdfast.tar"),
+            ("quickly, without saved work", "holdfast backup --store-only before-upgrade.db"),
+        ),
+        (0, 2, 4, 69),
+        ("restore", "purge"),
+    ),
+    "restore": Page(
+        "Puts a backup in the place of the present store, which is kept aside. No supervisor and no agent may "
+        "run. Tasks that were running when the backup was made are taken up again by the next `up`. Saved work is "
+        "only added.",
+        (
+            ("asks first", "holdfast restore holdfast.tar"),
+            ("an automatic copy, in a script", "holdfast restore 000041-start.db --yes"),
+        ),
+        (0, 1, 2, 3, 4, 69),
+        ("backup", "doctor"),
+    ),
+    "purge": Page(
+        "Removes everything of ours: the home, our worktree entries and lock files in repositories. Branches stay "
+        "unless you say otherwise. Refuses while work would be lost, and while anything runs. Killed, it finishes "
+        "when repeated.",
+        (
+            ("what would go", "holdfast purge --dry-run"),
+            ("keep the saved work as git bundles", "holdfast purge --export ~/rescued"),
+            ("only what concerns one repository", "holdfast purge --repo ~/src/shop"),
+            ("all of it, unasked", "holdfast purge --yes --branches --discard-work"),
+        ),
+        (0, 1, 2, 3, 4, 69),
+        ("backup", "salvage", "workspaces"),
+    ),
+    "rehearse": Page(
+        "Plays a scenario for real (supervisor, worktree, processes) in a throw-away repository and home, and "
+        "says what was left behind.",
+        (("what happens when an agent crashes", "holdfast rehearse crash.toml --timeout 5s"),),
+        (0, 1, 2, 75),
+        ("run",),
+    ),
+    "completion": Page(
+        "Prints a completion script for your shell: commands, options, their values, and ids of tasks.",
+        (
+            ("bash, in ~/.bashrc: source <(holdfast completion bash)", "holdfast completion bash"),
+            ("zsh: into a file named _holdfast in $fpath", "holdfast completion zsh"),
+            ("fish: into ~/.config/fish/completions/holdfast.fish", "holdfast completion fish"),
+        ),
+        (0, 2),
+        ("help",),
+    ),
+    "help": Page(
+        "Explains a command, or lists them all.",
+        (("all commands", "holdfast help"), ("one of them", "holdfast help purge")),
+        (0, 2),
+        ("doctor",),
+    ),
+}
+
+
+def description_of(name: str, line: str) -> str:
+    """What it does; `line` is its line in the list of commands."""
+    page = PAGES.get(name)
+    return page.description if page is not None else f"{line[0].upper()}{line[1:]}."
+
+
+def epilog_of(name: str, note: str | None) -> str | None:
+    """Examples, exit codes and neighbours, for the end of `--help`."""
+    page = PAGES.get(name)
+    if page is None:
+        return note
+    examples = "\n".join(f"  # {what}\n  {line}" for what, line in page.examples)
+    codes = "\n".join(f"  {code:<4}{_CODES[code]}" for code in sorted(page.codes))
+    see = ", ".join(f"holdfast {other}" for other in page.see)
+    parts = [note, f"examples:\n{examples}", f"exit codes:\n{codes}", f"see also: {see}"]
+    return "\n\n".join(part for part in parts if part)

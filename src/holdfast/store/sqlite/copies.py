@@ -1,0 +1,179 @@
+"""Copies of the store: compact ones for keeping, checked ones for bringing back, and the switch to one of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import apsw
+
+from holdfast import faults
+from holdfast.core.model import Event, Instant
+from holdfast.errors import Refused, Unavailable
+from holdfast.store.sqlite import connection as opening
+from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.reader import DATABASE
+from holdfast.store.sqlite.turnstile import Turnstile
+
+FAR = 1_000_000  # how far numbers are raised when nobody can say how far they had got
+PATIENCE = 30.0
+HEADER = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marks:
+    """Numbers that must never be given twice: the highest fence, and the counters of events, requests and alerts."""
+
+    fence: int
+    counters: Mapping[str, int]
+
+
+def copy_out(home: str, target: str) -> None:
+    """A consistent, compact copy in one file, while others go on writing."""
+    path = os.path.join(home, DATABASE)
+    faults.effect("backup.copy")
+    with opening.translated(path), closing(opening.open_connection(path)) as source, closing(_plain(target)) as copy:
+        _copy(source, copy)
+        copy.execute("PRAGMA journal_mode = DELETE")
+        copy.execute("VACUUM")  # of the copy: the store itself is never rewritten in place
+    os.chmod(target, 0o600)
+    sync_file(target)
+
+
+def check(path: str) -> int:
+    """The schema's version of a copy that is whole. Refuses one that is damaged, empty or from the future."""
+    with open(path, "rb") as file:
+        if file.read(len(HEADER)) != HEADER:
+            raise Refused(f"{path} is not a Holdfast store.")
+    try:
+        with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+            version = opening.schema_version(copy)
+            if version > opening.newest_version():
+                raise Refused(
+                    f"{path} has schema {version}, but this Holdfast knows only up to {opening.newest_version()}. "
+                    "Nothing was changed: upgrade Holdfast first."
+                )
+            problems = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(1)") if row[0] != "ok"]
+            broken = copy.execute("PRAGMA foreign_key_check").fetchall()
+            known = copy.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('tasks', 'runs', 'events')").get
+    except apsw.Error as error:
+        raise Refused(f"{path} is damaged ({error}). Nothing was changed.") from error
+    if problems or broken:
+        raise Refused(f"{path} is damaged ({problems[0] if problems else 'broken references'}). Nothing was changed.")
+    if version == 0 or known != 3:
+        raise Refused(f"{path} is not a Holdfast store.")
+    return version
+
+
+def marks_of(home: str) -> Marks | None:
+    """The highest numbers of the present store; None when it is missing, damaged or not ours to read."""
+    path = os.path.join(home, DATABASE)
+    try:
+        if os.path.getsize(path) < opening.SMALLEST:
+            return None
+        check(path)
+        with closing(opening.open_connection(path)) as live:
+            return _marks(live)
+    except (OSError, Refused, Unavailable, apsw.Error):
+        return None
+
+
+def raise_marks(copy_path: str, present: Marks | None, event: Event, now: Instant) -> list[str]:
+    """Make a copy fit to follow the present store: newest schema, higher numbers, an event. Its open runs."""
+    with opening.translated(copy_path), closing(opening.open_connection(copy_path)) as copy:
+        opening.migrate(copy, copy_path)
+        with copy:
+            own = _marks(copy)
+            floor = max(own.fence, present.fence) if present else own.fence + FAR
+            copy.execute("UPDATE tasks SET fence = ? + 1", (floor,))
+            for name in {*own.counters, *(present.counters if present else ())}:
+                mine = own.counters.get(name, 0)
+                counter = max(mine, present.counters.get(name, 0)) if present else mine + FAR
+                copy.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+                copy.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, counter))
+            SqliteEvents(copy).emit(event, now)
+        statement = "SELECT id FROM runs WHERE state IN ('started', 'stopping')"
+        return [str(row[0]) for row in copy.execute(statement)]
+
+
+def switch_content(home: str, copy_path: str) -> None:
+    """Put a copy's content into the living database, as one transaction of SQLite's own.
+
+    Not by rename: a command that has the database open and waits for its turn would write into a file that is gone.
+    """
+    path = os.path.join(home, DATABASE)
+    with (
+        opening.translated(path),
+        closing(apsw.Connection(copy_path, flags=apsw.SQLITE_OPEN_READWRITE)) as copy,
+        closing(opening.open_connection(path)) as live,
+    ):
+        faults.effect("restore.switch")
+        _copy(copy, live)
+        faults.effect("restore.switched")
+
+
+def switch_file(home: str, copy_path: str, aside: str) -> None:
+    """Put a copy in the place of a database that is damaged or missing. What is there is linked aside first.
+
+    The old -wal belongs to the old file: beside another one it would corrupt that. It goes before the rename, so that
+    killed at any point there is a database at the path: the damaged one (whole, aside) or the new one.
+    """
+    path = os.path.join(home, DATABASE)
+    for suffix in ("", "-wal"):
+        if os.path.exists(path + suffix):
+            os.link(path + suffix, aside + suffix)
+    faults.effect("restore.aside")
+    for suffix in ("-wal", "-shm"):
+        if os.path.exists(path + suffix):
+            os.unlink(path + suffix)
+    faults.effect("restore.rename")
+    os.rename(copy_path, path)
+    faults.effect("restore.renamed")
+    os.close(os.open(path + opening.MADE, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    sync_folder(home)
+
+
+def turn(home: str) -> Turnstile:
+    """Everybody else who writes waits while it is taken."""
+    return Turnstile(os.path.join(home, "turnstile.lock"), PATIENCE)
+
+
+def counts_of(path: str) -> dict[str, object]:
+    """What is in a copy, for its manifest and for people."""
+    with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+        tasks = {str(row[0]): int(row[1]) for row in copy.execute("SELECT state, count(*) FROM tasks GROUP BY state")}
+        return {
+            "tasks": tasks,
+            "repos": copy.execute("SELECT count(*) FROM repos").get,
+            "salvages": copy.execute("SELECT count(*) FROM salvages").get,
+            "events": copy.execute("SELECT count(*) FROM events").get,
+        }
+
+
+def sync_file(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+sync_folder = sync_file  # a directory is synced by the same call
+
+
+def _plain(path: str) -> apsw.Connection:
+    return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+
+
+def _copy(source: apsw.Connection, target: apsw.Connection) -> None:
+    target.set_busy_timeout(opening.BUSY_TIMEOUT_MS)
+    with target.backup("main", source, "main") as job:
+        while not job.done:
+            job.step(-1)  # in one go: between two steps somebody else's commit would make it start over
+
+
+def _marks(connection: apsw.Connection) -> Marks:
+    counters = {str(row[0]): int(row[1]) for row in connection.execute("SELECT name, seq FROM sqlite_sequence")}
+    return Marks(fence=int(connection.execute("SELECT coalesce(max(fence), 0) FROM tasks").get), counters=counters)

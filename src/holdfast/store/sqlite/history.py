@@ -1,0 +1,99 @@
+"""Forgetting old history, a bounded piece per transaction; what may go is decided in the transaction it goes in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import apsw
+
+from holdfast import faults
+from holdfast.core.model import Event, Instant, Repo
+from holdfast.errors import Conflict
+from holdfast.store.port import EventWindow, OldTask, RepoRecords
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.events import SqliteEvents
+
+_OF_A_TASK = ("events", "spends", "requests", "alerts", "needs", "runs", "workspaces")  # in an order that keys allow
+_SMALL = ("drop_requests", "drop_alerts", "drop_hosts")
+
+
+class SqliteHistory:
+    def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
+        self._sql = Cursor(connection, "history")
+        self._events = events
+
+    def drop_events(self, after: int, before: float, limit: int) -> EventWindow:
+        row = self._sql.row("window", after=after, limit=limit)
+        if row is None or row["last"] is None or row["oldest"] >= before:
+            return EventWindow(last=None, dropped=0)
+        dropped = self._sql.change("drop_events", after=after, last=row["last"], before=before)
+        if dropped:
+            faults.tx("history.events")
+        return EventWindow(last=int(row["last"]), dropped=dropped)
+
+    def finished_runs(self, run_ids: Sequence[str], before: float) -> Sequence[str]:
+        return [str(row["id"]) for row in self._sql.rows("finished_runs", ids=json.dumps(list(run_ids)), before=before)]
+
+    def forgettable(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
+        lowest = self._sql.value("lowest", below=below, limit=limit)
+        found = [
+            OldTask(
+                id=str(row["id"]),
+                seq=int(row["seq"]),
+                runs=tuple(str(run["id"]) for run in self._sql.rows("runs_of", id=row["id"])),
+            )
+            for row in self._sql.rows("forgettable", below=below, before=before, limit=limit)
+        ]
+        return found, None if lowest is None else int(lowest)
+
+    def forget_task(self, task: OldTask, before: float) -> bool:
+        """Looked at again: since it was found, somebody may have asked for it to run again."""
+        found = self._sql.rows("forgettable", below=task.seq + 1, before=before, limit=1)
+        if [row["id"] for row in found] != [task.id]:
+            return False
+        self._forget_task(task.id)
+        faults.tx("history.task")
+        return True
+
+    def things_of(self, repo_id: str) -> RepoRecords:
+        return RepoRecords(
+            runs=tuple(str(row["id"]) for row in self._sql.rows("runs_of_repo", repo=repo_id)),
+            workspaces=tuple(str(row["id"]) for row in self._sql.rows("workspaces_of_repo", repo=repo_id)),
+        )
+
+    def refuse_unfinished(self, repo: Repo) -> None:
+        waiting = self._sql.row("waiting_for_repo", repo=repo.id)
+        if waiting is not None:
+            raise Conflict(f"Task {waiting['id']} is unfinished and needs {repo.path}. Cancel it first.")
+
+    def forget_repo(self, repo: Repo, now: Instant) -> None:
+        self.refuse_unfinished(repo)
+        self._sql.change("loosen_children_of_repo", repo=repo.id)
+        self._sql.change("loosen_needs_of_repo", repo=repo.id)
+        tasks = self._sql.rows("tasks_of_repo", repo=repo.id)
+        self._sql.change("forget_salvages_of_repo", repo=repo.id)
+        for row in tasks:
+            self._forget_task(str(row["id"]))
+        self._sql.change("forget_repo", repo=repo.id)
+        faults.tx("history.repo")
+        self._events.emit(
+            Event(
+                kind="repo.forgotten",
+                component="upkeep",
+                message=f"The repository {repo.path} was forgotten with {len(tasks)} finished task(s).",
+                data={"path": repo.path, "tasks": len(tasks)},
+            ),
+            now,
+        )
+
+    def _forget_task(self, task_id: str) -> None:
+        for what in _OF_A_TASK:
+            self._sql.change(f"forget_{what}_of", id=task_id)
+        self._sql.change("forget_task", id=task_id)
+
+    def drop_answered(self, before: float, limit: int) -> int:
+        dropped = sum(self._sql.change(name, before=before, limit=limit) for name in _SMALL)
+        if dropped:
+            faults.tx("history.small")
+        return dropped

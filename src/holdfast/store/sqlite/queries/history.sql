@@ -1,0 +1,97 @@
+-- name: window
+-- The next few events, whatever they are: a pass reads the history once, a bounded piece per transaction.
+SELECT max(seq) AS last, min(at) AS oldest FROM (SELECT seq, at FROM events WHERE seq > :after ORDER BY seq LIMIT :limit)
+
+-- name: drop_events
+-- What an unfinished task did is never forgotten, nor how a task ended while we know the task, nor an open alert.
+DELETE FROM events WHERE seq > :after AND seq <= :last AND at < :before
+  AND NOT EXISTS (
+      SELECT 1 FROM tasks t WHERE t.id = events.task_id
+        AND (t.state NOT IN ('completed', 'failed', 'cancelled')
+             OR events.kind IN ('task.completed', 'task.failed', 'task.cancelled')))
+  AND NOT (kind = 'alert.raised' AND EXISTS (SELECT 1 FROM alerts a WHERE a.key = events.reason AND a.acked_at IS NULL))
+
+-- name: finished_runs
+SELECT r.id FROM runs r JOIN tasks t ON t.id = r.task_id
+WHERE r.id IN (SELECT value FROM json_each(:ids)) AND r.state = 'settled' AND r.settled_at < :before
+  AND t.state IN ('completed', 'failed', 'cancelled')
+
+-- name: lowest
+SELECT min(seq) FROM (SELECT seq FROM tasks WHERE seq < :below ORDER BY seq DESC LIMIT :limit)
+
+-- name: forgettable
+-- Finished long ago, and nothing is found through it any more: no branch, no saved work, no workspace, no other task.
+SELECT t.id, t.seq FROM (SELECT * FROM tasks WHERE seq < :below ORDER BY seq DESC LIMIT :limit) t
+WHERE t.state IN ('completed', 'failed', 'cancelled') AND t.ended_at < :before AND t.branch IS NULL
+  AND NOT EXISTS (SELECT 1 FROM salvages s WHERE s.task_id = t.id)
+  AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.task_id = t.id AND w.state != 'gone')
+  AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.state != 'settled')
+  AND NOT EXISTS (SELECT 1 FROM needs n WHERE n.needs_id = t.id)
+  AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.parent_id = t.id)
+  AND NOT EXISTS (SELECT 1 FROM requests q WHERE q.task_id = t.id AND q.answered_at IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM alerts a WHERE a.task_id = t.id AND a.acked_at IS NULL)
+ORDER BY t.seq DESC
+
+-- name: runs_of
+SELECT id FROM runs WHERE task_id = :id ORDER BY number
+
+-- name: forget_events_of
+DELETE FROM events WHERE task_id = :id
+
+-- name: forget_spends_of
+DELETE FROM spends WHERE task_id = :id
+
+-- name: forget_requests_of
+DELETE FROM requests WHERE task_id = :id
+
+-- name: forget_alerts_of
+DELETE FROM alerts WHERE task_id = :id
+
+-- name: forget_needs_of
+DELETE FROM needs WHERE task_id = :id
+
+-- name: forget_runs_of
+DELETE FROM runs WHERE task_id = :id
+
+-- name: forget_workspaces_of
+DELETE FROM workspaces WHERE task_id = :id
+
+-- name: forget_task
+DELETE FROM tasks WHERE id = :id
+
+-- name: drop_requests
+DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE answered_at < :before ORDER BY id LIMIT :limit)
+
+-- name: drop_alerts
+DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE acked_at < :before ORDER BY id LIMIT :limit)
+
+-- name: drop_hosts
+-- Not one that a task still names as its owner: the next supervisor takes over from that row.
+DELETE FROM hosts WHERE id IN (
+    SELECT h.id FROM hosts h WHERE h.state != 'active' AND h.ended_at < :before
+      AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.state = 'running' AND t.owner = h.id) LIMIT :limit)
+
+-- name: runs_of_repo
+SELECT r.id FROM runs r JOIN tasks t ON t.id = r.task_id WHERE t.repo_id = :repo
+
+-- name: workspaces_of_repo
+SELECT id FROM workspaces WHERE repo_id = :repo
+
+-- name: tasks_of_repo
+SELECT id FROM tasks WHERE repo_id = :repo
+
+-- name: waiting_for_repo
+SELECT t.id FROM tasks t WHERE t.state NOT IN ('completed', 'failed', 'cancelled') AND (t.repo_id = :repo OR EXISTS (
+    SELECT 1 FROM needs n JOIN tasks o ON o.id = n.needs_id WHERE n.task_id = t.id AND o.repo_id = :repo)) LIMIT 1
+
+-- name: loosen_children_of_repo
+UPDATE tasks SET parent_id = NULL WHERE parent_id IN (SELECT id FROM tasks WHERE repo_id = :repo)
+
+-- name: loosen_needs_of_repo
+DELETE FROM needs WHERE needs_id IN (SELECT id FROM tasks WHERE repo_id = :repo)
+
+-- name: forget_salvages_of_repo
+DELETE FROM salvages WHERE repo_id = :repo
+
+-- name: forget_repo
+DELETE FROM repos WHERE id = :repo

@@ -1,0 +1,158 @@
+"""Help and completion, from outside: every command explains itself, and the tab key offers what the parsers take."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.fleet import Fleet
+
+from holdfast.interfaces.cli.completion import SHELLS
+from holdfast.interfaces.cli.main import COMMANDS, _parse, parser_of
+from holdfast.interfaces.cli.manual import PAGES
+
+EXAMPLES = [(name, line) for name, page in PAGES.items() for _what, line in page.examples]
+
+
+class TestHelp:
+    def test_every_command_has_a_page(self) -> None:
+        """To add a command is to write its page: description, an example, exit codes, neighbours that exist."""
+        assert set(PAGES) == set(COMMANDS)
+        for name, page in PAGES.items():
+            assert page.description, name
+            assert page.examples, name
+            assert 0 in page.codes, name
+            assert 2 in page.codes, name
+            assert set(page.see) <= set(COMMANDS) - {name}, name
+
+    @pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _name, line in EXAMPLES])
+    def test_every_example_parses(self, name: str, line: str) -> None:
+        program, command, *rest = shlex.split(line)
+        assert (program, command) == ("holdfast", name)
+        _parse(parser_of(name), name, rest)
+
+    def test_it_is_shown(self, fleet: Fleet) -> None:
+        said = fleet.cli("purge", "--help").stdout
+        for part in ("usage:", "--discard-work", "examples:", "holdfast purge --dry-run", "exit codes:", "see also:"):
+            assert part in said
+        assert fleet.cli("help", "purge").stdout == said
+        assert fleet.cli("help").stdout == fleet.cli("--help").stdout
+        assert "COMMAND" in fleet.cli("help", "nonsense", code=2).stderr
+
+    def test_it_costs_little(self, fleet: Fleet) -> None:
+        """`holdfast --help` takes at most three times the CPU of a Python that does nothing."""
+        bare = _cpu(fleet, "-c", "pass")
+        assert _cpu(fleet, "-m", "holdfast", "--help") <= 3 * bare
+
+
+def _cpu(fleet: Fleet, *arguments: str) -> float:
+    """The least of ten: what it needs, without what the machine adds."""
+    times = []
+    for _ in range(10):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *arguments], env=fleet.env, stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times)
+
+
+def script(fleet: Fleet, shell: str) -> Path:
+    path = fleet.root / f"completion.{shell}"
+    path.write_text(fleet.cli("completion", shell).stdout)
+    return path
+
+
+def tab_program(fleet: Fleet) -> Path:
+    """A `holdfast` for the shells to call."""
+    program = fleet.root / "bin" / "holdfast"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m holdfast "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def tab(fleet: Fleet, *words: str) -> set[str]:
+    """What bash offers when tab is pressed behind the last of `words`."""
+    line = " ".join(map(shlex.quote, ("holdfast", *words)))
+    program = tab_program(fleet)
+    done = subprocess.run(
+        [
+            "bash",
+            "--norc",
+            "-c",
+            f"source {script(fleet, 'bash')}; COMP_WORDS=({line}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ));"
+            ' _holdfast; printf "%s\\n" "${COMPREPLY[@]}"',
+        ],
+        env={**fleet.env, "PATH": f"{program.parent}:{os.environ['PATH']}"},
+        cwd=fleet.repo,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+class TestCompletion:
+    def test_commands_options_and_values(self, fleet: Fleet) -> None:
+        """In a real bash, from what the parsers say."""
+        assert tab(fleet, "pur") == {"purge"}
+        assert tab(fleet, "") >= set(COMMANDS)
+        assert tab(fleet, "down", "--") == {"--help", "--now", "--keep-agents"}
+        assert tab(fleet, "completion", "") == set(SHELLS)
+        assert tab(fleet, "salvage", "l") == {"list"}
+        assert tab(fleet, "rehearse", "READ") == {"README.md"}
+        assert tab(fleet, "add", "x", "--repo", "s") == {"src"}
+        assert tab(fleet, "run", "x", "--", "--") == set()  # the agent's own words are not ours to complete
+
+    def test_ids_of_tasks(self, fleet: Fleet) -> None:
+        """Those that the command is about; no store, no words, no error."""
+        assert tab(fleet, "show", "") == set()
+        waiting, done = (fleet.add(name, command=("true",)) for name in ("one", "two"))
+        fleet.cli("cancel", done)
+        assert tab(fleet, "show", "") == {waiting, done}
+        assert tab(fleet, "show", waiting[:4]) == {waiting}
+        assert tab(fleet, "cancel", "") == {waiting}
+        assert tab(fleet, "retry", "") == {done}
+        assert tab(fleet, "add", "x", "--after", "") == {waiting, done}
+        assert fleet.cli("__complete", "ids", "cancel", "").stdout == f"{waiting}\tqueued: one\n"
+        for odd in ((), ("ids",), ("ids", "show", "'; rm"), ("nonsense", "a", "b")):
+            assert fleet.cli("__complete", *odd).stdout == ""
+
+    @pytest.mark.parametrize("shell", SHELLS)
+    def test_the_script_is_good_for_its_shell(self, fleet: Fleet, shell: str) -> None:
+        if shutil.which(shell) is None:
+            pytest.skip(f"{shell} is not installed: its completion script is NOT checked here")
+        done = subprocess.run([shell, "-n", str(script(fleet, shell))], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed: NOT checked here")
+    def test_in_a_real_fish(self, fleet: Fleet) -> None:
+        """With descriptions, and ids from a store."""
+        task_id = fleet.add("one", command=("true",))
+        asked = f"source {script(fleet, 'fish')}; complete -C'holdfast pur'; complete -C'holdfast cancel '"
+        program = tab_program(fleet)
+        env = {**fleet.env, "PATH": f"{program.parent}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", asked], env=env, cwd=fleet.repo, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines() == [f"purge\t{COMMANDS['purge'][1]}", f"{task_id}\tqueued: one"]
+
+    @pytest.mark.parametrize("shell", SHELLS)
+    def test_every_command_and_option_is_in_it(self, fleet: Fleet, shell: str) -> None:
+        text = script(fleet, shell).read_text()
+        for name in COMMANDS:
+            assert name in text
+            for action in parser_of(name)._actions:
+                for option in action.option_strings:
+                    assert (
+                        option in text
+                        or (shell == "fish" and f"-l {option.removeprefix('--')}" in text)
+                        or (shell == "fish" and f"-s {option.removeprefix('-')}" in text)
+                    ), (name, option)
