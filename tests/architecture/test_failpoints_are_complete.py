@@ -28,7 +28,6 @@ EXEMPT = {
     ("workspaces/repolock.py", "file_lock"): "a lock file: empty, and the kernel forgets the lock",
     ("workspaces/copying.py", "copy_checkout"): "a helper process of its own; directory.make is beside its start",
     ("workspaces/salvage.py", "_staged_tree"): "a copy into a scratch directory, beside salvage.ref",
-    ("config/trust.py", "_turn"): "a lock file: empty, and the kernel forgets the lock",
     ("agents/clis.py", "_answer"): "ends a question for a version; clis.version is beside its start",
     ("wiring.py", "run_supervisor"): "an empty directory of ours that is made again",
     ("api/backup.py", "_alone"): "a lock file: empty, and the kernel forgets the lock",
