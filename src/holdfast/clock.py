@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
 from functools import lru_cache
 
 from holdfast.core.model import Instant
+from holdfast.errors import UsageError
 
 Clock = Callable[[], Instant]
 
@@ -31,5 +33,15 @@ def boottime() -> float:
 
 def now() -> Instant:
     """Now, by the system's clocks. HOLDFAST_CLOCK_OFFSET moves the wall clock in tests."""
-    offset = float(os.environ.get("HOLDFAST_CLOCK_OFFSET", "0"))
-    return Instant(wall=time.time() + offset, boottime=boottime(), boot_id=boot_id())
+    return Instant(wall=time.time() + _offset(), boottime=boottime(), boot_id=boot_id())
+
+
+def _offset() -> float:
+    given = os.environ.get("HOLDFAST_CLOCK_OFFSET", "0")
+    try:
+        offset = float(given)
+    except ValueError:
+        offset = math.nan
+    if not math.isfinite(offset):
+        raise UsageError(f"HOLDFAST_CLOCK_OFFSET is '{given}', not a number of seconds.")
+    return offset

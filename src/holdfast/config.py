@@ -164,11 +164,13 @@ def _read(path: str) -> dict[str, object]:
     try:
         with open(path, "rb") as file:
             document = tomllib.load(file)
+        return _flatten(document)
     except FileNotFoundError:
         return {}
+    except RecursionError as error:
+        raise UsageError(f"The config file {path} cannot be read: it is nested too deeply") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"The config file {path} cannot be read: {error}") from error
-    return _flatten(document)
 
 
 def _flatten(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:

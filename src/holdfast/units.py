@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+LONGEST_WORD = 60
 LONGEST = 10 * 365 * 86400.0
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
@@ -12,6 +13,8 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 def parse_duration(text: object) -> float:
     """Seconds of "90s", "5m", "1h30m", "250ms". A bare number needs a unit: ValueError, whose text is the message."""
     word = str(text).strip()
+    if len(word) > LONGEST_WORD:  # before the pattern, which would need quadratic time for a very long one
+        raise ValueError(f"'{word[:LONGEST_WORD]}…' is not a duration; write it like 90s, 5m, 1h30m or 250ms")
     parts = _PART.findall(word)
     if not parts or "".join(number + unit for number, unit in parts) != word:
         raise ValueError(f"'{word}' is not a duration; write it with a unit, like 90s, 5m, 1h30m or 250ms")

@@ -15,6 +15,7 @@ from holdfast.agents.scripted import ScriptedAgent
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
 from holdfast.errors import Unavailable
+from holdfast.home import ensure_directories
 from holdfast.ids import new_id
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
@@ -22,12 +23,14 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port import Host
+from holdfast.store.sqlite.reserve import Reserve
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
+from holdfast.workspaces import git as git_calls
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
@@ -59,6 +62,8 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
 
 async def supervise(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
     """Run a supervisor on `home` until it is told to stop. The caller holds the home's lock."""
+    if Reserve(home).give_up_if_full():
+        say("holdfast: the disk is nearly full; the room that was kept back is used now")
     store = SqliteStore(home)
     try:
         store.backup("start")
@@ -129,7 +134,8 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
 
 def run_supervisor(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
     """Blocks until the supervisor has stopped."""
-    os.makedirs(os.path.join(home, "runs"), mode=0o700, exist_ok=True)
+    ensure_directories(home, "runs", "workspaces", "shadows", "backups")
+    git_calls.refuse_unusable()
     lock = HomeLock(home)
     lock.take()
     try:

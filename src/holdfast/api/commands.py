@@ -44,7 +44,8 @@ class NewTask:
 
 
 def who() -> str:
-    return os.environ.get("USER") or f"uid {os.getuid()}"
+    name = os.environ.get("USER", "").encode(errors="replace").decode()
+    return name or f"uid {os.getuid()}"
 
 
 class Commands:
@@ -52,10 +53,17 @@ class Commands:
         self.home = home
         self._store: SqliteStore = open_store(home, create=create)
 
-    def register(self, directory: str) -> Repo:
-        """Make a repository known."""
+    def register(self, directory: str, moved_from: str | None = None) -> Repo:
+        """Make a repository known; `moved_from` is where it was when its tasks were queued."""
         top, common = repos.locate(directory)
-        return self._store.write(lambda tx: tx.workspaces.register_repo(top, common, clock.now()))
+        if moved_from is None:
+            return self._store.write(lambda tx: tx.workspaces.register_repo(top, common, clock.now()))
+        old = os.path.normpath(moved_from)
+        if os.path.isdir(os.path.join(old, ".git")):
+            raise Conflict(f"There is still a repository in {old}; nothing was changed.")
+        moved = self._store.write(lambda tx: tx.workspaces.move_repo(old, top, common))
+        doorbell.ring(self.home)
+        return moved
 
     def add(self, new: NewTask) -> Task:
         """Accept a task: when this returns it is on disk."""
@@ -201,13 +209,24 @@ def _agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
             "or set `agent` in your config."
         )
     if name not in AGENTS:
-        raise UsageError(f"There is no agent '{name}'. This version knows: {', '.join(sorted(AGENTS))}.")
+        raise UsageError(_no_such_agent(name, sorted(AGENTS)))
     if name == "command" and not options and settings["command.argv"]:
         options = {"argv": settings["command.argv"]}
     problem = AGENTS[name].problem(options)
     if problem is not None:
         raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
     return name, options
+
+
+def _no_such_agent(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return (
+        f"There is no agent '{name}'.{hint} This version knows: {', '.join(known)}; "
+        "any other program is a command: put it after `--`."
+    )
 
 
 def _base(top: str, base: str | None, strategy: str) -> str:

@@ -26,7 +26,7 @@ class DirectoryStrategy:
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
         if self._copy and not os.path.isdir(repo.path):
-            raise LaunchError(f"The checkout {repo.path} is gone, so it cannot be copied.")
+            raise LaunchError(names.gone(repo.path, task_id))
         return Plan(path=names.workspace_path(self._home, repo.id, task_id), branch=None, base_commit=None)
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:

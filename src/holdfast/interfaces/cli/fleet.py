@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import time
@@ -18,13 +17,15 @@ DOWN_PATIENCE = 120.0
 
 def configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
+    parser.add_argument("--moved-from", metavar="OLD", help="it was moved from there: the tasks of OLD come with it")
 
 
 def run_init(arguments: argparse.Namespace) -> int:
     from holdfast.api.commands import Commands
+    from holdfast.api.repos import absolute
 
     home = home_directory()
-    repo = Commands(home).register(os.path.abspath(arguments.directory))
+    repo = Commands(home).register(absolute(arguments.directory), moved_from=arguments.moved_from)
     print(f"Repository {repo.path} is known to Holdfast (home {home}).")
     found = [name for name in KNOWN_AGENTS if shutil.which(name)]
     if found:

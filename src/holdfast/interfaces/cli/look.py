@@ -155,6 +155,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
+    lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
     used = budgets(task)
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
@@ -182,7 +183,7 @@ def configure_events(parser: argparse.ArgumentParser) -> None:
 
 def run_events(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
-    task_id = queries.resolve(arguments.id) if arguments.id else None
+    task_id = None if arguments.id is None else queries.resolve(arguments.id)
     events = queries.last_events(task_id=task_id, limit=arguments.last)
     after = events[-1]["seq"] if events else queries.last_seq()
     _print_events(events, as_json=arguments.json)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
+import contextlib
 import sys
 from importlib import import_module
 from typing import NoReturn
 
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, Unavailable, UsageError
+from holdfast.interfaces.cli.streams import drop_output
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -55,6 +56,22 @@ class Parser(argparse.ArgumentParser):
 def run(argv: list[str]) -> int:
     """Run one command; its exit code."""
     try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except HoldfastError as error:
+        return _refuse(error, error.exit_code)
+    except BrokenPipeError:
+        drop_output()  # the reader of our output went away: not our error
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        return _refuse(*_trouble(error))
+
+
+def _run(argv: list[str]) -> int:
+    try:
         name, rest = _choose(argv)
         module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name][0]}")
         parser = Parser(
@@ -66,29 +83,52 @@ def run(argv: list[str]) -> int:
         arguments, extra = _parse(parser, name, rest)
         arguments.command = extra
         code: int = getattr(module, f"run_{name}")(arguments)
-        sys.stdout.flush()
-        return code
-    except HoldfastError as error:
-        from holdfast.text import one_line  # whatever the error quotes, it stays one harmless line
+    except SystemExit as done:  # --help, --version
+        return int(done.code or 0)
+    return code
 
-        print(f"holdfast: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output went away: not our error
-        return 0
-    except KeyboardInterrupt:
-        return 130
+
+def _refuse(why: object, code: int) -> int:
+    """One harmless line, whatever it quotes. Where even that cannot be written, the code still says it."""
+    from holdfast.text import one_line
+
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        drop_output()
+    with contextlib.suppress(OSError):
+        print(f"holdfast: {one_line(why)}", file=sys.stderr)
+    return code
+
+
+def _trouble(error: OSError) -> tuple[str, int]:
+    """The machine's own refusals that nobody expected: no space for our output, a directory in place of a file, …"""
+    why = error.strerror or str(error)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return f"The output could not be written: {why}. What the command did is kept; see `holdfast ps`.", 1
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{why}. Nothing that was acknowledged is lost. Put that right and try again.", Unavailable.exit_code
 
 
 def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """What stands behind `--` is the agent's command, never ours to interpret."""
+    if name not in ("run", "add"):
+        return parser.parse_args(rest), []
     command: list[str] = []
-    if name in ("run", "add") and "--" in rest:
+    if "--" in rest:
         cut = rest.index("--")
         rest, command = rest[:cut], rest[cut + 1 :]
         if not command:
             raise UsageError("After `--` a command is expected.")
-    return parser.parse_args(rest), command
+    arguments, unknown = parser.parse_known_args(rest)
+    if unknown:
+        raise UsageError(
+            f"There is no option {' '.join(unknown)}. See `holdfast {name} --help`; "
+            "a prompt that begins with '-' is read from a file (--from FILE) or from standard input (--from -)."
+        )
+    return arguments, command
 
 
 def _choose(argv: list[str]) -> tuple[str, list[str]]:
@@ -104,7 +144,9 @@ def _choose(argv: list[str]) -> tuple[str, list[str]]:
     listing = "\n".join(f"  {name:<12}{text}" for name, (_module, text) in COMMANDS.items())
     parser.add_argument("command", nargs="?", metavar="COMMAND", help=argparse.SUPPRESS)
     parser.usage = f"holdfast COMMAND [options]\n\ncommands:\n{listing}\n\nholdfast COMMAND --help explains one."
-    found, _rest = parser.parse_known_args(argv)
+    found, unknown = parser.parse_known_args(argv)
+    if found.command is None and unknown:
+        raise UsageError(f"There is no option {unknown[0]}. See `holdfast --help`.")
     if found.version:
         from holdfast import __version__
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import apsw
 
 from holdfast.core.model import Event, Instant, Level, Request, RequestKind
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.port import Host
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
@@ -80,8 +80,8 @@ class SqliteRequests:
         data: Mapping[str, object],
         now: Instant,
     ) -> int:
-        return int(
-            self._sql.value(
+        try:
+            asked = self._sql.value(
                 "ask",
                 kind=str(kind),
                 task_id=task_id,
@@ -90,7 +90,9 @@ class SqliteRequests:
                 data=json.dumps(dict(data)),
                 now=now.wall,
             )
-        )
+        except apsw.ConstraintError as error:
+            raise NotFound(f"Task not found: {task_id}") from error
+        return int(asked)
 
     def pending(self) -> Sequence[Request]:
         return [rows.request(row) for row in self._sql.rows("pending")]
