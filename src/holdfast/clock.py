@@ -11,6 +11,7 @@ from functools import lru_cache
 from holdfast.core.model import Instant
 from holdfast.errors import UsageError
 
+LONGEST_OFFSET = 300 * 365.25 * 86400
 Clock = Callable[[], Instant]
 
 
@@ -42,6 +43,6 @@ def _offset() -> float:
         offset = float(given)
     except ValueError:
         offset = math.nan
-    if not math.isfinite(offset):
-        raise UsageError(f"HOLDFAST_CLOCK_OFFSET is '{given}', not a number of seconds.")
+    if not abs(offset) <= LONGEST_OFFSET:  # nan is refused too
+        raise UsageError(f"HOLDFAST_CLOCK_OFFSET is '{given}', not a number of seconds within 300 years.")
     return offset

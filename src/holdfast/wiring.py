@@ -23,6 +23,7 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port import Host
+from holdfast.store.sqlite.connection import refuse_network_filesystem
 from holdfast.store.sqlite.reserve import Reserve
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
@@ -134,6 +135,7 @@ async def _supervise_locked(home: str, store: SqliteStore, settings: config.Conf
 
 def run_supervisor(home: str, settings: config.Config, agents: int, idle_exit: float | None) -> None:
     """Blocks until the supervisor has stopped."""
+    refuse_network_filesystem(home)
     ensure_directories(home, "runs", "workspaces", "shadows", "backups")
     git_calls.refuse_unusable()
     lock = HomeLock(home)

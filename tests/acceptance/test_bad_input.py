@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 import pytest
 from tests.fleet import Fleet
+from tests.refusals import nothing_changes, refused
 
 MEBIBYTE = 1024 * 1024
-
-
-def refused(
-    fleet: Fleet,
-    *arguments: object,
-    code: int,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    stdin: bytes | None = None,
-) -> str:
-    """The one line with which a command is refused."""
-    done = fleet.cli(*arguments, code=code, env=env, cwd=cwd, stdin=stdin)
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("holdfast: "), lines
-    assert done.stdout == ""
-    return lines[0].removeprefix("holdfast: ")
-
-
-@contextlib.contextmanager
-def nothing_changes(fleet: Fleet) -> Iterator[None]:
-    """A task that was acknowledged before, the whole history and the user's repository are the same afterwards."""
-    fleet.add("acknowledged before", "--delay", "1h", command=("true",))
-
-    def everything() -> tuple[str, ...]:
-        return (
-            fleet.cli("ps", "--all", "--json").stdout,
-            fleet.cli("events", "--json").stdout,
-            fleet.git("for-each-ref"),
-            fleet.git("status", "--porcelain", "--branch"),
-        )
-
-    before = everything()
-    yield
-    assert everything() == before
 
 
 # -- repositories ------------------------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ def _stray_branches(repo: Row, tasks: dict[str, Row], in_use: set[str]) -> Itera
         "for-each-ref", "--format=%(refname:short) %(objectname)", f"refs/heads/{BRANCH_PREFIX}", cwd=repo["common_dir"]
     )
     for line in out.splitlines():
-        branch, tip = line.rsplit(" ", 1)
+        branch, _, tip = line.rpartition(" ")
         task = tasks.get(branch)
         if (
             branch not in in_use

@@ -43,7 +43,7 @@ class DirectoryStrategy:
             await restore_into(self._git, self._home, repo, workspace, restore)
 
     async def _copy_checkout(self, source: str, target: str) -> None:
-        argv = [sys.executable, "-I", copying.__file__, source, target]
+        argv = [sys.executable, "-I", "-X", "utf8", copying.__file__, source, target]
         code, _out, err = await self._runner(argv, cwd="/", env=environment(), timeout=3600)
         if code != 0:
             last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from importlib import import_module
 from typing import NoReturn
 
 from holdfast.errors import HoldfastError, Unavailable, UsageError
-from holdfast.interfaces.cli.streams import drop_output
+from holdfast.interfaces.cli.streams import drop
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -62,7 +61,7 @@ def run(argv: list[str]) -> int:
     except HoldfastError as error:
         return _refuse(error, error.exit_code)
     except BrokenPipeError:
-        drop_output()  # the reader of our output went away: not our error
+        drop(1)  # the reader of our output went away: not our error
         return 0
     except KeyboardInterrupt:
         return 130
@@ -95,9 +94,11 @@ def _refuse(why: object, code: int) -> int:
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        drop_output()
-    with contextlib.suppress(OSError):
-        print(f"holdfast: {one_line(why)}", file=sys.stderr)
+        drop(1)
+    try:
+        print(f"holdfast: {one_line(why)}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        drop(2)
     return code
 
 

@@ -126,17 +126,22 @@ def refuse_unusable(path: str) -> None:
     looking = open_connection(path, for_reading=True)
     try:
         with translated(path):
-            refuse_future(looking, path)
+            if refuse_future(looking, path) == 0 and os.path.exists(path + MADE):
+                raise _emptied(path)  # its log, which had everything, is gone
     finally:
         looking.close()
 
 
 def refuse_emptied(path: str) -> None:
     if os.path.getsize(path) < SMALLEST and os.path.exists(path + MADE):
-        raise Unavailable(
-            f"The database {path} has been emptied by something else. Nothing was changed: put the newest copy from "
-            f"{_backups(path)} in its place, or remove {path + MADE} to start anew."
-        )
+        raise _emptied(path)
+
+
+def _emptied(path: str) -> Unavailable:
+    return Unavailable(
+        f"The database {path} has been emptied by something else. Nothing was changed: put the newest copy from "
+        f"{_backups(path)} in its place, or remove {path + MADE} to start anew."
+    )
 
 
 def require_current(path: str) -> None:
