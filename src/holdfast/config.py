@@ -27,9 +27,10 @@ def _boolean(value: object) -> bool:
 
 def _count(least: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
-        if isinstance(value, bool) or not str(value).isdigit() or int(str(value)) < least:
-            raise ValueError(f"'{value}' is not a whole number of at least {least}")
-        return int(str(value))
+        word = str(value)
+        if isinstance(value, bool) or len(word) > 9 or not word.isdecimal() or int(word) < least:
+            raise ValueError(f"'{word[:40]}' is not a whole number of at least {least}")
+        return int(word)
 
     return parse
 

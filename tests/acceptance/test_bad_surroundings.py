@@ -266,6 +266,22 @@ def test_a_clock_that_jumps_between_enqueue_and_claim(fleet: Fleet, hours: int) 
     assert [event["seq"] for event in fleet.events()] == sorted(event["seq"] for event in fleet.events())
 
 
+def test_waits_that_were_decided_by_a_wrong_clock_end(fleet: Fleet) -> None:
+    """A delay and a pause from a clock in 2170, set right since: they do not last until 2170."""
+    ahead = {"HOLDFAST_CLOCK_OFFSET": str(2 * CENTURY - time.time()), "HOLDFAST_RESUME_DEFAULT_HOLD": "1h"}
+    limited = fleet.add_scenario({"limit": {"kind": "rate"}, "run": 1}, {"print": "again", "run": 2})
+    first = fleet.up(env=ahead)
+    fleet.wait_state(limited, "paused")
+    fleet.cli("down")
+    first.wait()
+    delayed = fleet.add("x", "--delay", "1h", command=("true",), env=ahead)
+    later = fleet.add("x", "--delay", "1h", command=("true",))
+    fleet.up()
+    fleet.wait_state(delayed, "completed")
+    fleet.wait_state(limited, "completed")
+    assert fleet.show(later)["state"] == "queued"
+
+
 def test_a_clock_that_makes_no_sense(fleet: Fleet) -> None:
     for offset in ("", "x", "nan", "inf", "1e308"):
         line = refused(fleet, "add", "x", "--", "true", env={"HOLDFAST_CLOCK_OFFSET": offset}, code=2)

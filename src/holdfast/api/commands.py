@@ -78,6 +78,7 @@ class Commands:
             },
         )
         agent, options = _agent(new, settings)
+        _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = _base(top, new.base, strategy)
         task_id = new_id()
@@ -216,6 +217,20 @@ def _agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
     if problem is not None:
         raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
     return name, options
+
+
+def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> None:
+    """What no process can be started with: better said now than when the supervisor tries."""
+    if argv and not argv[0]:
+        raise UsageError("The command's first word is empty: say which program to run.")
+    if any("\0" in word for word in argv):
+        raise UsageError("The command has a NUL character in it, which no program can be given.")
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise UsageError(
+                f"env.set: '{name}' cannot be an environment variable: its name may not be empty or have '=' in it, "
+                "and neither name nor value may have a NUL character."
+            )
 
 
 def _no_such_agent(name: str, known: list[str]) -> str:
