@@ -85,6 +85,7 @@ def test_moves_that_are_none(fleet: Fleet) -> None:
     with nothing_changes(fleet):
         fleet.cli("init", cwd=other)
         assert "still a repository" in refused(fleet, "init", "--moved-from", other, code=4)
+        assert "not text" in refused(fleet, "init", "--moved-from", "/caf\udce9", code=2)
         assert "No repository is known" in refused(fleet, "init", "--moved-from", fleet.root / "never", code=3)
     fleet.add("mine", command=("true",), cwd=moved)
     shutil.rmtree(moved)

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from holdfast.errors import HoldfastError, Unavailable, UsageError
 from holdfast.interfaces.cli.streams import drop
+from holdfast.text import one_line
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -89,8 +90,6 @@ def _run(argv: list[str]) -> int:
 
 def _refuse(why: object, code: int) -> int:
     """One harmless line, whatever it quotes. Where even that cannot be written, the code still says it."""
-    from holdfast.text import one_line
-
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -126,7 +125,7 @@ def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple
     arguments, unknown = parser.parse_known_args(rest)
     if unknown:
         raise UsageError(
-            f"There is no option {' '.join(unknown)}. See `holdfast {name} --help`; "
+            f"There is no option {one_line(' '.join(unknown), 80)}. See `holdfast {name} --help`; "
             "a prompt that begins with '-' is read from a file (--from FILE) or from standard input (--from -)."
         )
     return arguments, command
@@ -147,7 +146,7 @@ def _choose(argv: list[str]) -> tuple[str, list[str]]:
     parser.usage = f"holdfast COMMAND [options]\n\ncommands:\n{listing}\n\nholdfast COMMAND --help explains one."
     found, unknown = parser.parse_known_args(argv)
     if found.command is None and unknown:
-        raise UsageError(f"There is no option {unknown[0]}. See `holdfast --help`.")
+        raise UsageError(f"There is no option {one_line(unknown[0], 80)}. See `holdfast --help`.")
     if found.version:
         from holdfast import __version__
 

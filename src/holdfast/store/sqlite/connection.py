@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import apsw
 
 from holdfast import faults
-from holdfast.errors import DiskFull, Unavailable
+from holdfast.errors import DiskFull, Unavailable, UsageError
 from holdfast.store.sqlite.holders import holders, told
 from holdfast.store.sqlite.reserve import is_full
 from holdfast.store.sqlite.sql import migrations
@@ -61,6 +61,10 @@ def translated(path: str) -> Iterator[None]:
         why = "it is a directory" if os.path.isdir(path) else str(error)
         raise Unavailable(
             f"The database {path} cannot be used: {why}. Check that it is a file you may write."
+        ) from error
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            "What was given is not text (it has bytes that are not UTF-8). Nothing was written."
         ) from error
     except apsw.SQLError as error:
         raise Unavailable(
