@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,9 +114,10 @@ class Fleet:
         cwd: Path | None = None,
         stdin: bytes | None = None,
         timeout: float = 120,
+        prefix: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "holdfast", *map(str, arguments)],
+            [*prefix, sys.executable, "-m", "holdfast", *map(str, arguments)],
             cwd=cwd or self.repo,
             env={**self.env, **(env or {})},
             input=stdin,

@@ -7,7 +7,9 @@ import sys
 
 def main() -> None:
     from holdfast.interfaces.cli.main import run
+    from holdfast.interfaces.cli.streams import settle_in
 
+    settle_in()
     sys.exit(run(sys.argv[1:]))
 
 

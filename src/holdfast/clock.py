@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
 from functools import lru_cache
 
 from holdfast.core.model import Instant
+from holdfast.errors import UsageError
 
+LONGEST_OFFSET = 300 * 365.25 * 86400
 Clock = Callable[[], Instant]
 
 
@@ -31,5 +34,15 @@ def boottime() -> float:
 
 def now() -> Instant:
     """Now, by the system's clocks. HOLDFAST_CLOCK_OFFSET moves the wall clock in tests."""
-    offset = float(os.environ.get("HOLDFAST_CLOCK_OFFSET", "0"))
-    return Instant(wall=time.time() + offset, boottime=boottime(), boot_id=boot_id())
+    return Instant(wall=time.time() + _offset(), boottime=boottime(), boot_id=boot_id())
+
+
+def _offset() -> float:
+    given = os.environ.get("HOLDFAST_CLOCK_OFFSET", "0")
+    try:
+        offset = float(given)
+    except ValueError:
+        offset = math.nan
+    if not abs(offset) <= LONGEST_OFFSET:  # nan is refused too
+        raise UsageError(f"HOLDFAST_CLOCK_OFFSET is '{given}', not a number of seconds within 300 years.")
+    return offset

@@ -39,6 +39,10 @@ class Unavailable(HoldfastError):
     exit_code = 69
 
 
+class DiskFull(Unavailable):
+    """No room to write: nothing was written, and it is worth trying again when there is."""
+
+
 class NotOwner(Conflict):
     """A write under a fence that is no longer ours. On the supervisor: kill my agent, I no longer own this."""
 

@@ -5,16 +5,44 @@ from __future__ import annotations
 import os
 
 from holdfast import faults
-from holdfast.errors import Unavailable
+from holdfast.errors import Unavailable, UsageError
+from holdfast.text import is_text
 
 
 def home_directory() -> str:
-    """$HOLDFAST_HOME, else the XDG state directory."""
+    """$HOLDFAST_HOME, else the XDG state directory. Always a full path."""
     chosen = os.environ.get("HOLDFAST_HOME")
     if chosen:
-        return os.path.abspath(os.path.expanduser(chosen))
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(state, "holdfast")
+        home = os.path.expanduser(chosen)
+        if not os.path.isabs(home):
+            raise UsageError(
+                f"HOLDFAST_HOME is '{chosen}', which would be another home in every directory. "
+                "Write it in full, beginning with /."
+            )
+        home = os.path.normpath(home)
+    else:
+        state = os.environ.get("XDG_STATE_HOME", "")
+        home = os.path.join(state if os.path.isabs(state) else _users_own(".local", "state"), "holdfast")
+    if not is_text(home):
+        raise Unavailable(
+            "The path of the home has bytes that are not UTF-8. Set HOLDFAST_HOME to a directory with a plain name."
+        )
+    return home
+
+
+def _users_own(*names: str) -> str:
+    """A path below the user's directory: $HOME, or the system's list of users where HOME says nothing useful."""
+    directory = os.environ.get("HOME", "")
+    if not os.path.isabs(directory):
+        import pwd
+
+        try:
+            directory = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            raise Unavailable(
+                "HOME is not set and this user has no directory of its own. Set HOLDFAST_HOME to a directory."
+            ) from None
+    return os.path.join(directory, *names)
 
 
 def ensure_home(home: str) -> None:
@@ -30,3 +58,16 @@ def ensure_home(home: str) -> None:
         raise Unavailable(
             f"The home {home} cannot be used: {error.strerror}. Set HOLDFAST_HOME to a directory that you may write."
         ) from error
+
+
+def ensure_directories(home: str, *names: str) -> None:
+    """Make them in the home; a file in the way of one is named before a supervisor stumbles over it again and again."""
+    for name in names:
+        path = os.path.join(home, name)
+        try:
+            faults.effect("home.directory")
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(
+                f"{path} cannot be used as a directory: {error.strerror}. Look what it is, move it away, and try again."
+            ) from error

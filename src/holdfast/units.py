@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+LONGEST_WORD = 60
 LONGEST = 10 * 365 * 86400.0
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _LONGEST_WORD = 40  # of a wrong value in an error message

@@ -17,6 +17,7 @@ from holdfast.agents.scripted import ScriptedAgent
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
 from holdfast.errors import Unavailable
+from holdfast.home import ensure_directories
 from holdfast.ids import new_id
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
@@ -24,12 +25,15 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port import Host
+from holdfast.store.sqlite.connection import refuse_network_filesystem
+from holdfast.store.sqlite.reserve import Reserve
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor.context import Context, Keeping, Settings, Tuning
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
+from holdfast.workspaces import git as git_calls
 from holdfast.workspaces import scratch
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.git import Git
@@ -110,6 +114,8 @@ async def supervise(
 ) -> None:
     """Run a supervisor on `home` until it is told to stop."""
     with contextlib.ExitStack() as closing:
+        if Reserve(home).give_up_if_full():
+            say("holdfast: the disk is nearly full; the room that was kept back is used now")
         store = SqliteStore(home)
         closing.callback(store.close)
         try:
@@ -194,7 +200,9 @@ def run_supervisor(
     home: str, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None
 ) -> None:
     """Blocks until the supervisor has stopped."""
-    os.makedirs(os.path.join(home, "runs"), mode=0o700, exist_ok=True)
+    refuse_network_filesystem(home)
+    ensure_directories(home, "runs", "workspaces", "shadows", "backups")
+    git_calls.refuse_unusable()
     lock = HomeLock(home)
     lock.take()
     try:

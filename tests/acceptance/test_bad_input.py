@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import signal
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
 import pytest
-from tests.fleet import Fleet
+from tests.fleet import Fleet, lives, processes_of, wait_until
+from tests.refusals import nothing_changes, refused
 
 MEBIBYTE = 1024 * 1024
-
-
-def refused(
-    fleet: Fleet,
-    *arguments: object,
-    code: int,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    stdin: bytes | None = None,
-) -> str:
-    """The one line with which a command is refused."""
-    done = fleet.cli(*arguments, code=code, env=env, cwd=cwd, stdin=stdin)
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("holdfast: "), lines
-    assert done.stdout == ""
-    return lines[0].removeprefix("holdfast: ")
-
-
-@contextlib.contextmanager
-def nothing_changes(fleet: Fleet) -> Iterator[None]:
-    """A task that was acknowledged before, the whole history and the user's repository are the same afterwards."""
-    fleet.add("acknowledged before", "--delay", "1h", command=("true",))
-
-    def everything() -> tuple[str, ...]:
-        return (
-            fleet.cli("ps", "--all", "--json").stdout,
-            fleet.cli("events", "--json").stdout,
-            fleet.git("for-each-ref"),
-            fleet.git("status", "--porcelain", "--branch"),
-        )
-
-    before = everything()
-    yield
-    assert everything() == before
 
 
 # -- repositories ------------------------------------------------------------------------------------------------------
@@ -479,3 +447,193 @@ def test_looking_at_an_empty_store_file_does_not_change_it(fleet: Fleet) -> None
     path.touch()
     refused(fleet, "ps", code=69)
     assert path.read_bytes() == b""
+
+
+# -- ids and states ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["show", "why", "events", "logs", "cancel", "retry", "resume", "diff"])
+def test_ids_that_name_no_task(fleet: Fleet, command: str) -> None:
+    """R-RES-02: "Task not found: <id>", whatever the id looks like; nothing is matched by a pattern."""
+    with nothing_changes(fleet):
+        [task] = fleet.json("ps")
+        for word in (
+            "zz0000",
+            "../../etc/passwd",
+            "%",
+            "_",
+            "*",
+            task["id"][:-1] + "*",
+            task["id"] + "x",
+            "é",
+            "٣",
+            "a b",
+        ):
+            assert refused(fleet, command, word, code=3) == f"Task not found: {word}"
+        assert "the id is empty" in refused(fleet, command, "", code=3)
+        long = refused(fleet, command, "x" * 5000, code=3)
+        assert len(long) < 200
+        assert refused(fleet, command, "\x1b[31mred", code=3) == "Task not found: red"
+
+
+def test_an_ambiguous_id(fleet: Fleet) -> None:
+    """A prefix of two tasks is a conflict that lists them; more of it is enough."""
+    ids = [fleet.add("x", "--delay", "1h", command=("true",)) for _ in range(33)]  # more than there are first letters
+    letters = [task_id[0] for task_id in ids]
+    letter = next(one for one in letters if letters.count(one) > 1)
+    meant = [task_id for task_id in ids if task_id.startswith(letter)]
+    for command in ("show", "cancel", "retry", "resume", "logs"):
+        line = refused(fleet, command, letter, code=4)
+        assert all(task_id in line for task_id in meant)
+        assert "write more of the id" in line
+    assert {fleet.show(task_id)["state"] for task_id in meant} == {"queued"}
+
+
+def test_moves_that_a_state_does_not_allow(fleet: Fleet) -> None:
+    """Cancel of a finished task, retry of a running one, resume of one that is not paused: conflicts, no change."""
+    done = fleet.add("x", command=("true",))
+    fleet.up()
+    fleet.wait_state(done, "completed")
+    fleet.wait_clean()
+    running = fleet.add_scenario({"hang": True})
+    wait_until(lambda: "run.started" in fleet.kinds(running), "the agent runs")
+    for arguments, said in (
+        (("cancel", done), "completed already"),
+        (("retry", done), "only a failed or cancelled task can be retried"),
+        (("resume", done), "not paused"),
+        (("retry", running), "only a failed or cancelled task can be retried"),
+        (("resume", running), "not paused"),
+        (("workspaces", "clean", running), "needs its workspace"),
+        (("workspaces", "clean", done), "no preserved workspace"),
+    ):
+        before = fleet.show(arguments[-1])
+        line = refused(fleet, *arguments, code=4)
+        assert said in line, arguments
+        assert fleet.show(arguments[-1]) == before
+    fleet.cli("cancel", running)
+    assert "cancelled already" in refused(fleet, "cancel", running, code=4)
+
+
+# -- prompts and agents ------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_with_escapes_is_kept_exactly_and_shown_harmlessly(fleet: Fleet) -> None:
+    """The agent gets what was written, byte for byte; a terminal gets only the letters."""
+    prompt = "\x1b[31mred\x1b[0m\x07 \x1b]0;owned\x1b\\ tab\there\r\nsecond é\u202e line\x7f"
+    task_id = fleet.add(prompt, command=("sh", "-c", "cat > prompt.txt"))
+    assert fleet.show(task_id)["prompt"] == prompt
+    for arguments in (("ps",), ("show", task_id), ("why", task_id), ("events",)):
+        shown = fleet.cli(*arguments)
+        assert not {"\x1b", "\x07", "\x7f"} & set(shown.stdout + shown.stderr), arguments
+    fleet.cli("up", "--idle-exit", "0s")
+    stored = subprocess.run(
+        ["git", "show", f"holdfast/{task_id}:prompt.txt"], cwd=fleet.repo, capture_output=True, check=True
+    ).stdout
+    assert stored == prompt.encode()
+
+
+def test_a_prompt_that_begins_with_a_dash(fleet: Fleet) -> None:
+    """It looks like an option: the refusal says how to give it, and those ways work."""
+    with nothing_changes(fleet):
+        for prompt in ("--fix-it", "-fix", "-x"):
+            for command in ("add", "run"):
+                line = refused(fleet, command, prompt, "--", "true", code=2)
+                assert prompt in line
+                assert "--from FILE" in line
+        assert "not both" in refused(fleet, "add", "x", "--from", "-", "--", "true", stdin=b"y", code=2)
+        for missing in (fleet.root / "missing", fleet.root):
+            assert str(missing) in refused(fleet, "add", "--from", missing, "--", "true", code=2)
+        assert "larger than" in refused(fleet, "add", "--from", "/dev/zero", "--", "true", code=2)
+        assert "prompt is empty" in refused(fleet, "add", "--from", "/dev/null", "--", "true", code=2)
+    path = fleet.root / "prompt.md"
+    path.write_text("--fix-it\nall of it")
+    assert fleet.show(fleet.add("--from", path, command=("true",)))["prompt"] == "--fix-it\nall of it"
+    assert fleet.show(fleet.add("--from", "-", command=("true",), stdin=b"-x"))["prompt"] == "-x"
+    assert fleet.show(fleet.add("-x with words", command=("true",)))["prompt"] == "-x with words"
+
+
+def test_an_agent_that_is_nearly_known(fleet: Fleet) -> None:
+    with nothing_changes(fleet):
+        assert "Did you mean 'command'?" in refused(fleet, "add", "x", "--agent", "comand", code=2)
+        assert "Did you mean 'scripted'?" in refused(fleet, "add", "x", "--agent", "Scripted", code=2)
+        assert "put it after `--`" in refused(fleet, "add", "x", "--agent", "claude", code=2)
+
+
+def test_programs_that_cannot_be_started(fleet: Fleet) -> None:
+    """Missing, without its x bit, a directory, of another machine: each fails at once, is named, and can be retried."""
+    odd = fleet.root / "odd"
+    odd.mkdir()
+    (odd / "plain").write_text("#!/bin/sh\n")
+    (odd / "binary").write_bytes(b"\x7fELF\x00garbage")
+    (odd / "binary").chmod(0o755)
+    (odd / "script").write_text("#!/no/such/interpreter\n")
+    (odd / "script").chmod(0o755)
+    tasks = {name: fleet.add("x", command=(odd / name,)) for name in ("missing", "plain", "binary", "script")}
+    tasks["odd"] = fleet.add("x", command=(odd,))
+    fleet.cli("up", "--idle-exit", "0s")
+    for name, task_id in tasks.items():
+        task = fleet.show(task_id)
+        assert (task["state"], task["outcome"], len(task["runs"])) == ("failed", "launch_error", 1), name
+        assert name in task["reason"]
+        assert "is it installed, executable" in task["reason"]
+    (odd / "plain").chmod(0o755)
+    fleet.cli("retry", tasks["plain"])
+    fleet.cli("up", "--idle-exit", "0s")
+    assert fleet.show(tasks["plain"])["state"] == "completed"
+    assert fleet.branches() == []
+    fleet.doctor()
+
+
+def test_what_no_process_can_be_started_with(fleet: Fleet) -> None:
+    """An empty word for the program, NUL characters, impossible variables: refused when they are queued."""
+    own = fleet.root / "config.toml"
+    env = {"HOLDFAST_CONFIG": str(own)}
+    with nothing_changes(fleet):
+        assert "first word is empty" in refused(fleet, "add", "x", "--", "", code=2)
+        own.write_text('agent = "command"\n[command]\nargv = ["sh", "-c", "a\\u0000b"]\n')
+        assert "NUL" in refused(fleet, "add", "x", env=env, code=2)
+        for entry in ('"A=B" = "x"', '"" = "x"', 'A = "x\\u0000y"', '"A\\u0000" = "x"'):
+            own.write_text(f"[env.set]\n{entry}\n")
+            assert "env.set" in refused(fleet, "add", "x", "--", "true", env=env, code=2)
+
+
+def test_numbers_of_the_supervisor_that_are_too_large(fleet: Fleet) -> None:
+    for value in ("99999999999999999999", "9" * 5000, "²"):
+        line = refused(fleet, "up", env={"HOLDFAST_AGENTS": value}, code=2)
+        assert "agents" in line
+
+
+def test_a_duration_of_many_digits_is_answered_at_once(fleet: Fleet) -> None:
+    """The pattern once needed quadratic time: seconds for what a script may well produce by mistake."""
+    line = refused(fleet, "add", "x", "--timeout", "9" * 100_000, "--", "true", code=2)
+    assert "is not a duration" in line
+    assert len(line) < 300
+
+
+def test_options_that_the_front_door_does_not_know(fleet: Fleet) -> None:
+    for words in (("--nope",), ("-x",), ("--versoin",)):
+        assert f"There is no option {words[0]}" in refused(fleet, *words, code=2)
+    assert "Did you mean 'events'?" in refused(fleet, "evnts", code=2)
+    assert "no command" in refused(fleet, "", code=2)
+
+
+def test_a_frozen_task_says_what_to_do(fleet: Fleet) -> None:
+    """`why` repeats the remedy of the alert, also when somebody has acknowledged it."""
+    supervisor = fleet.up()
+    task_id = fleet.add_scenario({"hang": True})
+    wait_until(lambda: "run.started" in fleet.kinds(task_id), "the agent runs")
+    agent = fleet.show(task_id)["runs"][0]["pid"]
+    keeper = next(pid for pid, command in processes_of(fleet.home).items() if "keeper.py" in command)
+    fleet.kill_supervisor(supervisor)
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: not lives(agent), "the agent dies with its keeper")
+    fleet.up()
+    wait_until(lambda: "task.frozen" in fleet.kinds(task_id), "the task is frozen")
+    remedy = f"holdfast cancel {task_id} --assume-dead"
+    assert remedy in fleet.json("why", task_id)[0]["why"][-1]
+    [alert] = [alert for alert in fleet.json("alerts") if alert["task"] == task_id]
+    fleet.cli("alerts", "ack", alert["id"])
+    assert remedy in fleet.json("why", task_id)[0]["why"][-1]
+    assert "frozen" in refused(fleet, "cancel", task_id, code=4)
+    fleet.cli("cancel", task_id, "--assume-dead")
+    assert remedy not in str(fleet.json("why", task_id)[0]["why"])

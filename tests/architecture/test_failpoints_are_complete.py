@@ -30,6 +30,7 @@ EXEMPT = {
     ("workspaces/salvage.py", "_staged_tree"): "a copy into a scratch directory, beside salvage.ref",
     ("agents/clis.py", "_answer"): "ends a question for a version; clis.version is beside its start",
     ("wiring.py", "run_supervisor"): "an empty directory of ours that is made again",
+    ("interfaces/cli/streams.py", "_speak_utf8"): "the same command once more, before it has begun",
     ("api/backup.py", "_alone"): "a lock file: empty, and the kernel forgets the lock",
     ("config/trust.py", "_turn"): "a lock file: empty, and the kernel forgets the lock",
     ("store/sqlite/copies.py", "check"): "opens a copy read-only",

@@ -1109,7 +1109,7 @@ class TestSettle:
         run_id = scene.ended_run(grip, ended_with(Outcome.UNKNOWN))
         before = scene.everything()
         freeze = Decision(action=Action.FREEZE, reason="cannot prove it dead", alert=True)
-        with pytest.raises((HoldfastError, LookupError, ValueError)):
+        with pytest.raises(Conflict, match="nothing proves its end"):
             scene.settle(grip, freeze, run_id)
         assert scene.everything() == before
 
@@ -1558,6 +1558,31 @@ class TestRequests:
         assert [request.id for request in scene.write(lambda tx: tx.requests.pending())] == [second]
         (row,) = scene.store.view("request", id=first)
         assert (row["answer"], row["answered_at"]) == ("cancelled", answered_at.wall)
+
+    def test_a_request_about_no_task_is_refused(self, scene: Scene) -> None:
+        before = scene.everything()
+        with pytest.raises(NotFound, match=r"^Task not found: nosuch$"):
+            scene.write(lambda tx: tx.requests.ask(RequestKind.CANCEL, "nosuch", "ann", "", {}, scene.now))
+        assert scene.everything() == before
+
+    def test_a_repository_that_moved_keeps_its_tasks(self, scene: Scene) -> None:
+        """Known by its old path; a plain registration of the new place without tasks does not stand in the way."""
+        task = scene.add()
+        scene.write(lambda tx: tx.workspaces.register_repo("/new/app", "/new/app/.git", scene.now))
+        moved = scene.write(lambda tx: tx.workspaces.move_repo("/src/app", "/new/app", "/new/app/.git"))
+        assert (moved.id, moved.path, moved.common_dir) == (task.spec.repo_id, "/new/app", "/new/app/.git")
+        assert [repo.path for repo in scene.write(lambda tx: tx.workspaces.repos())] == ["/new/app"]
+        with pytest.raises(NotFound, match="/src/app"):
+            scene.write(lambda tx: tx.workspaces.move_repo("/src/app", "/x", "/x/.git"))
+
+    def test_two_repositories_with_tasks_stay_apart(self, scene: Scene) -> None:
+        scene.add()
+        other = scene.write(lambda tx: tx.workspaces.register_repo("/other", "/other/.git", scene.now))
+        scene.add(repo_id=other.id)
+        before = scene.everything()
+        with pytest.raises(Conflict, match="known already"):
+            scene.write(lambda tx: tx.workspaces.move_repo("/src/app", "/other", "/other/.git"))
+        assert scene.everything() == before
 
     def test_the_first_answer_stands(self, scene: Scene) -> None:
         request = scene.write(lambda tx: tx.requests.ask(RequestKind.DOWN, None, "ann", "", {}, scene.now))

@@ -1256,3 +1256,42 @@ def test_the_file_system_of_a_folder_is_told_apart(home: Path) -> None:
     assert opening.filesystem_type("/proc") == "proc"
     assert opening.filesystem_type(str(home)) not in ("", "proc")
     opening.refuse_network_filesystem(str(home))
+
+
+def test_closing_twice_closes_no_foreign_file(home: Path) -> None:
+    """The number of a closed file may belong to somebody else by then."""
+    store = SqliteStore(str(home))
+    store.close()
+    others = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+    store.close()
+    for fd in others:
+        os.close(fd)  # EBADF, if the second close had taken one of them
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "older", "newer"])
+def test_a_group_writer_looks_before_it_writes(home: Path, damage: str) -> None:
+    """It neither makes nor migrates: what is not a store of our version is refused and left as it is."""
+    path = home / DATABASE
+    if damage != "missing":
+        SqliteStore(str(home)).close()
+    if damage == "empty":
+        path.write_bytes(b"")
+    if damage in ("older", "newer"):
+        connection = apsw.Connection(str(path))
+        connection.execute(f"PRAGMA user_version = {0 if damage == 'older' else 9999}")
+        connection.close()
+    before = path.read_bytes() if path.exists() else None
+
+    async def write() -> None:
+        GroupWriter(str(home))
+
+    with pytest.raises(Unavailable):
+        asyncio.run(write())
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+@pytest.mark.parametrize("kind", sorted(opening.NETWORK))
+def test_every_network_file_system_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(opening, "filesystem_type", lambda _folder: kind)
+    with pytest.raises(Unavailable, match=kind):
+        opening.refuse_network_filesystem(str(home))

@@ -36,7 +36,7 @@ class ScriptedAgent:
             "session": order.session_id,
             "steps": order.options["steps"],
         }
-        return Command(argv=[sys.executable, "-I", "-S", PLAYER], stdin=json.dumps(script))
+        return Command(argv=[sys.executable, "-I", "-S", "-X", "utf8", PLAYER], stdin=json.dumps(script))
 
     def judge(self, end: ProcessEnd, output: Iterable[str], error_tail: str) -> Verdict:
         """Evidence of success: a `result` event that says so, and exit code 0 (neither alone is enough)."""

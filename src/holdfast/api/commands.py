@@ -44,7 +44,8 @@ class NewTask:
 
 
 def who() -> str:
-    return os.environ.get("USER") or f"uid {os.getuid()}"
+    name = os.environ.get("USER", "").encode(errors="replace").decode()
+    return name or f"uid {os.getuid()}"
 
 
 class Commands:
@@ -52,10 +53,17 @@ class Commands:
         self.home = home
         self._store: SqliteStore = open_store(home, create=create)
 
-    def register(self, directory: str) -> Repo:
-        """Make a repository known."""
+    def register(self, directory: str, moved_from: str | None = None) -> Repo:
+        """Make a repository known; `moved_from` is where it was when its tasks were queued."""
         top, common = repos.locate(directory)
-        return self._store.write(lambda tx: tx.workspaces.register_repo(top, common, clock.now()))
+        if moved_from is None:
+            return self._store.write(lambda tx: tx.workspaces.register_repo(top, common, clock.now()))
+        old = os.path.normpath(moved_from)
+        if os.path.isdir(os.path.join(old, ".git")):
+            raise Conflict(f"There is still a repository in {old}; nothing was changed.")
+        moved = self._store.write(lambda tx: tx.workspaces.move_repo(old, top, common))
+        doorbell.ring(self.home)
+        return moved
 
     def add(self, new: NewTask) -> Task:
         """Accept a task: when this returns it is on disk."""
@@ -71,6 +79,7 @@ class Commands:
             home=self.home,
         )
         agent, options = _agent(new, settings)
+        _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = _base(top, new.base, strategy)
         task_id = new_id()
@@ -202,13 +211,38 @@ def _agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
             "or set `agent` in your config."
         )
     if name not in AGENTS:
-        raise UsageError(f"There is no agent '{name}'. This version knows: {', '.join(sorted(AGENTS))}.")
+        raise UsageError(_no_such_agent(name, sorted(AGENTS)))
     if name == "command" and not options and settings["command.argv"]:
         options = {"argv": settings["command.argv"]}
     problem = AGENTS[name].problem(options)
     if problem is not None:
         raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
     return name, options
+
+
+def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> None:
+    """What no process can be started with: better said now than when the supervisor tries."""
+    if argv and not argv[0]:
+        raise UsageError("The command's first word is empty: say which program to run.")
+    if any("\0" in word for word in argv):
+        raise UsageError("The command has a NUL character in it, which no program can be given.")
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise UsageError(
+                f"env.set: '{name}' cannot be an environment variable: its name may not be empty or have '=' in it, "
+                "and neither name nor value may have a NUL character."
+            )
+
+
+def _no_such_agent(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return (
+        f"There is no agent '{name}'.{hint} This version knows: {', '.join(known)}; "
+        "any other program is a command: put it after `--`."
+    )
 
 
 def _base(top: str, base: str | None, strategy: str) -> str:

@@ -57,12 +57,11 @@ def _machine() -> Iterator[Finding]:
         yield Finding("ok", "sqlite", f"{shown}, free of the WAL-reset bug")
     else:
         yield Finding("problem", "sqlite", f"{shown} can corrupt the store; install a newer apsw")
-    found = git.version()
-    needed = ".".join(str(part) for part in git.OLDEST)
-    if found >= git.OLDEST:
-        yield Finding("ok", "git", ".".join(str(part) for part in found))
-    else:
-        yield Finding("problem", "git", f"git {needed} or newer is needed")
+    try:
+        git.refuse_unusable()
+        yield Finding("ok", "git", ".".join(str(part) for part in git.version()))
+    except HoldfastError as error:
+        yield Finding("problem", "git", str(error))
     if sys.platform != "linux":
         yield Finding(
             "problem", "system", f"{sys.platform} has no subreapers and pidfds: agents cannot be supervised here"
@@ -182,7 +181,7 @@ def _stray_branches(repo: Row, tasks: dict[str, Row], in_use: set[str]) -> Itera
         "for-each-ref", "--format=%(refname:short) %(objectname)", f"refs/heads/{BRANCH_PREFIX}", cwd=repo["common_dir"]
     )
     for line in out.splitlines():
-        branch, tip = line.rsplit(" ", 1)
+        branch, _, tip = line.rpartition(" ")
         task = tasks.get(branch)
         if (
             branch not in in_use

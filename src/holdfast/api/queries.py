@@ -25,7 +25,7 @@ class Queries:
         if prefix in ids:
             return prefix
         if not ids:
-            raise NotFound(f"Task not found: {prefix}")
+            raise NotFound(_no_task(prefix))
         if len(ids) > 1:
             raise Conflict(f"'{prefix}' may be any of {', '.join(ids)}: write more of the id.")
         return ids[0]
@@ -84,6 +84,15 @@ class Queries:
     def alerts(self, *, everything: bool = False) -> list[Row]:
         return self._reader.view("alerts", all=int(everything))
 
+    def alerts_about(self, task: Row) -> list[Row]:
+        """Open alerts of one task. That its present run is frozen stays true when somebody has seen it."""
+        frozen = f"frozen:{task['runs'][-1]['id']}" if task["state"] == "running" and task["runs"] else None
+        return [
+            alert
+            for alert in self.alerts(everything=True)
+            if alert["task"] == task["id"] and (alert["acked_at"] is None or alert["key"] == frozen)
+        ]
+
     def workspaces(self, *, everything: bool = False) -> list[Row]:
         return self._reader.view("workspaces", all=int(everything))
 
@@ -111,6 +120,12 @@ class Queries:
         if not hosts or not _lives(hosts[0]):
             return None
         return hosts[0]
+
+
+def _no_task(word: str) -> str:
+    if not word:
+        return "Task not found: the id is empty; `holdfast ps --all` lists them."
+    return f"Task not found: {word if len(word) <= 80 else word[:79] + '…'}"
 
 
 def _event(row: Row) -> Row:

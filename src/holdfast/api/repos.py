@@ -5,13 +5,25 @@ from __future__ import annotations
 import os
 
 from holdfast.errors import UsageError
+from holdfast.text import is_text
 from holdfast.workspaces import git
+
+
+def absolute(directory: str) -> str:
+    """The full path of a directory that was given on the command line."""
+    try:
+        return os.path.abspath(directory)
+    except FileNotFoundError:
+        raise UsageError(
+            "The directory you are in has been deleted. Go to one that exists, or give the repository's full path."
+        ) from None
 
 
 def locate(directory: str) -> tuple[str, str]:
     """(top level of the checkout, git common directory) of the repository that holds `directory`."""
     if not os.path.isdir(directory):
         raise UsageError(f"There is no directory {directory}.")
+    git.refuse_unusable()
     code, out, err = git.call(
         "rev-parse", "--path-format=absolute", "--is-bare-repository", "--git-common-dir", cwd=directory
     )
@@ -24,7 +36,7 @@ def locate(directory: str) -> tuple[str, str]:
         raise UsageError(
             f"{directory} is not in a git repository. Go to one, or make one with `git init` and a first commit."
         )
-    bare, common = out.splitlines()[:2]
+    bare, common = out.removesuffix("\n").split("\n", 1)
     if bare == "true":
         raise UsageError(
             f"{directory} is a bare repository; Holdfast needs a checkout. Clone it, and start from there."
@@ -32,7 +44,10 @@ def locate(directory: str) -> tuple[str, str]:
     code, top, _err = git.call("rev-parse", "--path-format=absolute", "--show-toplevel", cwd=directory)
     if code != 0:
         raise UsageError(f"{directory} is inside a .git directory. Go to the checkout itself.")
-    return os.path.realpath(top.strip()), os.path.realpath(common)
+    top, common = os.path.realpath(top.removesuffix("\n")), os.path.realpath(common)
+    if not is_text(top + common):
+        raise UsageError(f"The path of the repository {top} has bytes that are not UTF-8. Rename the directory.")
+    return top, common
 
 
 def current_base(top: str) -> str:
@@ -48,5 +63,5 @@ def current_base(top: str) -> str:
 
 def check_base(top: str, base: str) -> None:
     code, _out, _err = git.call("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}", cwd=top)
-    if code != 0:
+    if code != 0 or not is_text(base):
         raise UsageError(f"'{base}' is not a commit or branch in {top}.")

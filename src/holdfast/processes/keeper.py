@@ -1,7 +1,8 @@
 """The keeper: one small process per agent, which outlives the supervisor and ends the agent's whole tree with proof.
 
-Run as `python -I -S keeper.py RUN_DIR LOCK_FD READY_FD`. Standard library only, one file, one thread, nothing imported
-later: it must go on working while Holdfast is upgraded under it. docs/architecture.md has the protocol; in short:
+Run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. Standard library only, one file, one thread, nothing
+imported later: it must go on working while Holdfast is upgraded under it. docs/architecture.md has the protocol; in
+short:
 
 1. The launcher holds the run's flock and we inherit it. While we live the lock is taken; a free lock proves that no
    keeper lives or will wake.

@@ -52,7 +52,7 @@ class KeptProcesses:
             faults.passed("keeper.locked")
             # The keeper inherits the lock: there is no moment at which a living keeper does not hold it.
             pid = self._children.spawn(
-                [sys.executable, "-I", "-S", KEEPER, directory.path, str(lock), str(ready_w)],
+                [sys.executable, "-I", "-S", "-X", "utf8", KEEPER, directory.path, str(lock), str(ready_w)],
                 cwd="/",
                 env=spec.env,
                 stdin=subprocess.DEVNULL,

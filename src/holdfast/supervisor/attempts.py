@@ -11,7 +11,7 @@ from holdfast.errors import Unavailable, is_passing
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import settle
-from holdfast.supervisor.saying import say
+from holdfast.supervisor.saying import say, say_trouble
 
 LONGEST_PAUSE = 30.0
 ALERT_FROM = 4.0  # the fourth failure in a row is no passing trouble any more
@@ -133,7 +133,7 @@ class Attempts:
             if pause >= ALERT_FROM:
                 await self._alert(task, error)
         except Exception as second:  # noqa: BLE001 - the store itself may be the trouble: say it where we still can
-            say(f"holdfast: {event.message} (and it could not be recorded: {second})\n{trace}")
+            say_trouble(f"A step of task {task.id} failed (and that could not be recorded: {second}): ", error)
 
     async def _alert(self, task: Task, error: Exception) -> None:
         await self._context.writer.write(

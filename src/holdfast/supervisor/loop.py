@@ -7,7 +7,6 @@ import contextlib
 import math
 import os
 import signal
-import traceback
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
@@ -25,7 +24,7 @@ from holdfast.supervisor.reloading import Reloading, has_terminal
 from holdfast.supervisor.requests import Requests
 from holdfast.supervisor.resumes import Resumes
 from holdfast.supervisor.retention import Retention
-from holdfast.supervisor.saying import say
+from holdfast.supervisor.saying import say, say_trouble
 from holdfast.supervisor.sweep import sweep
 from holdfast.supervisor.winding import end_all
 
@@ -99,11 +98,8 @@ class Supervisor:
                     self._stop = StopMode.GRACEFUL
                 else:
                     await self._context.bell.wait(await self._until_next_moment())
-            except Unavailable as trouble:  # the store (disk full, say): running agents go on, we look again
-                say(f"holdfast: {trouble}")
-                await asyncio.sleep(TROUBLE_PAUSE)
-            except Exception:  # noqa: BLE001 - a fault in one look must not end the supervision of all
-                say(traceback.format_exc())
+            except Exception as trouble:  # noqa: BLE001 - running agents go on, whatever it is, and we look again
+                say_trouble("", trouble)
                 await asyncio.sleep(TROUBLE_PAUSE)
 
     async def _look(self) -> None:
@@ -250,6 +246,6 @@ async def _for_ever(duty: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await duty()
-        except Exception:  # noqa: BLE001 - told, and taken up again
-            say(traceback.format_exc())
+        except Exception as trouble:  # noqa: BLE001 - told, and taken up again
+            say_trouble("", trouble)
         await asyncio.sleep(TROUBLE_PAUSE)

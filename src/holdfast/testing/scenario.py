@@ -99,6 +99,8 @@ def load(path: str) -> list[dict[str, Any]]:
         document = json.loads(content) if path.endswith(".json") else tomllib.loads(content.decode())
     except FileNotFoundError as error:
         raise UsageError(f"There is no scenario file {path}.") from error
+    except RecursionError as error:
+        raise UsageError(f"The scenario {path} cannot be read: it is nested too deeply") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"The scenario {path} cannot be read: {error}") from error
     return check(document, path)

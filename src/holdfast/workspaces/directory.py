@@ -26,7 +26,7 @@ class DirectoryStrategy:
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
         if self._copy and not os.path.isdir(repo.path):
-            raise LaunchError(f"The checkout {repo.path} is gone, so it cannot be copied.")
+            raise LaunchError(names.gone(repo.path, task_id))
         return Plan(path=names.workspace_path(self._home, repo.id, task_id), branch=None, base_commit=None)
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
@@ -43,7 +43,7 @@ class DirectoryStrategy:
             await restore_into(self._git, self._home, repo, workspace, restore)
 
     async def _copy_checkout(self, source: str, target: str) -> None:
-        argv = [sys.executable, "-I", copying.__file__, source, target]
+        argv = [sys.executable, "-I", "-X", "utf8", copying.__file__, source, target]
         code, _out, err = await self._runner(argv, cwd="/", env=environment(), timeout=3600)
         if code != 0:
             last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]

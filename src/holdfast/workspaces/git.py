@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from holdfast import faults
-from holdfast.errors import UsageError, WorkspaceProblem
+from holdfast.errors import Refused, UsageError, WorkspaceProblem
 from holdfast.workspaces.port import CommandRunner
 
 OLDEST = (2, 31)
@@ -119,13 +119,31 @@ def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeou
         done = subprocess.run(
             command(arguments), cwd=cwd, env=environment(env), capture_output=True, timeout=timeout, check=False
         )
-    except FileNotFoundError as error:
-        raise UsageError("git is not installed, or not in PATH. Install it, e.g.: sudo apt-get install git") from error
-    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    except subprocess.TimeoutExpired as error:
+        raise Refused(
+            f"git has not answered for 300 s in {cwd} and was ended: git {' '.join(arguments[:3])}"
+        ) from error
+    except OSError as error:
+        if error.filename == cwd:
+            raise UsageError(f"The directory {cwd} cannot be entered: {error.strerror}.") from error
+        raise UsageError(
+            f"git could not be started ({error.strerror}): it is not installed, or not in PATH. "
+            "Install it, e.g.: sudo apt-get install git"
+        ) from error
+    return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode(errors="replace")
 
 
 def version() -> tuple[int, ...]:
     _code, out, _err = call("version", cwd="/")
     words = out.split()
     numbers = words[2].split(".") if len(words) > 2 else []
-    return tuple(int(number) for number in numbers if number.isdigit())
+    return tuple(int(number) for number in numbers if number.isdecimal() and number.isascii())
+
+
+def refuse_unusable() -> None:
+    """A clear refusal before anything is queued or started that git could not carry out."""
+    found = version()
+    if found < OLDEST:
+        shown = f"is {'.'.join(map(str, found))}" if found else "does not tell its version"
+        needed = ".".join(map(str, OLDEST))
+        raise UsageError(f"The git in PATH {shown}; Holdfast needs {needed} or newer. Upgrade it, then try again.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 BRANCH_PREFIX = "holdfast/"
 REPO_LOCK = "holdfast.lock"  # in the git common directory: two homes may share a repository
@@ -36,3 +37,11 @@ def shadow_path(home: str, repo_id: str) -> str:
 
 def salvage_ref(task_id: str, workspace_id: str) -> str:
     return f"{SALVAGE_REFS}{task_id}/{workspace_id}"
+
+
+def gone(repo_path: str, task_id: str) -> str:
+    """What to say, and what to do, when a repository is not where it was."""
+    return (
+        f"The repository {repo_path} is gone. Put it back; or, if it was moved, go to its new place and type "
+        f"`holdfast init --moved-from {shlex.quote(repo_path)}`. Then `holdfast retry {task_id}`."
+    )

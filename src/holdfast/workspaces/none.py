@@ -6,13 +6,14 @@ import os
 
 from holdfast.core.model import Repo, Workspace
 from holdfast.errors import LaunchError
+from holdfast.workspaces.names import gone
 from holdfast.workspaces.port import Plan, Saved
 
 
 class NoneStrategy:
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
         if not os.path.isdir(repo.path):
-            raise LaunchError(f"The checkout {repo.path} is gone. Put it back, then `holdfast retry` the task.")
+            raise LaunchError(gone(repo.path, task_id))
         return Plan(path=repo.path, branch=None, base_commit=None)
 
     async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:

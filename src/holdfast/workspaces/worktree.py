@@ -39,7 +39,7 @@ class WorktreeStrategy:
 
     async def _refuse_broken(self, repo: Repo, task_id: str) -> None:
         if not os.path.isdir(repo.common_dir):
-            raise LaunchError(f"The repository {repo.path} is gone. Put it back, then `holdfast retry {task_id}`.")
+            raise LaunchError(names.gone(repo.path, task_id))
         if await self._git.ok("show-ref", "--verify", "--quiet", "refs/heads/holdfast", cwd=repo.common_dir):
             raise LaunchError(
                 f"The repository {repo.path} has a branch named 'holdfast', which stands in the way of our branches "

@@ -155,6 +155,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
+    lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
     used = budgets(task)
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
@@ -183,7 +184,7 @@ def configure_events(parser: argparse.ArgumentParser) -> None:
 
 def run_events(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
-    task_id = queries.resolve(arguments.id) if arguments.id else None
+    task_id = None if arguments.id is None else queries.resolve(arguments.id)
     if arguments.after is not None:
         after = _print_after(queries, arguments.after, task_id, as_json=arguments.json)
     else:

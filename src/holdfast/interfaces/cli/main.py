@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib import import_module
 from typing import NoReturn
 
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, Unavailable, UsageError
+from holdfast.interfaces.cli.streams import drop
+from holdfast.text import one_line
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -82,6 +83,22 @@ def parser_of(name: str) -> Parser:
 def run(argv: list[str]) -> int:
     """Run one command; its exit code."""
     try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except HoldfastError as error:
+        return _refuse(error, error.exit_code)
+    except BrokenPipeError:
+        drop(1)  # the reader of our output went away: not our error
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        return _refuse(*_trouble(error))
+
+
+def _run(argv: list[str]) -> int:
+    try:
         if argv[:1] == ["__complete"]:  # asked by the completion scripts, at every press of the tab key
             from holdfast.interfaces.cli.completion import complete
 
@@ -91,36 +108,61 @@ def run(argv: list[str]) -> int:
         arguments.command = extra
         module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name][0]}")
         code: int = getattr(module, f"run_{name}")(arguments)
-        sys.stdout.flush()
-        return code
-    except HoldfastError as error:
-        from holdfast.text import one_line  # whatever the error quotes, it stays one harmless line
+    except SystemExit as done:  # --help, --version
+        return int(done.code or 0)
+    return code
 
-        print(f"holdfast: {one_line(error)}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output went away: not our error
-        return 0
-    except KeyboardInterrupt:
-        return 130
+
+def _refuse(why: object, code: int) -> int:
+    """One harmless line, whatever it quotes. Where even that cannot be written, the code still says it."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        drop(1)
+    try:
+        print(f"holdfast: {one_line(why)}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        drop(2)
+    return code
+
+
+def _trouble(error: OSError) -> tuple[str, int]:
+    """The machine's own refusals that nobody expected: no space for our output, a directory in place of a file, …"""
+    why = error.strerror or str(error)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return f"The output could not be written: {why}. What the command did is kept; see `holdfast ps`.", 1
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{why}. Nothing that was acknowledged is lost. Put that right and try again.", Unavailable.exit_code
 
 
 def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """What stands behind `--` is the agent's command, never ours to interpret."""
+    if name not in ("run", "add"):
+        return parser.parse_args(rest), []
     command: list[str] = []
-    if name in ("run", "add") and "--" in rest:
+    if "--" in rest:
         cut = rest.index("--")
         rest, command = rest[:cut], rest[cut + 1 :]
         if not command:
             raise UsageError("After `--` a command is expected.")
-    return parser.parse_args(rest), command
+    arguments, unknown = parser.parse_known_args(rest)
+    if unknown:
+        raise UsageError(
+            f"There is no option {one_line(' '.join(unknown), 80)}. See `holdfast {name} --help`; "
+            "a prompt that begins with '-' is read from a file (--from FILE) or from standard input (--from -)."
+        )
+    return arguments, command
 
 
 def _choose(argv: list[str]) -> tuple[str, list[str]]:
     if argv and argv[0] in COMMANDS:
         return argv[0], argv[1:]
     parser = front_parser()
-    found, _rest = parser.parse_known_args(argv)
+    found, unknown = parser.parse_known_args(argv)
+    if found.command is None and unknown:
+        raise UsageError(f"There is no option {one_line(unknown[0], 80)}. See `holdfast --help`.")
     if found.version:
         from holdfast import __version__
 

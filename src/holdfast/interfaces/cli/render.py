@@ -69,7 +69,9 @@ def paint(text: str, colour: str, stream: Any = None) -> str:
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    """Valid on every stream: what its encoding may not have is written as JSON's own escapes."""
+    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
+    print(json.dumps(value, ensure_ascii=not is_utf8, separators=(",", ":")))
 
 
 def ago(moment: float | None) -> str:

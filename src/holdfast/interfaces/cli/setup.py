@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # imported when called: the other command of this module does
 
 def configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
+    parser.add_argument("--moved-from", metavar="OLD", help="it was moved from there: the tasks of OLD come with it")
     parser.add_argument("--no-file", action="store_true", help="do not write a holdfast.toml")
     parser.add_argument(
         "--trust", action="store_true", help="trust an existing holdfast.toml that could run commands or show secrets"
@@ -29,10 +30,11 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
 
 def run_init(arguments: argparse.Namespace) -> int:
     from holdfast.api.commands import Commands
+    from holdfast.api.repos import absolute
     from holdfast.api.setup import find_clis, write_file
 
     home = home_directory()
-    repo = Commands(home).register(os.path.abspath(arguments.directory))
+    repo = Commands(home).register(absolute(arguments.directory), moved_from=arguments.moved_from)
     print(f"Repository {repo.path} is known to Holdfast (home {home}).")
     found = find_clis()
     if not arguments.no_file:

@@ -9,8 +9,9 @@ import sys
 import time
 from typing import Any
 
-from holdfast.api.commands import Commands, NewTask
+from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
 from holdfast.api.queries import Queries
+from holdfast.api.repos import absolute
 from holdfast.api.subscribe import follow
 from holdfast.errors import Conflict, Unavailable, UsageError
 from holdfast.home import home_directory
@@ -26,6 +27,9 @@ CLEANUP_PATIENCE = 5.0
 def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "prompt", nargs="?", metavar="PROMPT", help="what the agent should do; `-` reads standard input"
+    )
+    parser.add_argument(
+        "--from", dest="source", metavar="FILE", help="read the prompt from a file (`-`: standard input)"
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")
@@ -56,12 +60,12 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
 
     queries: Queries | None = None
     ids: dict[str, str] = {}
-    for wanted in [*arguments.after, *([arguments.parent] if arguments.parent else [])]:
+    for wanted in [*arguments.after, *([] if arguments.parent is None else [arguments.parent])]:
         queries = queries or Queries(home_directory())
         ids[wanted] = queries.resolve(wanted)
     return NewTask(
         prompt=_prompt(arguments),
-        directory=os.path.abspath(arguments.repo),
+        directory=absolute(arguments.repo),
         agent=arguments.agent,
         command=arguments.command,
         scenario=load_scenario(arguments.scenario) if arguments.scenario else None,
@@ -80,8 +84,12 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
 
 
 def _prompt(arguments: argparse.Namespace) -> str:
+    if arguments.source is not None:
+        if arguments.prompt is not None:
+            raise UsageError("Give the prompt itself or --from FILE, not both.")
+        return _read_prompt(arguments.source)
     if arguments.prompt == "-":
-        return sys.stdin.buffer.read().decode(errors="surrogateescape")
+        return _read_prompt("-")
     if arguments.prompt is not None:
         return str(arguments.prompt)
     if arguments.command:
@@ -89,6 +97,17 @@ def _prompt(arguments: argparse.Namespace) -> str:
     if arguments.scenario:
         return f"play {os.path.basename(arguments.scenario)}"
     raise UsageError("Say what the agent should do: holdfast run PROMPT [-- COMMAND…].")
+
+
+def _read_prompt(source: str) -> str:
+    """One byte more than a prompt may have is enough to refuse it: the source may be endless."""
+    try:
+        with open(0 if source == "-" else source, "rb", closefd=source != "-") as file:
+            content = file.read(BIGGEST_PROMPT + 1)
+    except OSError as error:
+        name = "standard input" if source == "-" else source
+        raise UsageError(f"The prompt cannot be read from {name}: {error.strerror}.") from error
+    return content.decode(errors="surrogateescape")
 
 
 def _labels(pairs: list[str]) -> dict[str, str]:

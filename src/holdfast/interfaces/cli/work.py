@@ -30,7 +30,8 @@ def run_diff(arguments: argparse.Namespace) -> int:
         for line in clean(text).splitlines():
             print(paint(line, _DIFF_COLOURS.get(line[:1], "dim")) if line[:1] in _DIFF_COLOURS else line)
     else:
-        sys.stdout.write(text)  # exact, so that it can be applied
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # exact, so that it can be applied
     if not text:
         print("No changes.", file=sys.stderr)
     return 0
@@ -103,7 +104,7 @@ def configure_salvage(parser: argparse.ArgumentParser) -> None:
 
 def run_salvage(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
-    task_id = queries.resolve(arguments.id) if arguments.id else None
+    task_id = None if arguments.id is None else queries.resolve(arguments.id)
     if arguments.action == "restore":
         return _restore(queries, task_id, arguments.branch)
     rows = queries.salvages(task_id)

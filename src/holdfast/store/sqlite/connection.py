@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import apsw
 
 from holdfast import faults
-from holdfast.errors import Unavailable
+from holdfast.errors import DiskFull, Unavailable, UsageError
+from holdfast.store.sqlite.holders import holders, told
+from holdfast.store.sqlite.reserve import is_full
 from holdfast.store.sqlite.sql import migrations
 
 BUSY_TIMEOUT_MS = 30_000
 SMALLEST = 512  # no SQLite database is smaller, except one that was never written
 MADE = ".made"  # beside the database: it was complete once, so an empty file is a loss and not a beginning
+_ESCAPED = re.compile(r"\\([0-7]{3})")  # how mountinfo writes a space, a tab, a line end and a backslash
 SAFE_SQLITE = (3, 51, 3)  # earlier ones, back to 3.7.0, can corrupt the file when a WAL is reset
 
 
@@ -39,26 +43,46 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except apsw.FullError as error:
-        raise Unavailable(
-            f"The disk of {path} is full: nothing was written, nothing acknowledged was lost. Free space and try again."
-        ) from error
+        raise _disk_full(path) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise Unavailable(
             f"The database {path} is damaged ({error}). It was left as it is. "
-            f"Copies are in {os.path.join(os.path.dirname(path), 'backups')}: "
+            f"Copies are in {_backups(path)}: "
             "bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
         ) from error
     except apsw.BusyError as error:
         raise Unavailable(
             f"The database {path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s. "
-            "Nothing was written; try again, or look for a stopped process with `fuser`."
+            f"Nothing was written; try again.{told(holders(path, path + '-shm'))}"
         ) from error
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.IOError) as error:
+        if is_full(os.path.dirname(path)):
+            raise _disk_full(path) from error
+        why = "it is a directory" if os.path.isdir(path) else str(error)
         raise Unavailable(
-            f"The database {path} cannot be used: {error}. Check that it exists and may be written."
+            f"The database {path} cannot be used: {why}. Check that it is a file you may write."
+        ) from error
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            "What was given is not text (it has bytes that are not UTF-8). Nothing was written."
+        ) from error
+    except apsw.SQLError as error:
+        raise Unavailable(
+            f"The database {path} is not as Holdfast made it ({error}). It was left as it is. "
+            f"Copies are in {_backups(path)}: bring one back with `holdfast restore FILE`."
         ) from error
     except OSError as error:  # beside SQLite: a lock file, or a fault that a test injects
         raise Unavailable(f"The store {path} cannot be used: {error}. Nothing was written; try again.") from error
+
+
+def _disk_full(path: str) -> DiskFull:
+    return DiskFull(
+        f"The disk of {path} is full: nothing was written, nothing acknowledged was lost. Free space and try again."
+    )
+
+
+def _backups(path: str) -> str:
+    return os.path.join(os.path.dirname(path), "backups")
 
 
 def schema_version(connection: apsw.Connection) -> int:
@@ -105,24 +129,51 @@ def refuse_unusable(path: str) -> None:
     """Look before we touch: a database that was emptied, or that a newer Holdfast wrote, is left as it is."""
     if not os.path.exists(path):
         return
-    if os.path.getsize(path) < SMALLEST and os.path.exists(path + MADE):
-        raise Unavailable(
-            f"The database {path} has been emptied by something else. Nothing was changed: bring back a copy from "
-            f"{os.path.join(os.path.dirname(path), 'backups')} with `holdfast restore FILE`, "
-            f"or remove {path + MADE} to start anew."
-        )
+    refuse_emptied(path)
     looking = open_connection(path, for_reading=True)
     try:
         with translated(path):
-            refuse_future(looking, path)
+            if refuse_future(looking, path) == 0 and os.path.exists(path + MADE):
+                raise _emptied(path)  # its log, which had everything, is gone
     finally:
         looking.close()
+
+
+def refuse_emptied(path: str) -> None:
+    if os.path.getsize(path) < SMALLEST and os.path.exists(path + MADE):
+        raise _emptied(path)
+
+
+def _emptied(path: str) -> Unavailable:
+    return Unavailable(
+        f"The database {path} has been emptied by something else. Nothing was changed: bring back a copy from "
+        f"{_backups(path)} with `holdfast restore FILE`, or remove {path + MADE} to start anew."
+    )
+
+
+def require_current(path: str) -> None:
+    """For a writer that neither makes nor migrates: the database must be there, whole, and of our version."""
+    if not os.path.exists(path):
+        raise Unavailable(f"There is no store {path}. `holdfast init` makes one.")
+    refuse_emptied(path)
+    looking = open_connection(path, for_reading=True)
+    try:
+        with translated(path):
+            if refuse_future(looking, path) < newest_version():
+                raise Unavailable(f"The store {path} is of an older version. `holdfast up` brings it up to date.")
+    finally:
+        looking.close()
+
+
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "coda", "davfs"}
+_NETWORK_BY_FUSE = {"sshfs", "glusterfs", "cephfs", "rclone", "s3fs", "gcsfuse", "davfs2", "smbnetfs"}
+NETWORK = frozenset(_NETWORK | {f"fuse.{kind}" for kind in _NETWORK_BY_FUSE})
 
 
 def refuse_network_filesystem(folder: str) -> None:
     """WAL needs shared memory between processes: on a network file system it corrupts in silence."""
     kind = filesystem_type(folder)
-    if kind in {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs"}:
+    if kind in NETWORK:
         raise Unavailable(
             f"The home {folder} is on a network file system ({kind}), where SQLite's WAL is not safe. "
             "Set HOLDFAST_HOME to a directory on a local disk."
@@ -140,7 +191,7 @@ def filesystem_type(folder: str) -> str:
     target = os.path.realpath(folder)
     for line in lines:
         fields = line.split()
-        mount = fields[4].replace("\\040", " ")
+        mount = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), fields[4])
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, kind = mount, fields[fields.index("-") + 1]

@@ -9,7 +9,7 @@ import apsw
 
 from holdfast import faults
 from holdfast.core.model import Event, Instant, Level, Request, RequestKind
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.port import Host
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
@@ -85,8 +85,8 @@ class SqliteRequests:
         now: Instant,
     ) -> int:
         faults.tx("request.ask")
-        return int(
-            self._sql.value(
+        try:
+            asked = self._sql.value(
                 "ask",
                 kind=str(kind),
                 task_id=task_id,
@@ -95,7 +95,9 @@ class SqliteRequests:
                 data=json.dumps(dict(data)),
                 now=now.wall,
             )
-        )
+        except apsw.ConstraintError as error:
+            raise NotFound(f"Task not found: {task_id}") from error
+        return int(asked)
 
     def pending(self) -> Sequence[Request]:
         return [rows.request(row) for row in self._sql.rows("pending")]

@@ -19,6 +19,8 @@ class SqliteReader:
             raise Unavailable(
                 f"There is no Holdfast store in {home} yet. Start with `holdfast init` in a git repository."
             )
+        opening.refuse_network_filesystem(home)
+        opening.refuse_emptied(self.path)
         self._connection = opening.open_connection(self.path, for_reading=True)
         with opening.translated(self.path):
             if opening.refuse_future(self._connection, self.path) < opening.newest_version():

@@ -212,7 +212,9 @@ class SqliteTasks:
         if faults.skips("fence") and task.owner is not None:
             held = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
         require_owner(self._sql, held)
-        state = _STATE_AFTER[decision.action]
+        state = _STATE_AFTER.get(decision.action)
+        if state is None:
+            raise Conflict(f"Task {task.id} cannot be settled: '{decision.action}' means that nothing proves its end.")
         if run_id is not None:
             self._runs.settle(grip, run_id, now)
         elif self._runs.open_run(task.id) is not None:

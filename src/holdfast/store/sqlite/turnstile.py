@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from holdfast.errors import Unavailable
+from holdfast.store.sqlite.holders import holders, told
 
 
 class Turnstile:
@@ -42,7 +43,7 @@ class Turnstile:
         def give_up(_signal: int, _frame: FrameType | None) -> None:
             raise Unavailable(
                 f"Another process has been writing to the store for {self._patience:.0f} s (lock {self._path}). "
-                "Nothing was written; look for a stopped holdfast process, then try again."
+                f"Nothing was written; try again.{told(holders(self._path))}"
             )
 
         before = signal.signal(signal.SIGALRM, give_up)
@@ -54,4 +55,7 @@ class Turnstile:
             signal.signal(signal.SIGALRM, before)
 
     def close(self) -> None:
-        os.close(self._fd)
+        """Idempotent: the number may be somebody else's file by now."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

@@ -41,6 +41,17 @@ class SqliteWorkspaces:
         assert row is not None  # just written, in this transaction
         return rows.repo(row)
 
+    def move_repo(self, old: str, path: str, common_dir: str) -> Repo:
+        """The repository known at `old` is now at `path`, with all that belongs to it."""
+        with refusing_duplicates(f"The repository {path} is known already; its tasks and those of {old} stay apart."):
+            self._sql.change("forget_unused_repo", path=path)  # a plain `init` in the new place came first
+            if self._sql.change("move_repo", old=old, path=path, common_dir=common_dir) == 0:
+                raise NotFound(f"No repository is known at {old}. `holdfast doctor` lists those that are.")
+        faults.tx("repo.move")
+        row = self._sql.row("repo_by_path", path=path)
+        assert row is not None  # just written, in this transaction
+        return rows.repo(row)
+
     def repo(self, repo_id: str) -> Repo:
         row = self._sql.row("repo", id=repo_id)
         if row is None:

@@ -19,9 +19,10 @@ from typing import Any, TypeVar
 import apsw
 
 from holdfast import clock, faults
-from holdfast.errors import LeaseLost, Unavailable
+from holdfast.errors import DiskFull, LeaseLost, Unavailable
 from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite.reader import DATABASE
+from holdfast.store.sqlite.reserve import Reserve
 from holdfast.store.sqlite.transaction import SqliteTransaction
 from holdfast.store.sqlite.turnstile import Turnstile
 
@@ -55,6 +56,9 @@ class GroupWriter:
         self._beat = beat
         self._beat_every = beat_every
         self._on_lease_lost = on_lease_lost
+        self._reserve = Reserve(home)
+        self._reserve.ensure()
+        opening.require_current(self._path)
         self._connection = opening.open_connection(self._path)
         self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), opening.BUSY_TIMEOUT_MS / 1000)
         self._transaction = SqliteTransaction(self._connection)
@@ -89,6 +93,7 @@ class GroupWriter:
             if batch or beat_due:
                 self._commit(batch, beat_due)
             if beat_due:
+                self._reserve.ensure()
                 next_beat = time.monotonic() + self._beat_every
         self._connection.close()
         self._turnstile.close()
@@ -110,6 +115,13 @@ class GroupWriter:
             return batch, True
 
     def _commit(self, batch: list[_Job], beat_due: bool) -> None:
+        failure = self._try(batch, beat_due)
+        if isinstance(failure, DiskFull) and self._reserve.give_up():
+            failure = self._try([*batch, self._news_of_full_disk()], beat_due)
+        self._answer(batch, failure)
+
+    def _try(self, batch: list[_Job], beat_due: bool) -> BaseException | None:
+        """One transaction for all of them; what went wrong with the transaction itself, if anything did."""
         failure: BaseException | None = None
         try:
             with opening.translated(self._path), self._turnstile.turn():
@@ -128,7 +140,21 @@ class GroupWriter:
                     raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear it and the thread must live
             failure = error
-        self._answer(batch, failure)
+        return failure
+
+    def _news_of_full_disk(self) -> _Job:
+        """Nobody waits for it: it goes with the batch that the reserve has made room for."""
+
+        def tell(tx: SqliteTransaction) -> None:
+            tx.events.raise_alert(
+                "disk:full",
+                f"The disk of {os.path.dirname(self._path)} is full. Running agents go on; what cannot be written is "
+                "tried again.",
+                "Free space: soon nothing more can be recorded.",
+                clock.now(),
+            )
+
+        return _Job(tell, None, self._loop.create_future())
 
     def _begin(self) -> None:
         """A process stopped inside its own transaction blocks everybody: wait for it, do not fail the batch."""
@@ -142,6 +168,7 @@ class GroupWriter:
             return
 
     def _run(self, job: _Job) -> None:
+        job.error = None  # it may be its second try
         self._connection.execute("SAVEPOINT job")
         try:
             job.result = job.operation(self._transaction)

@@ -15,6 +15,7 @@ SELECT needs_id FROM needs WHERE task_id = :id ORDER BY needs_id
 
 -- name: claim
 -- One statement: pick, raise the fence, take ownership, and only while our own lease is good.
+-- A wait that was decided in the future (the clock was set back since) is over: nobody knows when it would end.
 UPDATE tasks
 SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', pause_reason = NULL, resume_after = NULL,
     not_before = NULL, updated_at = :now
@@ -23,7 +24,7 @@ WHERE state = 'queued'
   AND id = (
     SELECT t.id FROM tasks t
     WHERE t.state = 'queued'
-      AND (t.not_before IS NULL OR t.not_before <= :now)
+      AND (t.not_before IS NULL OR t.not_before <= :now OR t.updated_at > :now + 60)
       AND NOT EXISTS (
           SELECT 1 FROM needs JOIN tasks n ON n.id = needs.needs_id
           WHERE needs.task_id = t.id AND n.state != 'completed')
@@ -90,7 +91,10 @@ UPDATE tasks SET branch = NULL, updated_at = :now WHERE id = :id AND state IN ('
 UPDATE tasks SET fresh = 0 WHERE id = :id
 
 -- name: due_to_resume
-SELECT id FROM tasks WHERE state = 'paused' AND resume_after <= :now ORDER BY resume_after
+-- Also what was paused in the future: the clock was set back since, and the pause would last for ever.
+SELECT id FROM tasks
+WHERE state = 'paused' AND resume_after IS NOT NULL AND (resume_after <= :now OR updated_at > :now + 60)
+ORDER BY resume_after
 
 -- name: next_due
 SELECT min(at) FROM (

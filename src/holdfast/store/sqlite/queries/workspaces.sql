@@ -59,6 +59,12 @@ ORDER BY s.created_at DESC LIMIT 1
 INSERT INTO repos (id, path, common_dir, registered_at) VALUES (:id, :path, :common_dir, :now)
 ON CONFLICT (path) DO UPDATE SET common_dir = excluded.common_dir
 
+-- name: forget_unused_repo
+DELETE FROM repos WHERE path = :path AND NOT EXISTS (SELECT 1 FROM tasks WHERE repo_id = repos.id)
+
+-- name: move_repo
+UPDATE repos SET path = :path, common_dir = :common_dir WHERE path = :old
+
 -- name: repo
 SELECT * FROM repos WHERE id = :id
 

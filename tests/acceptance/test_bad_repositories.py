@@ -1,0 +1,188 @@
+"""Repositories and gits that are not as expected: shallow, moved, without identity, oddly named; git old or missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.fleet import Fleet
+from tests.refusals import nothing_changes, refused
+
+
+def shim(fleet: Fleet, name: str, script: str) -> dict[str, str]:
+    """A PATH on which `name` is a script of ours; the rest is as it was."""
+    folder = fleet.root / "shims"
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return {"PATH": f"{folder}:{fleet.env['PATH']}"}
+
+
+def test_a_shallow_clone_works_from_end_to_end(fleet: Fleet) -> None:
+    """Worktree, leftovers on the branch, salvage, restore and retry in a repository without its history."""
+    for number in range(3):
+        (fleet.repo / "README.md").write_text(f"# {number}\n")
+        fleet.git("commit", "--quiet", "-am", f"Number {number}")
+    shallow = fleet.root / "shallow"
+    fleet.git("clone", "--quiet", "--depth", "1", f"file://{fleet.repo}", str(shallow))
+    assert fleet.git("rev-parse", "--is-shallow-repository", cwd=shallow) == "true"
+    fleet.repo = shallow
+    good = fleet.add(
+        "x", command=("sh", "-c", "echo 1 > one.txt; git add one.txt; git commit -qm One; echo 2 > two.txt")
+    )
+    bad = fleet.add("x", command=("sh", "-c", "echo half > half.txt; git add half.txt; echo more >> README.md; exit 1"))
+    fleet.up()
+    branch = fleet.wait_state(good, "completed")["branch"]
+    assert fleet.file_on_branch(branch, "one.txt") == "1"
+    assert fleet.file_on_branch(branch, "two.txt") == "2"
+    fleet.wait_state(bad, "failed")
+    fleet.wait_clean()
+    assert "half.txt" in fleet.cli("diff", bad, "--stat").stdout
+    fleet.cli("salvage", "restore", bad, "--branch", "saved")
+    assert fleet.file_on_branch("saved", "half.txt") == "half"
+    assert fleet.file_on_branch("saved", "README.md").endswith("more")
+    assert fleet.git("fsck", "--connectivity-only", check=False) == ""
+    fleet.cli("retry", bad)
+    assert len(fleet.wait_state(bad, "failed")["runs"]) == 2
+    fleet.wait_clean()
+    assert fleet.worktrees() == []
+    fleet.doctor()
+
+
+@pytest.mark.parametrize("strategy", ["worktree", "directory:copy", "none"])
+def test_a_repository_moved_while_its_tasks_wait(fleet: Fleet, strategy: str) -> None:
+    """The task fails with the remedy, and the remedy works: `init --moved-from` in the new place, then `retry`."""
+    old, new = fleet.make_repo(fleet.root / "old place"), fleet.root / "new"
+    task_id = fleet.add(
+        "x", "--workspace", strategy, command=("sh", "-c", "test -f README.md && echo 1 > one.txt"), cwd=old
+    )
+    old.rename(new)
+    fleet.up()
+    reason = fleet.wait_state(task_id, "failed")["reason"]
+    remedy = f"holdfast init --moved-from '{old}'"
+    assert f"{old} is gone" in reason
+    assert remedy in reason
+    assert remedy in fleet.cli("why", task_id).stdout
+    fleet.wait_clean()
+    fleet.cli("init", cwd=new)  # the first thing that many would type: it must not stand in the way
+    fleet.cli("init", "--moved-from", old, cwd=new)
+    fleet.cli("retry", task_id)
+    task = fleet.wait_state(task_id, "completed")
+    assert task["repo"] == str(new)
+    if strategy == "worktree":
+        assert fleet.git("show", f"{task['branch']}:one.txt", cwd=new) == "1"
+    fleet.wait_clean()
+    assert fleet.doctor().endswith("All well.\n")
+
+
+def test_moves_that_are_none(fleet: Fleet) -> None:
+    """A place that nobody knows; a repository that is still there; a new place that has tasks of its own."""
+    other = fleet.make_repo(fleet.root / "other")
+    moved = fleet.make_repo(fleet.root / "moved")
+    with nothing_changes(fleet):
+        fleet.cli("init", cwd=other)
+        assert "still a repository" in refused(fleet, "init", "--moved-from", other, code=4)
+        assert "not text" in refused(fleet, "init", "--moved-from", "/caf\udce9", code=2)
+        assert "No repository is known" in refused(fleet, "init", "--moved-from", fleet.root / "never", code=3)
+    fleet.add("mine", command=("true",), cwd=moved)
+    shutil.rmtree(moved)
+    line = refused(fleet, "init", "--moved-from", moved, code=4)
+    assert "known already" in line
+    assert sorted(row["repo"] for row in fleet.json("ps")) == sorted([str(fleet.repo), str(moved)])
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_no_git_identity(fleet: Fleet, code: int) -> None:
+    """Nobody told git who they are: leftovers are committed and work is salvaged all the same."""
+    (fleet.root / "user" / ".gitconfig").write_text("[user]\n\tuseConfigOnly = true\n")
+    assert fleet.git("var", "GIT_COMMITTER_IDENT", check=False) == ""
+    task_id = fleet.add("x", command=("sh", "-c", f"echo 1 > one.txt; exit {code}"))
+    fleet.up()
+    fleet.wait_state(task_id, "completed" if code == 0 else "failed")
+    fleet.wait_clean()
+    if code == 0:
+        branch = fleet.show(task_id)["branch"]
+        assert fleet.file_on_branch(branch, "one.txt") == "1"
+        assert fleet.git("log", "-1", "--format=%an", branch) == "Holdfast"
+    else:
+        fleet.cli("salvage", "restore", task_id, "--branch", "saved")
+        assert fleet.file_on_branch("saved", "one.txt") == "1"
+    fleet.doctor()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        pytest.param("echo git version 2.17.1", "is 2.17.1", id="old"),
+        pytest.param("echo git version 1.8", "is 1.8", id="ancient"),
+        pytest.param("echo hello", "does not tell its version", id="no-git"),
+        pytest.param("exit 3", "does not tell its version", id="failing"),
+        pytest.param("echo git version ٢.٣", "does not tell its version", id="odd-digits"),
+    ],
+)
+def test_a_git_that_is_too_old(fleet: Fleet, script: str, said: str) -> None:
+    """Refused before anything is queued or started; looking still works."""
+    with nothing_changes(fleet):
+        env = shim(fleet, "git", script)
+        for arguments in (("add", "x", "--", "true"), ("run", "x", "--", "true"), ("init",), ("up",)):
+            line = refused(fleet, *arguments, env=env, code=2)
+            assert said in line
+            assert "needs 2.31 or newer" in line
+        assert said in refused(fleet, "up", "--detach", env=env, code=69)
+        assert "problem  git" in fleet.cli("doctor", env=env, code=1).stdout
+        fleet.cli("ps", env=env)
+    assert fleet.supervisor_pid() is None
+
+
+def test_versions_of_other_vendors_are_understood(fleet: Fleet) -> None:
+    real = shutil.which("git", path=fleet.env["PATH"])
+    for words in ("git version 2.39.5 (Apple Git-154)", "git version 2.45.1.windows.1", "git version 2.31"):
+        env = shim(fleet, "git", f'case "$*" in *version) echo "{words}";; *) exec {real} "$@";; esac')
+        fleet.add("x", command=("true",), env=env)
+
+
+def test_a_git_that_cannot_be_started(fleet: Fleet) -> None:
+    """A directory or a file without its x bit in place of git."""
+    folder = fleet.root / "bin"
+    folder.mkdir()
+    (folder / "git").write_text("#!/bin/sh\n")
+    with nothing_changes(fleet):
+        line = refused(fleet, "add", "x", "--", "true", env={"PATH": str(folder)}, code=2)
+        assert "git could not be started (Permission denied)" in line
+        (folder / "git").unlink()
+        (folder / "git").mkdir()
+        assert "git could not be started" in refused(fleet, "add", "x", "--", "true", env={"PATH": str(folder)}, code=2)
+
+
+@pytest.mark.parametrize("name", ["with space", "with\nnewline", "ünïcödé", "$(x)'\"", "-dash"])
+def test_repositories_with_odd_names(fleet: Fleet, name: str) -> None:
+    repo = fleet.make_repo(fleet.root / name)
+    task_id = fleet.add("x", command=("sh", "-c", "echo 1 > one.txt"), cwd=repo)
+    bad = fleet.add("x", command=("sh", "-c", "echo 2 > two.txt; exit 1"), cwd=repo)
+    fleet.cli("up", "--idle-exit", "0s")
+    assert fleet.git("show", f"{fleet.show(task_id)['branch']}:one.txt", cwd=repo) == "1"
+    fleet.cli("salvage", "restore", bad, "--branch", "saved")
+    assert fleet.git("show", "saved:two.txt", cwd=repo) == "2"
+    assert fleet.worktrees(repo) == []
+    assert fleet.doctor().endswith("All well.\n")
+
+
+def test_a_repository_whose_name_is_not_text(fleet: Fleet) -> None:
+    """The store holds text: such a name is refused, and nothing of it is half accepted."""
+    repo = fleet.make_repo(Path(os.fsdecode(bytes(fleet.root) + b"/caf\xe9")))
+    with nothing_changes(fleet):
+        for arguments in (("add", "x", "--", "true"), ("run", "x", "--", "true"), ("init",)):
+            assert "not UTF-8" in refused(fleet, *arguments, cwd=repo, code=2)
+
+
+def test_a_diff_is_exact_whatever_the_bytes(fleet: Fleet) -> None:
+    """What `diff` prints into a file can be applied: bytes that are not UTF-8 stay as they are."""
+    task_id = fleet.add("x", command=("sh", "-c", r"printf 'caf\351\n' > latin.txt"))
+    fleet.cli("up", "--idle-exit", "0s")
+    patch = fleet.root / "patch"
+    fleet.cli("diff", task_id, prefix=["sh", "-c", f'exec "$@" > {patch}', "sh"])
+    fleet.git("apply", str(patch))
+    assert (fleet.repo / "latin.txt").read_bytes() == b"caf\xe9\n"
