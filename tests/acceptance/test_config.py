@@ -467,11 +467,13 @@ def test_changed_budgets_hold_for_the_next_ending(fleet: Fleet) -> None:
     assert (task["failure_reason"], len(task["runs"])) == ("crash_loop", 1)
 
 
-def test_the_supervisor_goes_with_its_terminal(fleet: Fleet) -> None:
-    """SIGHUP from a terminal that is gone is its farewell: agents get their grace, tasks stay queued."""
+@pytest.mark.parametrize("nohup", [False, True])
+def test_the_supervisor_goes_with_its_terminal(fleet: Fleet, nohup: bool) -> None:
+    """SIGHUP from a terminal that is gone is its farewell: agents get their grace, tasks stay. Not so with nohup."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(fleet.root)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
         os.execve(sys.executable, [sys.executable, "-m", "holdfast", "up"], fleet.env)
     try:
         wait_until(lambda: fleet.supervisor_pid() == pid, "it is registered")
@@ -481,13 +483,20 @@ def test_the_supervisor_goes_with_its_terminal(fleet: Fleet) -> None:
         wait_until(lambda: config_events(fleet), "the settings were read")
         assert fleet.show(task_id)["state"] == "running"
         os.close(terminal)
-        wait_until(lambda: not lives(pid), "it went with its terminal")
+        if nohup:
+            wait_until(lambda: len(config_events(fleet)) == 2, "the farewell of the terminal is a look, too")
+            assert fleet.show(task_id)["state"] == "running"
+            (fleet.root / "a.go").touch()
+            fleet.wait_state(task_id, "completed")
+            assert lives(pid)
+            os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not lives(pid), "it has ended")
     finally:
         if lives(pid):
             os.kill(pid, signal.SIGTERM)
         ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert ended in (0, 120)  # in good order; 120 is Python's word for "and my terminal took no more output"
-    assert fleet.show(task_id)["state"] == "queued"
+    assert fleet.show(task_id)["state"] == ("completed" if nohup else "queued")
     assert any(event["kind"] == "host.stopped" for event in fleet.events())
 
 

@@ -54,7 +54,8 @@ class Supervisor:
         self._retention = Retention(context)
         self._narrator = Narrator(context.store)
         self._reloading = Reloading(context)
-        self._had_terminal = has_terminal()
+        # nohup leaves SIGHUP ignored: whoever used it wants us to outlive the terminal
+        self._goes_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         self._stop: StopMode | None = None
         self._idle_since: float | None = None
         self._signals = 0
@@ -172,7 +173,7 @@ class Supervisor:
 
     def _on_hangup(self) -> None:
         """SIGHUP reads the settings again; but when our terminal is gone, that was its farewell."""
-        if self._had_terminal and not has_terminal():
+        if self._goes_with_terminal and not has_terminal():
             self._on_signal()
         else:
             self._reloading.ask()
