@@ -28,6 +28,10 @@ class Cursor:
             found.append(dict(zip(columns, row, strict=True)))
         return found
 
+    def tuples(self, name: str, **bindings: Any) -> list[tuple[Any, ...]]:
+        """Bare rows, for statements that name their columns and run often: no names are looked up."""
+        return self._connection.execute(self._statements[name], bindings).fetchall()
+
     def row(self, name: str, **bindings: Any) -> Row | None:
         found = self.rows(name, **bindings)
         return found[0] if found else None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import apsw
 
 from holdfast.core.model import Event, Instant, Level
 from holdfast.errors import NotFound
 from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.rows import encode
 
 
 class SqliteEvents:
@@ -26,7 +25,7 @@ class SqliteEvents:
             run_id=event.run_id,
             message=event.message,
             reason=event.reason,
-            data=json.dumps(dict(event.data), separators=(",", ":")),
+            data=encode(dict(event.data)) if event.data else "{}",
         )
 
     def raise_alert(
