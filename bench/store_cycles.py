@@ -20,7 +20,7 @@ from bench.plain_store import cycle as plain_cycle
 from holdfast import clock
 from holdfast.core.model import TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision
+from holdfast.core.policy import Limits, decide
 from holdfast.core.preserve import resolve
 from holdfast.core.states import TaskState
 from holdfast.ids import new_id
@@ -31,7 +31,7 @@ from holdfast.store.sqlite.writer import GroupWriter
 
 OWNER = "bench"
 DONE = Verdict(outcome=Outcome.COMPLETED, reason="the command exited with code 0")
-COMPLETE = Decision(action=Action.COMPLETE, reason="the command exited with code 0")
+COMPLETE = decide(DONE, (), Limits(), clock.now())  # it spends a run, as every completion does
 DBOS_PATIENCE = 120
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-bench"

@@ -63,7 +63,7 @@ class Endings:
         now: Instant,
     ) -> TaskState:
         state = _STATE_AFTER[decision.action]
-        generation = self._sql.value(
+        changed = self._sql.change(
             "settle",
             id=grip.task_id,
             fence=grip.fence,
@@ -80,12 +80,12 @@ class Endings:
             session_id=verdict.session_id,
             now=now.wall,
         )
-        if generation is None:
+        if changed == 0:
             require_owner(self._sql, grip)
             raise Conflict(f"Task {grip.task_id} has a run that has not ended; it cannot be settled past it.")
         if run_id is not None:
             self._runs.settle(grip, run_id, now)
-        self.spend(grip.task_id, generation, decision.spends, run_id, now)
+        self.spend(grip.task_id, decision.spends, run_id, now)
         faults.tx("task.settle")
         self._tell_settled(grip, run_id, state, verdict, decision, now)
         if state in TASK_TERMINAL:
@@ -110,12 +110,12 @@ class Endings:
                     self._workspaces.dispose_by_setting(self._get(dependent).spec, TaskState.CANCELLED, now)
                     ended.append((dependent, "cancelled"))
 
-    def spend(self, task_id: str, generation: int, budgets: Sequence[Budget], run_id: str | None, now: Instant) -> None:
+    def spend(self, task_id: str, budgets: Sequence[Budget], run_id: str | None, now: Instant) -> None:
+        """Paid within the task's present generation."""
         for budget in budgets:
             self._sql.change(
                 "spend",
                 task_id=task_id,
-                generation=generation,
                 budget=str(budget),
                 run_id=run_id,
                 wall=now.wall,

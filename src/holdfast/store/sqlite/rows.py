@@ -90,7 +90,7 @@ def task(row: tuple[Any, ...]) -> Task:
         priority=priority,
         parent_id=parent_id,
         not_before=not_before,
-        needs=() if needs == "[]" else tuple(decode(needs)),
+        needs=() if needs == "[]" else tuple(sorted(decode(needs))),
         **decode(settings),
     )
     return Task(

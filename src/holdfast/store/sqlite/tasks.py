@@ -122,7 +122,7 @@ class SqliteTasks:
         data = {"resume_attempts": decision.attempt, "max_resume_attempts": task.spec.max_resumes, "by": by}
         if decision.allowed:
             if decision.attempt > task.resume_attempts:
-                self._endings.spend(task_id, task.generation, (Budget.RESUME,), None, now)
+                self._endings.spend(task_id, (Budget.RESUME,), None, now)
             self._emit("task.resumed", task_id, f"Task {task_id}: {decision.message}.", now, reason=by, data=data)
             return decision
         data["failure_reason"] = "max_resume_attempts_exceeded"

@@ -2,7 +2,7 @@
 -- In the order in which rows.task takes them.
 id, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings, state, fence, owner, generation,
 base_commit, branch, resume_attempts, pause_reason, session_id, fresh,
-(SELECT json_group_array(needs_id ORDER BY needs_id) FROM needs WHERE needs.task_id = tasks.id)
+(SELECT json_group_array(needs_id) FROM needs WHERE needs.task_id = tasks.id)
 
 -- name: add
 INSERT INTO tasks (id, seq, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings,
@@ -23,8 +23,8 @@ SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', pau
     not_before = NULL, updated_at = :now
 WHERE state = 'queued'
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime)
-  AND id = (
-    SELECT t.id FROM tasks t
+  AND rowid = (
+    SELECT t.rowid FROM tasks t
     WHERE t.state = 'queued'
       AND (t.not_before IS NULL OR t.not_before <= :now)
       AND NOT EXISTS (
@@ -57,7 +57,6 @@ SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :fail
     updated_at = :now, ended_at = CASE WHEN :state IN ('completed', 'failed', 'cancelled') THEN :now END
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
   AND (:run_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_id = :id AND runs.state != 'settled'))
-RETURNING generation
 
 -- name: check_owner
 SELECT 1 FROM tasks WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
@@ -116,7 +115,7 @@ SELECT count(*) FROM tasks WHERE state IN ('queued', 'running') OR (state = 'pau
 
 -- name: spend
 INSERT INTO spends (task_id, generation, budget, run_id, wall, boottime, boot_id)
-VALUES (:task_id, :generation, :budget, :run_id, :wall, :boottime, :boot_id)
+VALUES (:task_id, (SELECT generation FROM tasks WHERE id = :task_id), :budget, :run_id, :wall, :boottime, :boot_id)
 
 -- name: ledger
 SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND generation = :generation ORDER BY id
