@@ -10,6 +10,7 @@ from functools import lru_cache
 from holdfast.core.model import Instant
 
 Clock = Callable[[], Instant]
+_OFFSET = float(os.environ.get("HOLDFAST_CLOCK_OFFSET", "0"))  # moves the wall clock in tests
 
 
 @lru_cache(maxsize=1)
@@ -30,6 +31,5 @@ def boottime() -> float:
 
 
 def now() -> Instant:
-    """Now, by the system's clocks. HOLDFAST_CLOCK_OFFSET moves the wall clock in tests."""
-    offset = float(os.environ.get("HOLDFAST_CLOCK_OFFSET", "0"))
-    return Instant(wall=time.time() + offset, boottime=boottime(), boot_id=boot_id())
+    """Now, by the system's clocks."""
+    return Instant(wall=time.time() + _OFFSET, boottime=boottime(), boot_id=boot_id())

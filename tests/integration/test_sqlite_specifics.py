@@ -861,7 +861,7 @@ class TestBackups:
     ) -> None:
         for _ in range(3):
             store.backup("before")
-        monkeypatch.setenv("HOLDFAST_CLOCK_OFFSET", "-86400")
+        monkeypatch.setattr("holdfast.clock._OFFSET", -86400.0)
         assert os.path.exists(store.backup("after"))
 
 

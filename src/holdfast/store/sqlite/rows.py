@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -42,6 +43,7 @@ _IN_SETTINGS = (
 )
 
 
+MOST_SHARED = 4096  # characters; longer settings (a scenario, say) are hardly ever those of another task
 _settings = attrgetter(*_IN_SETTINGS)
 _STRATEGIES = {str(strategy): strategy for strategy in Strategy}  # a look into a dict is six times as fast as the call
 _STATES = {str(state): state for state in TaskState}
@@ -53,6 +55,13 @@ decode = json.JSONDecoder().decode
 def settings_of(spec: TaskSpec) -> str:
     """The part of a task's specification that no query looks into."""
     return encode(dict(zip(_IN_SETTINGS, _settings(spec), strict=True)))
+
+
+@lru_cache(maxsize=64)
+def _settings_from(text: str) -> dict[str, Any]:
+    """Tasks of one fleet mostly have the same settings. Read only: all of them share what this returns."""
+    settings: dict[str, Any] = decode(text)
+    return settings
 
 
 def task(row: tuple[Any, ...]) -> Task:
@@ -91,7 +100,7 @@ def task(row: tuple[Any, ...]) -> Task:
         parent_id=parent_id,
         not_before=not_before,
         needs=() if needs == "[]" else tuple(sorted(decode(needs))),
-        **decode(settings),
+        **(_settings_from(settings) if len(settings) < MOST_SHARED else decode(settings)),
     )
     return Task(
         spec=spec,
