@@ -8,6 +8,7 @@ import resource
 import subprocess
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.figures import Figure, Scale
 from bench.stage import Stage
@@ -21,15 +22,32 @@ STEPS = [{"do": "print", "with": "working", "run": None}]
 
 
 def run(scale: Scale, folder: Path) -> list[Figure]:
-    bare_seconds, bare_cpu = _under_xargs(folder, scale.fleet_tasks, scale.fleet_agents)
+    """xargs before and after each fleet: what it takes in between is the mean of the two."""
+    before = _under_xargs(folder / "xargs-0", scale.fleet_tasks, scale.fleet_agents)
     figures = []
-    for strategy in (Strategy.DIRECTORY, Strategy.WORKTREE):
-        figures.append(_supervised(scale, folder, strategy, bare_seconds, bare_cpu))
+    for number, strategy in enumerate((Strategy.DIRECTORY, Strategy.WORKTREE), start=1):
+        fleet = _supervised(scale, folder / f"fleet-{strategy}", strategy)
+        after = _under_xargs(folder / f"xargs-{number}", scale.fleet_tasks, scale.fleet_agents)
+        between = _Spent((before.seconds + after.seconds) / 2, (before.cpu + after.cpu) / 2)
+        figures.append(_figure(scale, strategy, fleet, between))
+        before = after
     return figures
 
 
-def _supervised(scale: Scale, folder: Path, strategy: Strategy, bare_seconds: float, bare_cpu: float) -> Figure:
-    stage = Stage(folder / f"fleet-{strategy}")
+class _Spent(NamedTuple):
+    seconds: float
+    cpu: float
+
+
+class _Fleet(NamedTuple):
+    seconds: float
+    supervisor_cpu: float
+    children_cpu: float
+    peak_mib: float
+
+
+def _supervised(scale: Scale, folder: Path, strategy: Strategy) -> _Fleet:
+    stage = Stage(folder)
     try:
         stage.up(agents=scale.fleet_agents)
         own_before, children_before = stage.supervisor_cpu()
@@ -53,27 +71,30 @@ def _supervised(scale: Scale, folder: Path, strategy: Strategy, bare_seconds: fl
         peak = stage.supervisor_peak_mib()
     finally:
         stage.down()
+    return _Fleet(seconds, own - own_before, children - children_before, peak)
+
+
+def _figure(scale: Scale, strategy: Strategy, fleet: _Fleet, bare: _Spent) -> Figure:
     return Figure(
         name=f"fleet.{strategy}",
-        value=seconds / bare_seconds,
+        value=fleet.seconds / bare.seconds,
         unit="× the time of xargs",
         detail={
             "tasks": scale.fleet_tasks,
             "agents": scale.fleet_agents,
-            "tasks/s": round(scale.fleet_tasks / seconds, 1),
-            "xargs commands/s": round(scale.fleet_tasks / bare_seconds, 1),
-            "supervisor CPU s": round(own - own_before, 2),
-            "supervisor CPU ms per task": round((own - own_before) / scale.fleet_tasks * 1e3, 1),
-            "CPU s of keepers, agents and git": round(children - children_before, 2),
-            "xargs CPU s with its commands": round(bare_cpu, 2),
-            "supervisor peak MiB": round(peak, 1),
+            "tasks/s": round(scale.fleet_tasks / fleet.seconds, 1),
+            "xargs commands/s": round(scale.fleet_tasks / bare.seconds, 1),
+            "supervisor CPU s": round(fleet.supervisor_cpu, 2),
+            "supervisor CPU ms per task": round(fleet.supervisor_cpu / scale.fleet_tasks * 1e3, 1),
+            "CPU s of keepers, agents and git": round(fleet.children_cpu, 2),
+            "xargs CPU s with its commands": round(bare.cpu, 2),
+            "supervisor peak MiB": round(fleet.peak_mib, 1),
         },
     )
 
 
-def _under_xargs(folder: Path, tasks: int, agents: int) -> tuple[float, float]:
+def _under_xargs(work: Path, tasks: int, agents: int) -> _Spent:
     """Wall and CPU seconds of the same command lines with the same standard input, `agents` at once."""
-    work = folder / "xargs"
     work.mkdir()
     command = ScriptedAgent().build(WorkOrder(prompt="work", run_number=1, session_id=None, options={"steps": STEPS}))
     assert json.loads(command.stdin)["steps"] == STEPS
@@ -94,4 +115,4 @@ def _under_xargs(folder: Path, tasks: int, agents: int) -> tuple[float, float]:
     said = [file.read_text() for file in work.glob("*.out")]
     assert len(said) == tasks
     assert all('"success"' in text for text in said)
-    return seconds, (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+    return _Spent(seconds, (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime))
