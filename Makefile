@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
-.PHONY: demo test lint types contracts unit faults docs lock clean
+.PHONY: demo test lint types contracts unit faults docs bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,8 +11,8 @@ demo: $(STAMP)
 test: $(STAMP) lint types contracts unit
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests demo scripts
-	$(BIN)/ruff format --check src tests demo scripts
+	$(BIN)/ruff check src tests demo scripts bench
+	$(BIN)/ruff format --check src tests demo scripts bench
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -32,12 +32,23 @@ faults: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python scripts/generate_docs.py
 
+# Measures the goals against plain sqlite3, DBOS and xargs, and keeps the result (bench/results); `make docs` renders it.
+# QUICK=1: less of everything, nothing kept. Where DBOS cannot be installed, its comparison is skipped by name and reason.
+bench: $(STAMP) $(VENV)-bench/.installed
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(BENCH_ARGS)
+
+$(VENV)-bench/.installed: scripts/setup_bench.sh requirements-bench.lock $(STAMP)
+	@./scripts/setup_bench.sh $(VENV)-bench $(BIN)/python
+	@touch $@
+
 # Resolves the dependencies of pyproject.toml anew and writes the exact versions with their hashes.
 lock:
 	python3 -m venv $(VENV)-lock
 	$(VENV)-lock/bin/pip install -q pip-tools
 	$(VENV)-lock/bin/pip-compile -q --extra dev --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
 	    --no-emit-find-links --no-header --no-annotate --upgrade -o requirements.lock pyproject.toml
+	$(VENV)-lock/bin/pip-compile -q --extra bench --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
+	    --no-emit-find-links --no-header --no-annotate --upgrade -o requirements-bench.lock pyproject.toml
 	rm -rf $(VENV)-lock
 
 $(STAMP): scripts/setup.sh requirements.lock pyproject.toml
@@ -45,4 +56,4 @@ $(STAMP): scripts/setup.sh requirements.lock pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis

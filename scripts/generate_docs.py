@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import runpy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
@@ -337,6 +338,13 @@ Read from the tests' docstrings. A requirement that is not here is not built yet
 
 {table(("requirement", "tests"), rows)}
 """
+
+
+@page("docs/benchmarks.md")
+def benchmarks_page() -> str:
+    """From the newest result that `make bench` kept; the renderer lies beside the benchmarks."""
+    text: str = runpy.run_path(str(ROOT / "bench" / "render.py"))["page"]()
+    return text
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ def now() -> Instant:
     return Instant(wall=time.time() + _offset(), boottime=boottime(), boot_id=boot_id())
 
 
+@lru_cache(maxsize=1)
 def _offset() -> float:
     given = os.environ.get("HOLDFAST_CLOCK_OFFSET", "0")
     try:

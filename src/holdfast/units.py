@@ -102,4 +102,5 @@ def write_size(size: int) -> str:
 
 
 def _cut(word: str) -> str:
-    return word if len(word) <= _LONGEST_WORD else word[: _LONGEST_WORD - 1] + "…"
+    flat = " ".join(word.split())  # a message is one line
+    return flat if len(flat) <= _LONGEST_WORD else flat[: _LONGEST_WORD - 1] + "…"

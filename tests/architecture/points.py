@@ -27,7 +27,7 @@ RAW = {
     "apsw.Connection",
 }  # fmt: skip
 WRITING_MODES = set("wax+")
-RUNS_STATEMENTS = {"row", "rows", "value"}
+RUNS_STATEMENTS = {"row", "rows", "value", "tuples", "put"}
 POINTS = {"faults.tx": "tx.", "faults.effect": "", "faults.passed": "", "fault_point": ""}
 
 

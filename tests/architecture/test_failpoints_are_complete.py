@@ -29,7 +29,6 @@ EXEMPT = {
     ("workspaces/copying.py", "copy_checkout"): "a helper process of its own; directory.make is beside its start",
     ("workspaces/salvage.py", "_staged_tree"): "a copy into a scratch directory, beside salvage.ref",
     ("agents/clis.py", "_answer"): "ends a question for a version; clis.version is beside its start",
-    ("wiring.py", "run_supervisor"): "an empty directory of ours that is made again",
     ("interfaces/cli/streams.py", "_speak_utf8"): "the same command once more, before it has begun",
     ("api/backup.py", "_alone"): "a lock file: empty, and the kernel forgets the lock",
     ("config/trust.py", "_turn"): "a lock file: empty, and the kernel forgets the lock",

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
@@ -861,7 +862,7 @@ class TestBackups:
     ) -> None:
         for _ in range(3):
             store.backup("before")
-        monkeypatch.setenv("HOLDFAST_CLOCK_OFFSET", "-86400")
+        monkeypatch.setattr("holdfast.clock._offset", lambda: -86400.0)
         assert os.path.exists(store.backup("after"))
 
 
@@ -947,9 +948,40 @@ class TestManyWriters:
         assert 1 <= commits <= 50, f"{commits} commits for 1,000 operations"
         assert assert_sound(store) == [task.id for task in tasks]
 
+    def test_no_operation_of_a_batch_runs_more_than_twice(self, store: SqliteStore, home: Path) -> None:
+        """A refusal undoes the batch; the others run again, each in a savepoint; a refused one is not asked again."""
+        gate, entered = threading.Event(), threading.Event()
+        runs: Counter[int] = Counter()
+
+        def counted(number: int) -> Callable[[SqliteTransaction], None]:
+            def run(tx: SqliteTransaction) -> None:
+                runs[number] += 1
+                add_task(tx)
+                if number in (10, 20):
+                    raise ValueError("refused")
+
+            return run
+
+        def hold(_tx: SqliteTransaction) -> None:
+            entered.set()
+            gate.wait(PATIENCE)
+
+        async def write() -> None:
+            writer = GroupWriter(str(home))
+            held = writer.write(hold)
+            await asyncio.to_thread(entered.wait, PATIENCE)
+            futures = [writer.write(counted(number)) for number in range(30)]
+            gate.set()
+            await asyncio.gather(held, *futures, return_exceptions=True)
+            writer.close()
+
+        within_patience(write())
+        assert [runs[number] for number in range(30)] == [2] * 10 + [1] * 20
+        assert len(assert_sound(store)) == 28
+
     @pytest.mark.usefixtures("pinned")
     def test_failing_operations_hurt_nobody_in_their_batch(self, store: SqliteStore, home: Path) -> None:
-        """A savepoint each. The gate holds the writer until all wait, so that they do share batches."""
+        """Undone alone. The gate holds the writer until all wait, so that they do share batches."""
         gate = threading.Event()
         stale = Grip(task_id="nosuch", fence=1, owner="nobody")
 

@@ -258,7 +258,11 @@ class Store(Protocol):
 
 
 class Writer(Protocol):
-    """For the supervisor: many callers, one thread, group commit. An awaited write is durable."""
+    """For the supervisor: many callers, one thread, group commit. An awaited write is durable.
+
+    An operation may run a second time (nothing is left of the first) when another of its batch was refused: it changes
+    nothing but the transaction.
+    """
 
     def write(self, operation: Operation[T], operation_id: str | None = None) -> Awaitable[T]: ...
     def close(self) -> None: ...

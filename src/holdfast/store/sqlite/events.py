@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import apsw
 
 from holdfast import faults
 from holdfast.core.model import Event, Instant, Level
 from holdfast.errors import NotFound
 from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.rows import encode
 
 
 class SqliteEvents:
@@ -17,17 +16,19 @@ class SqliteEvents:
         self._sql = Cursor(connection, "hosts")
 
     def emit(self, event: Event, now: Instant) -> None:
-        self._sql.change(
+        self._sql.put(
             "emit",
-            now=now.wall,
-            level=str(event.level),
-            component=event.component,
-            kind=event.kind,
-            task_id=event.task_id,
-            run_id=event.run_id,
-            message=event.message,
-            reason=event.reason,
-            data=json.dumps(dict(event.data), separators=(",", ":")),
+            (
+                now.wall,
+                str(event.level),
+                event.component,
+                event.kind,
+                event.task_id,
+                event.run_id,
+                event.message,
+                event.reason,
+                encode(dict(event.data)) if event.data else "{}",
+            ),
         )
 
     def raise_alert(

@@ -10,11 +10,13 @@ _HERE = os.path.dirname(__file__)
 
 @cache
 def statements(name: str) -> dict[str, str]:
-    """All statements of queries/<name>.sql by their `-- name:` line."""
+    """All statements of queries/<name>.sql by their `-- name:` line. `{x}` in one stands for the part named x."""
     found: dict[str, str] = {}
     with open(os.path.join(_HERE, "queries", f"{name}.sql"), encoding="utf-8") as file:
         for block in file.read().split("-- name: ")[1:]:
             title, _, body = block.partition("\n")
+            for part, text in found.items():
+                body = body.replace(f"{{{part}}}", text)
             found[title.strip()] = body.strip()
     return found
 

@@ -158,10 +158,10 @@ class SqliteWorkspaces:
 
     def dispose_of_task(self, task_id: str, disposition: Disposition, now: Instant) -> None:
         """Decide the fate of a finished task's workspace; the clean-up service carries it out."""
-        workspace = self.current(task_id)
-        if workspace is not None:
-            word = "preserve" if disposition.preserve else "clean"
-            self.dispose(workspace, word, f"{disposition.reason} ({disposition.tier})", now)
+        word = "preserve" if disposition.preserve else "clean"
+        reason = f"{disposition.reason} ({disposition.tier})"
+        if self._sql.change("dispose_of_task", task_id=task_id, disposition=word, reason=reason, now=now.wall):
+            faults.tx("workspace.dispose_of_task")
 
     def dispose_by_setting(self, spec: TaskSpec, ending: TaskState, now: Instant) -> None:
         """For a task that ended while it waited: nobody has saved its work yet, so the clean-up does that first."""

@@ -1,8 +1,10 @@
 """Group commit: one thread, one connection, whatever waits goes into one transaction.
 
-`synchronous=FULL` costs an fsync per commit, so many small commits are slow and one large one is not. Each operation
-runs in its own savepoint: a refused one (a stale fence, say) takes nothing else down with it. A caller's future
-resolves only after COMMIT. A caller that was cancelled meanwhile has still written: its operation id says so.
+`synchronous=FULL` costs an fsync per commit, so many small commits are slow and one large one is not. A refused
+operation (a stale fence, say) takes nothing else down with it: the transaction is rolled back and the others of its
+batch run again, from then on each in a savepoint (which would cost every operation a tenth more, so only then). A
+caller's future resolves only after COMMIT. A caller that was cancelled meanwhile has still written: its operation id
+says so.
 """
 
 from __future__ import annotations
@@ -127,8 +129,7 @@ class GroupWriter:
             with opening.translated(self._path), self._turnstile.turn():
                 self._begin()
                 try:
-                    for job in batch:
-                        self._run(job)
+                    self._run_all(batch)
                     if beat_due:
                         self._add_beat()
                     faults.tx("writer.commit")
@@ -167,9 +168,27 @@ class GroupWriter:
                 continue
             return
 
-    def _run(self, job: _Job) -> None:
-        job.error = None  # it may be its second try
+    def _run_all(self, batch: list[_Job]) -> None:
+        for done, job in enumerate(batch):
+            self._attempt(job)
+            if job.error is not None:
+                # What it wrote before it failed must go, and only the whole can be undone. It saw what those before it
+                # had written, and they write the same again: its refusal stands.
+                self._connection.execute("ROLLBACK")
+                self._begin()
+                for other in (*batch[:done], *batch[done + 1 :]):
+                    self._run_apart(other)
+                return
+
+    def _run_apart(self, job: _Job) -> None:
         self._connection.execute("SAVEPOINT job")
+        self._attempt(job)
+        if job.error is not None:
+            self._connection.execute("ROLLBACK TO job")
+        self._connection.execute("RELEASE job")
+
+    def _attempt(self, job: _Job) -> None:
+        job.error = None  # it may be its second try
         try:
             job.result = job.operation(self._transaction)
             if job.operation_id is not None:
@@ -178,8 +197,6 @@ class GroupWriter:
             raise  # the whole transaction is in doubt, not this operation
         except Exception as error:  # noqa: BLE001 - every error of an operation belongs to its caller
             job.error = error
-            self._connection.execute("ROLLBACK TO job")
-        self._connection.execute("RELEASE job")
 
     def _add_beat(self) -> None:
         assert self._beat is not None

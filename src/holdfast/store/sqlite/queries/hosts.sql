@@ -27,7 +27,7 @@ UPDATE requests SET answered_at = :now, answer = :answer WHERE id = :id AND answ
 
 -- name: emit
 INSERT INTO events (at, level, component, kind, task_id, run_id, message, reason, data)
-VALUES (:now, :level, :component, :kind, :task_id, :run_id, :message, :reason, :data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: raise_alert
 INSERT INTO alerts (key, at, level, task_id, message, remedy) VALUES (:key, :now, :level, :task_id, :message, :remedy)

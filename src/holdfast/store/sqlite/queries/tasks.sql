@@ -1,3 +1,9 @@
+-- name: task_columns
+-- In the order in which rows.task takes them.
+id, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings, state, fence, owner, generation,
+base_commit, branch, resume_attempts, pause_reason, session_id, fresh,
+(SELECT json_group_array(needs_id) FROM needs WHERE needs.task_id = tasks.id)
+
 -- name: add
 INSERT INTO tasks (id, seq, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings,
                    state, reason, created_at, updated_at)
@@ -8,10 +14,7 @@ VALUES (:id, (SELECT coalesce(max(seq), 0) + 1 FROM tasks), :repo_id, :prompt, :
 INSERT OR IGNORE INTO needs (task_id, needs_id) VALUES (:task_id, :needs_id)
 
 -- name: get
-SELECT * FROM tasks WHERE id = :id
-
--- name: needs
-SELECT needs_id FROM needs WHERE task_id = :id ORDER BY needs_id
+SELECT {task_columns} FROM tasks WHERE id = :id
 
 -- name: claim
 -- One statement: pick, raise the fence, take ownership, and only while our own lease is good.
@@ -21,8 +24,8 @@ SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', pau
     not_before = NULL, updated_at = :now
 WHERE state = 'queued'
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime)
-  AND id = (
-    SELECT t.id FROM tasks t
+  AND rowid = (
+    SELECT t.rowid FROM tasks t
     WHERE t.state = 'queued'
       AND (t.not_before IS NULL OR t.not_before <= :now OR t.updated_at > :now + 60)
       AND NOT EXISTS (
@@ -32,26 +35,29 @@ WHERE state = 'queued'
           SELECT 1 FROM tasks o WHERE o.state = 'running' AND o.strategy = 'none' AND o.repo_id = t.repo_id))
     ORDER BY t.priority DESC, t.seq
     LIMIT 1)
-RETURNING *
+RETURNING {task_columns}
 
 -- name: adopt
 UPDATE tasks SET fence = fence + 1, owner = :host, updated_at = :now
 WHERE id = :id AND state = 'running' AND owner = :from_host AND fence = :fence
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active')
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :from_host AND state != 'active')
-RETURNING *
+RETURNING {task_columns}
 
 -- name: set_base
 UPDATE tasks SET base_commit = :base_commit, branch = :branch, updated_at = :now
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
 -- name: settle
+-- One statement: the fence, no run left open that is not this one's, and the new state.
 UPDATE tasks
 SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :failure, pause_reason = :pause_reason,
-    resume_after = :resume_after, not_before = :not_before, session_id = :session_id, owner = NULL,
+    resume_after = :resume_after, not_before = :not_before, owner = NULL,
+    session_id = CASE WHEN :keeps_session THEN coalesce(nullif(:session_id, ''), session_id) END,
     resume_attempts = CASE WHEN :state = 'completed' THEN 0 ELSE resume_attempts END,
     updated_at = :now, ended_at = CASE WHEN :state IN ('completed', 'failed', 'cancelled') THEN :now END
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
+  AND (:run_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_id = :id AND runs.state != 'settled'))
 
 -- name: check_owner
 SELECT 1 FROM tasks WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
@@ -103,17 +109,17 @@ SELECT min(at) FROM (
     SELECT min(resume_after) FROM tasks WHERE state = 'paused')
 
 -- name: running_elsewhere
-SELECT * FROM tasks WHERE state = 'running' AND owner != :host ORDER BY seq
+SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner != :host ORDER BY seq
 
 -- name: running_here
-SELECT * FROM tasks WHERE state = 'running' AND owner = :host ORDER BY seq
+SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner = :host ORDER BY seq
 
 -- name: unfinished_count
 SELECT count(*) FROM tasks WHERE state IN ('queued', 'running') OR (state = 'paused' AND resume_after IS NOT NULL)
 
 -- name: spend
 INSERT INTO spends (task_id, generation, budget, run_id, wall, boottime, boot_id)
-VALUES (:task_id, :generation, :budget, :run_id, :wall, :boottime, :boot_id)
+VALUES (:task_id, (SELECT generation FROM tasks WHERE id = :task_id), :budget, :run_id, :wall, :boottime, :boot_id)
 
 -- name: ledger
 SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND generation = :generation ORDER BY id

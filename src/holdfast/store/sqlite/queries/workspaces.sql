@@ -17,6 +17,10 @@ WHERE id = :id AND state = :expected
 UPDATE workspaces SET disposition = :disposition, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
 WHERE id = :id AND state IN ('intended', 'ready', 'preserved')
 
+-- name: dispose_of_task
+UPDATE workspaces SET disposition = :disposition, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
+WHERE task_id = :task_id AND state IN ('intended', 'ready', 'preserved')
+
 -- name: cleanup_failed
 UPDATE workspaces SET failures = failures + 1, retry_at = :retry_at, reason = :reason, updated_at = :now WHERE id = :id
 RETURNING failures

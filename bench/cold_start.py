@@ -1,0 +1,95 @@
+"""Cold commands as multiples of a bare interpreter's CPU time, with compiled files."""
+
+from __future__ import annotations
+
+import compileall
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench.figures import Figure, Scale, median
+from bench.history import fill
+from bench.stage import Stage
+
+import holdfast
+from holdfast.core.model import TaskSpec
+from holdfast.ids import new_id
+from holdfast.store.sqlite.rows import settings_of
+
+LISTED = 50  # of all tasks, how many `ps` shows: the rest are finished
+
+
+def run(scale: Scale, folder: Path) -> list[Figure]:
+    compileall.compile_dir(Path(holdfast.__file__).parent, quiet=2)
+    home = _home_with_tasks(scale, folder)
+    commands = {
+        "python": [sys.executable, "-c", "pass"],
+        "help": [sys.executable, "-m", "holdfast", "--help"],
+        "ps": [sys.executable, "-m", "holdfast", "ps", "--json"],
+        "ps-all": [sys.executable, "-m", "holdfast", "ps", "--all", "--json"],
+    }
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    for number in range(scale.cold_rounds + 1):
+        for name, command in commands.items():
+            cpu, wall = _spent(command, home)
+            if number:
+                samples[name].append((cpu, wall))
+    bare = samples["python"]
+    return [
+        _figure("help", samples, bare, {}),
+        _figure("ps", samples, bare, {"tasks": scale.cold_tasks, "listed": min(LISTED, scale.cold_tasks)}),
+        _figure("ps-all", samples, bare, {"tasks": scale.cold_tasks, "listed": scale.cold_tasks}, has_goal=False),
+    ]
+
+
+def _figure(
+    name: str,
+    samples: dict[str, list[tuple[float, float]]],
+    bare: list[tuple[float, float]],
+    detail: dict[str, float | str],
+    *,
+    has_goal: bool = True,
+) -> Figure:
+    cpu = [cpu for cpu, _ in samples[name]]
+    return Figure(
+        name=f"cold.{name}",
+        value=median(cpu) / median(cpu for cpu, _ in bare),
+        unit="× python -c pass",
+        goal=6.0 if has_goal else None,
+        detail={
+            **detail,
+            "CPU ms": round(median(cpu) * 1e3, 1),
+            "wall ms": round(median(wall for _, wall in samples[name]) * 1e3, 1),
+            "python CPU ms": round(median(cpu for cpu, _ in bare) * 1e3, 1),
+            "python wall ms": round(median(wall for _, wall in bare) * 1e3, 1),
+        },
+    )
+
+
+def _home_with_tasks(scale: Scale, folder: Path) -> Path:
+    """Mostly finished tasks, as in a home that was used for a while, and some that wait."""
+    stage = Stage(folder / "cold")
+    waiting = [
+        TaskSpec(id=new_id(), repo_id=stage.repo_id, prompt="fix the flaky test", agent="command")
+        for _ in range(min(LISTED, scale.cold_tasks))
+    ]
+    finished = scale.cold_tasks - len(waiting)
+    if finished:
+        an_hour_ago = time.time() - 3600
+        fill(str(stage.home / "holdfast.db"), stage.repo_id, settings_of(waiting[0]), finished, an_hour_ago)
+    stage.queue(waiting)
+    return stage.home
+
+
+def _spent(command: list[str], home: Path) -> tuple[float, float]:
+    """CPU and wall seconds of one process."""
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    env["HOLDFAST_HOME"] = str(home)
+    began = time.perf_counter()
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    _pid, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)  # reaped here, so that its usage is known
+    assert process.returncode == 0, command
+    return used.ru_utime + used.ru_stime, time.perf_counter() - began

@@ -1,0 +1,103 @@
+"""What a benchmark returns: figures with goals, in a shape that JSON can hold."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """One number. `goal` is met from above (`at_least`) or from below; no goal: it is only told."""
+
+    name: str
+    value: float | None  # None: it could not be measured, and `skipped` says why
+    unit: str
+    goal: float | None = None
+    at_least: bool = False
+    skipped: str | None = None
+    detail: Mapping[str, float | str] = field(default_factory=dict)
+
+    @property
+    def met(self) -> bool | None:
+        if self.goal is None or self.value is None:
+            return None
+        return self.value >= self.goal if self.at_least else self.value <= self.goal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scale:
+    """How much is measured: the whole, a quick look, or the least that still runs every line."""
+
+    name: str
+    store_rounds: int
+    callers: int
+    cycles_per_caller: int
+    plain_cycles: int
+    history: int  # finished tasks in the table
+    dbos_workflows: int
+    claims: int
+    fleet_tasks: int
+    fleet_agents: int
+    cold_rounds: int
+    cold_tasks: int
+    events: int
+
+
+WHOLE = Scale(
+    name="whole",
+    store_rounds=5,
+    callers=1_000,
+    cycles_per_caller=5,
+    plain_cycles=1_000,
+    history=100_000,
+    dbos_workflows=500,
+    claims=200,
+    fleet_tasks=500,
+    fleet_agents=50,
+    cold_rounds=40,
+    cold_tasks=10_000,
+    events=400,
+)
+QUICK = Scale(
+    name="quick",
+    store_rounds=2,
+    callers=1_000,
+    cycles_per_caller=3,
+    plain_cycles=600,
+    history=100_000,
+    dbos_workflows=200,
+    claims=25,
+    fleet_tasks=60,
+    fleet_agents=20,
+    cold_rounds=8,
+    cold_tasks=10_000,
+    events=60,
+)
+SMOKE = Scale(
+    name="smoke",
+    store_rounds=1,
+    callers=20,
+    cycles_per_caller=1,
+    plain_cycles=10,
+    history=100,
+    dbos_workflows=0,
+    claims=3,
+    fleet_tasks=4,
+    fleet_agents=2,
+    cold_rounds=2,
+    cold_tasks=100,
+    events=5,
+)
+
+
+def median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,0 +1,175 @@
+"""How a task's attempt, or the task itself, ends: the fenced settle, what it costs, and who waited for it in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import apsw
+
+from holdfast import faults
+from holdfast.core.model import Event, Instant, Level, Task
+from holdfast.core.outcome import Verdict
+from holdfast.core.policy import Action, Budget, Decision
+from holdfast.core.preserve import Disposition
+from holdfast.core.states import TASK_TERMINAL, TaskState
+from holdfast.errors import Conflict
+from holdfast.store.port import Grip
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.guard import require_owner
+from holdfast.store.sqlite.runs import SqliteRuns
+from holdfast.store.sqlite.workspaces import SqliteWorkspaces
+
+_STATE_AFTER = {
+    Action.COMPLETE: TaskState.COMPLETED,
+    Action.FAIL: TaskState.FAILED,
+    Action.REQUEUE: TaskState.QUEUED,
+    Action.PAUSE: TaskState.PAUSED,
+    Action.CANCEL: TaskState.CANCELLED,
+}
+_EVENT_OF = {
+    TaskState.COMPLETED: ("task.completed", Level.INFO),
+    TaskState.FAILED: ("task.failed", Level.WARNING),
+    TaskState.QUEUED: ("task.requeued", Level.INFO),
+    TaskState.PAUSED: ("task.paused", Level.INFO),
+    TaskState.CANCELLED: ("task.cancelled", Level.INFO),
+}
+
+
+class Endings:
+    """Part of the tasks facet. `get` reads a task."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        events: SqliteEvents,
+        runs: SqliteRuns,
+        workspaces: SqliteWorkspaces,
+        get: Callable[[str], Task],
+    ) -> None:
+        self._sql = Cursor(connection, "tasks")
+        self._events = events
+        self._runs = runs
+        self._workspaces = workspaces
+        self._get = get
+
+    def settle(
+        self,
+        grip: Grip,
+        run_id: str | None,
+        verdict: Verdict,
+        decision: Decision,
+        disposition: Disposition | None,
+        now: Instant,
+    ) -> TaskState:
+        state = _STATE_AFTER.get(decision.action)
+        if state is None:
+            raise Conflict(
+                f"Task {grip.task_id} cannot be settled: '{decision.action}' means that nothing proves its end."
+            )
+        held = self._present(grip) if faults.skips("fence") else grip
+        changed = self._sql.change(
+            "settle",
+            id=grip.task_id,
+            fence=held.fence,
+            owner=held.owner,
+            run_id=run_id,
+            state=str(state),
+            reason=decision.reason,
+            outcome=str(verdict.outcome),
+            failure=decision.failure,
+            pause_reason=str(decision.pause) if state is TaskState.PAUSED else None,
+            resume_after=decision.resume_after,
+            not_before=now.wall + decision.delay if decision.delay > 0 else None,
+            keeps_session=decision.keeps_session,
+            session_id=verdict.session_id,
+            now=now.wall,
+        )
+        if changed == 0:
+            require_owner(self._sql, grip)
+            raise Conflict(f"Task {grip.task_id} has a run that has not ended; it cannot be settled past it.")
+        if run_id is not None:
+            self._runs.settle(grip, run_id, now)
+        self.spend(grip.task_id, decision.spends, run_id, now)
+        faults.tx("task.settle")
+        self._tell_settled(grip, run_id, state, verdict, decision, now)
+        if state in TASK_TERMINAL:
+            if disposition is not None:
+                self._workspaces.dispose_of_task(grip.task_id, disposition, now)
+            if state is not TaskState.COMPLETED:
+                self.cancel_dependents(grip.task_id, str(state), now)
+        return state
+
+    def _present(self, grip: Grip) -> Grip:
+        """Whoever holds the task now: what a settle without its fence check would amount to."""
+        task = self._get(grip.task_id)
+        return grip if task.owner is None else Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+
+    def cancel_dependents(self, task_id: str, how: str, now: Instant) -> None:
+        """Everything that waited for a task that will not complete, and in turn what waited for those."""
+        ended = [(task_id, how)]
+        while ended:
+            needed, how = ended.pop()
+            for row in self._sql.rows("waiting_dependents", id=needed):
+                dependent = str(row["id"])
+                reason = f"it needs task {needed}, which {'was' if how == 'cancelled' else 'has'} {how}"
+                if self._sql.change("cancel_waiting", id=dependent, reason=reason, now=now.wall):
+                    faults.tx("task.cancel_dependent")
+                    message = f"Task {dependent} cancelled: {reason}."
+                    event = Event(kind="task.cancelled", task_id=dependent, message=message, reason=reason)
+                    self._events.emit(event, now)
+                    self._workspaces.dispose_by_setting(self._get(dependent).spec, TaskState.CANCELLED, now)
+                    ended.append((dependent, "cancelled"))
+
+    def spend(self, task_id: str, budgets: Sequence[Budget], run_id: str | None, now: Instant) -> None:
+        """Paid within the task's present generation."""
+        for budget in budgets:
+            self._sql.change(
+                "spend",
+                task_id=task_id,
+                budget=str(budget),
+                run_id=run_id,
+                wall=now.wall,
+                boottime=now.boottime,
+                boot_id=now.boot_id,
+            )
+            faults.tx("task.spend")
+
+    def _tell_settled(
+        self,
+        grip: Grip,
+        run_id: str | None,
+        state: TaskState,
+        verdict: Verdict,
+        decision: Decision,
+        now: Instant,
+    ) -> None:
+        kind, level = _EVENT_OF[state]
+        self._events.emit(
+            Event(
+                kind=kind,
+                level=level,
+                task_id=grip.task_id,
+                run_id=run_id,
+                message=f"Task {grip.task_id} {state}: {decision.reason}.",
+                reason=decision.reason,
+                data={
+                    "outcome": str(verdict.outcome),
+                    "fence": grip.fence,
+                    "delay": decision.delay,
+                    "resume_after": decision.resume_after,
+                    "pause_reason": decision.pause,
+                    "failure_reason": decision.failure,
+                    "spends": [str(budget) for budget in decision.spends],
+                },
+            ),
+            now,
+        )
+        if decision.alert:
+            self._events.raise_alert(
+                f"task:{grip.task_id}:{verdict.outcome}",
+                f"Task {grip.task_id} {state}: {decision.reason}.",
+                f"Look with `holdfast why {grip.task_id}`; go on with `holdfast retry {grip.task_id}`.",
+                now,
+                task_id=grip.task_id,
+            )
