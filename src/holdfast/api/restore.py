@@ -117,7 +117,7 @@ def carry_out(plan: Prepared) -> Restored:
             kept_at = _switch(plan, store)
     finally:
         turnstile.close()
-    faults.effect("restore.done")
+    faults.passed("restore.done")
     return Restored(kept_at=kept_at, left_alone=tuple(left_alone))
 
 

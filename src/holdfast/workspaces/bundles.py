@@ -45,7 +45,7 @@ def read_bundle(home: str, repo_id: str, bundle: str) -> None:
             file.write(RAW)
         _add(aside, bundle)
         os.rename(aside, shadow)
-    faults.effect("shadow.restored")
+    faults.passed("shadow.restored")
 
 
 def _add(shadow: str, bundle: str) -> None:

@@ -111,7 +111,7 @@ def switch_content(home: str, copy_path: str) -> None:
     ):
         faults.effect("restore.switch")
         _copy(copy, live)
-        faults.effect("restore.switched")
+        faults.passed("restore.switched")
 
 
 def switch_file(home: str, copy_path: str, aside: str) -> None:
@@ -130,7 +130,7 @@ def switch_file(home: str, copy_path: str, aside: str) -> None:
             os.unlink(path + suffix)
     faults.effect("restore.rename")
     os.rename(copy_path, path)
-    faults.effect("restore.renamed")
+    faults.passed("restore.renamed")
     os.close(os.open(path + opening.MADE, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     sync_folder(home)
 

@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
+from holdfast.api.restore import carry_out, prepared
 from holdfast.errors import Unavailable
 from holdfast.invariants.check import blob_id
+from holdfast.supervisor.context import Keeping
 from holdfast.testing.matrix.world import World
 
 Play = Callable[[World], None]
@@ -246,6 +249,32 @@ def directory(world: World) -> None:
     world.up("up")
 
 
+def backup(world: World) -> None:
+    """A backup of store and saved work is made, and brought back."""
+    add(world, "be backed up", write("saved.txt", "saved") + "exit 1")
+    up_to_the_end(world, "up")
+    target = world.root / "all.tar"
+    insist(
+        world, "backup", lambda: make_backup(str(world.home), str(target), store_only=False, force=True), target.exists
+    )
+    insist(world, "restore", lambda: _restore(world, str(target)), lambda: _events(world, "store.restored"))
+    up_to_the_end(world, "up2")
+
+
+def _restore(world: World, source: str) -> None:
+    with prepared(str(world.home), source) as plan:
+        carry_out(plan)
+
+
+def retention(world: World) -> None:
+    """Everything that may be forgotten is old at once: events and run directories go, endings and saved work stay."""
+    add(world, "be forgotten", write("saved.txt", "saved") + "exit 1")
+    up_to_the_end(world, "up")
+    old = Keeping(events=0.0, runs=0.0)
+    if world.up("up2", keeping=old) != 0:
+        world.up("up2-again", keeping=old)
+
+
 def _events(world: World, kind: str) -> bool:
     return any(event["kind"] == kind for event in Queries(str(world.home)).events())
 
@@ -278,5 +307,7 @@ SCENARIOS: dict[str, Scenario] = {
         "preserve, retry in place, clean, cancel with dependents",
     ),
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
+    "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
+    "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
 }

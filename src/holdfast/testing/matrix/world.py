@@ -20,7 +20,7 @@ from pathlib import Path
 
 from holdfast import config, faults, wiring
 from holdfast.errors import HoldfastError
-from holdfast.supervisor.context import Settings
+from holdfast.supervisor.context import Keeping, Settings
 from holdfast.testing.matrix.cases import USURP, Case
 
 PATIENCE = 60.0  # a recovery that takes longer than this does not end
@@ -55,18 +55,18 @@ class World:
         self._running[role] = self._fork(role, work)
         return self.wait(role) == 0
 
-    def start(self, role: str, *, agents: int = 2) -> None:
+    def start(self, role: str, *, agents: int = 2, keeping: Keeping | None = None) -> None:
         """A supervisor that ends by itself when nothing is left to do."""
-        self._running[role] = self._fork(role, lambda: self._supervise(agents))
+        self._running[role] = self._fork(role, lambda: self._supervise(agents, keeping))
 
-    def up(self, role: str, *, agents: int = 2) -> int:
-        self.start(role, agents=agents)
+    def up(self, role: str, *, agents: int = 2, keeping: Keeping | None = None) -> int:
+        self.start(role, agents=agents, keeping=keeping)
         if any(fault.role == role and fault.action == USURP for fault in self.case.faults):
             self._usurp(role)
         return self.wait(role)
 
-    def _supervise(self, agents: int) -> None:
-        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3)
+    def _supervise(self, agents: int, keeping: Keeping | None = None) -> None:
+        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=keeping or Keeping())
         wiring.run_supervisor(str(self.home), self._config, how)
 
     def _usurp(self, role: str) -> None:
