@@ -51,6 +51,7 @@ def main(argv: list[str]) -> int:
             for figure in measured:
                 print(_line(_as_json(figure)), flush=True)
         result["seconds"] = round(time.monotonic() - began)
+        result["machine"]["fdatasync_us_after"] = machine.sync_microseconds(name)
         result["machine"]["load_after"] = [round(load, 2) for load in os.getloadavg()]
     result["figures"] = [_as_json(figure) for figure in figures]
     print(_summary(result))

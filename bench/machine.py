@@ -25,7 +25,7 @@ def describe(folder: str) -> dict[str, Any]:
         "sqlite_ours": apsw.sqlite_lib_version(),
         "sqlite_of_python": sqlite3.sqlite_version,
         "filesystem": filesystem_type(folder),
-        "fdatasync_us": round(_sync_time(folder) * 1e6),
+        "fdatasync_us": sync_microseconds(folder),
         "load_before": [round(load, 2) for load in os.getloadavg()],
     }
 
@@ -38,7 +38,7 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def _sync_time(folder: str) -> float:
+def sync_microseconds(folder: str) -> int:
     """The median of a page appended and synced: what a commit costs here at least."""
     path = os.path.join(folder, "sync-test")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -52,4 +52,4 @@ def _sync_time(folder: str) -> float:
     finally:
         os.close(fd)
         os.unlink(path)
-    return sorted(times)[SYNCS // 2]
+    return round(sorted(times)[SYNCS // 2] * 1e6)

@@ -12,6 +12,7 @@ from tests.fleet import Fleet
 from holdfast.core.model import StopWhy
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.loop import Supervisor
 from holdfast.testing.awaits import Ended, walk
 
 
@@ -77,6 +78,21 @@ def test_an_attempt_that_is_stopped_ends_as_stopped(stage: Stage, why: StopWhy) 
         stage.assert_nothing_left()
 
     walk(make, check, most=8, apart=True, interrupt=stop)
+
+
+def test_an_idle_supervisor_does_not_go_before_the_last_workspace_is_put_away(stage: Stage) -> None:
+    """Found by the walk of a supervisor: a task that ended between the clean-up's look and the farewell."""
+    stage.add(WORK)
+
+    async def drive_then_close() -> None:
+        await stage.drive([])
+        with contextlib.ExitStack() as closing:
+            supervisor = Supervisor(stage.context(closing))
+            assert not await supervisor._close_if_idle()
+
+    asyncio.run(drive_then_close())
+    stage.recover()
+    stage.assert_nothing_left()
 
 
 def test_attempts_that_are_abandoned_before_their_first_step_are_not_waited_for_for_ever(stage: Stage) -> None:

@@ -139,8 +139,8 @@ class Supervisor:
         """Say farewell in the transaction that sees nothing left to do: a task added before it keeps us here."""
 
         def close(tx: Transaction) -> bool:
-            if tx.tasks.unfinished_count():
-                return False
+            if tx.tasks.unfinished_count() or tx.workspaces.to_clean(self._context.clock()):
+                return False  # a task that ended since our last look may have left its workspace to be put away
             tx.hosts.close(self._context.host_id, self._context.clock())
             return True
 
