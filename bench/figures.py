@@ -63,18 +63,18 @@ WHOLE = Scale(
 )
 QUICK = Scale(
     name="quick",
-    store_rounds=2,
+    store_rounds=1,
     callers=1_000,
     cycles_per_caller=3,
     plain_cycles=600,
     history=100_000,
-    dbos_workflows=200,
-    claims=25,
-    fleet_tasks=60,
+    dbos_workflows=100,
+    claims=20,
+    fleet_tasks=40,
     fleet_agents=20,
     cold_rounds=8,
     cold_tasks=10_000,
-    events=60,
+    events=50,
 )
 SMOKE = Scale(
     name="smoke",

@@ -362,7 +362,7 @@ def test_a_workspace_that_cannot_be_made_leaves_nothing(fleet: Fleet, word: str)
     assert_nothing_left(fleet)
 
 
-@pytest.mark.parametrize("fault", ["worktree.checkout:1:EIO", "worktree.add:1:ENOSPC", "keeper.locked:1:ENOSPC"])
+@pytest.mark.parametrize("fault", ["worktree.checkout:1:EIO", "worktree.add:1:ENOSPC", "rundir.intend:1:ENOSPC"])
 def test_trouble_of_the_machine_at_the_start_is_over_when_the_task_is(fleet: Fleet, fault: str) -> None:
     """D11, D15, D18 (R-TREE-01): a launch error, or tried again until it works; never stuck, and nothing is left."""
     fleet.up(env={"HOLDFAST_FAULT": fault})

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import quote
 
 import apsw
 
@@ -27,6 +28,9 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READONLY if for_reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     with translated(path):
         connection = apsw.Connection(path, flags=flags)
+        if for_reading and _cannot_be_shared(connection, path):
+            connection.close()
+            connection = apsw.Connection(f"file:{quote(path)}?immutable=1", flags=flags | apsw.SQLITE_OPEN_URI)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
@@ -35,6 +39,19 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
                 connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
     return connection
+
+
+def _cannot_be_shared(connection: apsw.Connection, path: str) -> bool:
+    """On a disk without a byte left the memory that readers share with writers cannot be made. Without a log nobody
+    writes either, and nobody could: then the file can be read as it is."""
+    has_log = os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0
+    if has_log or not is_full(os.path.dirname(path)):
+        return False
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - only whether it can be read
+    except (apsw.CantOpenError, apsw.FullError, apsw.IOError):
+        return True
+    return False
 
 
 @contextmanager

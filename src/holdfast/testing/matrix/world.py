@@ -24,6 +24,7 @@ from holdfast.supervisor.context import Keeping, Settings
 from holdfast.testing.matrix.cases import USURP, Case
 
 PATIENCE = 60.0  # a recovery that takes longer than this does not end
+USURPATION = 3.0  # how far a usurper may get before the first one goes on; it may wait for a lock of that one
 KEEPER = "keeper"  # the role of every keeper that a supervisor of ours starts
 
 
@@ -78,16 +79,18 @@ class World:
             (self.home / lock).unlink(missing_ok=True)
         usurper = "usurper"
         self._running[usurper] = self._fork(usurper, lambda: self._supervise(2), plan=self.case.plan_for(role))
-        self._until_stopped(self._running[usurper])
+        self._until_stopped(self._running[usurper], USURPATION)
         os.kill(self._running[role], signal.SIGCONT)
         self.wait(role)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._running[usurper], signal.SIGCONT)
         self.wait(usurper)
 
-    def _until_stopped(self, pid: int) -> bool:
-        """True when it is stopped, False when it ended."""
-        for _moment in self._moments(f"pid {pid} stops or ends"):
+    def _until_stopped(self, pid: int, patience: float = PATIENCE) -> bool:
+        """True when it is stopped, False when it ended, or waits for a lock that a stopped one holds."""
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            time.sleep(0.002)
             try:
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
