@@ -27,6 +27,8 @@ unit: $(STAMP)
 # The whole crash matrix, every await walk, more fuzzing: an hour or more. FAULTS_ARGS narrows the matrix.
 faults: $(STAMP)
 	$(BIN)/python -m holdfast.testing.matrix --usurp --double points $(FAULTS_ARGS)
+	HOLDFAST_WALK_ALL=1 $(BIN)/pytest -q -n $$(nproc) tests/faults -k walk
+	HOLDFAST_FUZZ_COUNT=100000 HOLDFAST_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -n $$(nproc) tests/fuzz
 
 # Regenerates every page that is derived from the code (tests fail while one is stale).
 docs: $(STAMP)

@@ -73,10 +73,14 @@ class Queries:
         return {str(row["state"]): int(row["n"]) for row in self._reader.view("counts")}
 
     def events(self, *, after: int = 0, task_id: str | None = None, limit: int = 1000) -> list[Row]:
-        return [_event(row) for row in self._reader.view("events", after=after, task=task_id, limit=limit)]
+        if task_id is None:
+            return [_event(row) for row in self._reader.view("events", after=after, task=None, limit=limit)]
+        return [_event(row) for row in self._reader.view("events_of", after=after, task=task_id, limit=limit)]
 
     def last_events(self, *, task_id: str | None = None, limit: int = 50) -> list[Row]:
-        return [_event(row) for row in self._reader.view("last_events", task=task_id, limit=limit)]
+        if task_id is None:
+            return [_event(row) for row in self._reader.view("last_events", task=None, limit=limit)]
+        return [_event(row) for row in self._reader.view("last_events_of", task=task_id, limit=limit)]
 
     def last_seq(self) -> int:
         return int(self._reader.view("last_seq")[0]["seq"])

@@ -72,7 +72,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--point", help="only faults at points whose name contains this")
     parser.add_argument("--actions", default=",".join(ACTIONS), help="kill, ENOSPC, EIO")
     parser.add_argument("--first-hits", action="store_true", help="only the first hit of each point")
-    parser.add_argument("--each-point", action="store_true", help="each point and action once, somewhere (by --seed)")
+    parser.add_argument("--each-point", action="store_true", help="each point once with a kill and once with an error (by --seed)")
     parser.add_argument("--sample", type=int, metavar="N", help="at most N cases of each kind, picked by --seed")
     parser.add_argument("--double", choices=["none", "sample", "points", "hits"], default="none", help="second faults")
     parser.add_argument("--usurp", action="store_true", help="also let a second supervisor take over at each effect")
@@ -151,10 +151,10 @@ class Campaign:
         return kept
 
     def _one_per_point(self, cases: list[Case]) -> list[Case]:
-        """For each point and action one of its cases, by the seed: over many runs all of them come up."""
-        by_point: dict[tuple[str, str], list[Case]] = {}
+        """For each point one kill and one error, by the seed: over many runs all of them come up."""
+        by_point: dict[tuple[str, bool], list[Case]] = {}
         for case in cases:
-            by_point.setdefault((case.faults[0].point, case.faults[0].action), []).append(case)
+            by_point.setdefault((case.faults[0].point, case.faults[0].action == KILL), []).append(case)
         return [self._random.choice(among) for _key, among in sorted(by_point.items())]
 
     def _sampled(self, cases: list[Case]) -> list[Case]:

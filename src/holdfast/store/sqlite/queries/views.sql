@@ -55,6 +55,16 @@ FROM salvages s JOIN repos r ON r.id = s.repo_id WHERE :task IS NULL OR s.task_i
 SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message, reason, data
 FROM events WHERE seq > :after AND (:task IS NULL OR task_id = :task) ORDER BY seq LIMIT :limit
 
+-- name: events_of
+-- Not "this task's, or all" in one statement: SQLite could not use the index for that.
+SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message, reason, data
+FROM events WHERE task_id = :task AND seq > :after ORDER BY seq LIMIT :limit
+
+-- name: last_events_of
+SELECT * FROM (
+    SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message, reason, data
+    FROM events WHERE task_id = :task ORDER BY seq DESC LIMIT :limit) ORDER BY seq
+
 -- name: last_seq
 -- The highest number ever given, also when that event was forgotten since.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0) AS seq
