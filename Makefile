@@ -26,7 +26,7 @@ unit: $(STAMP)
 
 # The whole crash matrix, every await walk, more fuzzing: an hour or more. FAULTS_ARGS narrows the matrix.
 faults: $(STAMP)
-	$(BIN)/python -m holdfast.testing.matrix --usurp --double points $(FAULTS_ARGS)
+	$(BIN)/python -m holdfast.testing.matrix --usurp --double distinct $(FAULTS_ARGS)
 	HOLDFAST_WALK_ALL=1 $(BIN)/pytest -q -n $$(nproc) tests/faults -k walk
 	HOLDFAST_FUZZ_COUNT=100000 HOLDFAST_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -n $$(nproc) tests/fuzz
 

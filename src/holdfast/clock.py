@@ -13,6 +13,7 @@ from holdfast.errors import UsageError
 
 LONGEST_OFFSET = 300 * 365.25 * 86400
 Clock = Callable[[], Instant]
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 @lru_cache(maxsize=1)
@@ -28,8 +29,7 @@ def boot_id() -> str:
 
 def boottime() -> float:
     """Seconds since boot, sleep included, where the system has such a clock."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
 def now() -> Instant:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from holdfast.testing.matrix.cases import ACTIONS, KILL, Case, parse
 from holdfast.testing.matrix.runner import (
+    RECOVER,
     Result,
     Runner,
     fast_directory,
@@ -72,9 +73,13 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--point", help="only faults at points whose name contains this")
     parser.add_argument("--actions", default=",".join(ACTIONS), help="kill, ENOSPC, EIO")
     parser.add_argument("--first-hits", action="store_true", help="only the first hit of each point")
-    parser.add_argument("--each-point", action="store_true", help="each point once with a kill and once with an error (by --seed)")
+    parser.add_argument(
+        "--each-point", action="store_true", help="each point once with a kill and once with an error (by --seed)"
+    )
     parser.add_argument("--sample", type=int, metavar="N", help="at most N cases of each kind, picked by --seed")
-    parser.add_argument("--double", choices=["none", "sample", "points", "hits"], default="none", help="second faults")
+    parser.add_argument(
+        "--double", choices=["none", "sample", "distinct", "points", "hits"], default="none", help="second faults"
+    )
     parser.add_argument("--usurp", action="store_true", help="also let a second supervisor take over at each effect")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="for everything that is picked at random")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="worker processes")
@@ -163,21 +168,35 @@ class Campaign:
         return sorted(self._random.sample(cases, self._arguments.sample))
 
     def _doubles(self, done: list[Result]) -> list[Case]:
-        """`hits`: every hit of the recovery; `points`: each point's first; `sample`: one of them at random."""
+        """A kill at points of the recovery. `hits`: at every hit, after every kill; `points`: at each point's first,
+        after the first hit of each; `distinct`: likewise, after one kill of each kind of recovery; `sample`: one of
+        those."""
+        wanted = self._arguments.double
+        kills = [(parse(result.case), result) for result in done if not result.missed]
+        kills = [(case, result) for case, result in kills if case.faults[0].action == KILL]
+        if wanted == "points":
+            kills = [(case, result) for case, result in kills if case.faults[0].hit == 1]
+        elif wanted != "hits":
+            kills = self._one_of_each_recovery(kills)
         found = []
-        for result in done:
-            case = parse(result.case)
-            if case.faults[0].action != KILL or result.missed:
-                continue
-            if self._arguments.double != "hits" and case.faults[0].hit != 1:
-                continue
+        for case, result in kills:
             seconds = second_faults(case, result.reached)
-            if self._arguments.double != "hits":
+            if wanted != "hits":
                 seconds = [second for second in seconds if second.faults[-1].hit == 1]
-            if self._arguments.double == "sample" and seconds:
+            if wanted == "sample" and seconds:
                 seconds = [self._random.choice(seconds)]
             found += seconds
         return found
+
+    def _one_of_each_recovery(self, kills: list[tuple[Case, Result]]) -> list[tuple[Case, Result]]:
+        """Two crashes whose recoveries pass the same points have left the same work to do: one of them is enough."""
+        by_recovery: dict[tuple[str, frozenset[str]], list[tuple[Case, Result]]] = {}
+        for case, result in kills:
+            passed = frozenset(point for point, _hit, _fails in result.reached.get(RECOVER, []))
+            by_recovery.setdefault((case.scenario, passed), []).append((case, result))
+        return [
+            self._random.choice(among) for _key, among in sorted(by_recovery.items(), key=lambda item: str(item[0][0]))
+        ]
 
     def run(self, cases: list[Case], kind: str) -> Iterator[Result]:
         self._random.shuffle(cases)
