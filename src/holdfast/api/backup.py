@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from holdfast import __version__, clock, faults
 from holdfast.api import archive
 from holdfast.errors import Conflict, Unavailable, UsageError
+from holdfast.folders import listed
 from holdfast.storage import open_store
 from holdfast.store.sqlite import copies
 from holdfast.workspaces.bundles import write_bundle
@@ -83,7 +84,7 @@ def _gather(home: str, staging: str) -> tuple[list[str], int]:
     salvages = 0
     os.mkdir(os.path.join(staging, "shadows"), 0o700)
     os.mkdir(os.path.join(staging, "home"), 0o700)
-    for entry in _listed(os.path.join(home, "shadows")):
+    for entry in listed(os.path.join(home, "shadows")):
         match = _SHADOW.fullmatch(entry)
         if match:
             name = f"shadows/{match[1]}.bundle"
@@ -91,7 +92,7 @@ def _gather(home: str, staging: str) -> tuple[list[str], int]:
             salvages += found
             names += [name] if found else []
     faults.effect("backup.bundled")
-    for entry in _listed(home):
+    for entry in listed(home):
         path = os.path.join(home, entry)
         is_file = _EXTRA.fullmatch(entry) and os.path.isfile(path) and not os.path.islink(path)
         if is_file and os.path.getsize(path) <= BIGGEST_EXTRA:
@@ -145,10 +146,3 @@ def _copy_file(source: str, target: str) -> None:
         shutil.copyfileobj(old, new)
         new.flush()
         os.fsync(new.fileno())
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []

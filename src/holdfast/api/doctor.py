@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.api.queries import Queries
 from holdfast.errors import HoldfastError
+from holdfast.folders import listed
 from holdfast.storage import open_store
 from holdfast.workspaces import admin, git
 from holdfast.workspaces.names import BRANCH_PREFIX, OWNER_SUFFIX, TRASH
@@ -126,7 +127,7 @@ def _directories(queries: Queries) -> Iterator[Finding]:
             clean = False
             yield Finding("problem", "workspaces", f"{path} is {row['state']} in the ledger, but not on disk")
     known = tuple(str(row["id"]) for row in queries.workspaces())
-    for name in _listed(os.path.join(root, TRASH)):
+    for name in listed(os.path.join(root, TRASH)):
         if not name.startswith(known):
             clean = False
             yield Finding("problem", "trash", f"{os.path.join(root, TRASH, name)} is left over")
@@ -140,10 +141,10 @@ def _directories(queries: Queries) -> Iterator[Finding]:
 
 
 def _workspace_directories(root: str) -> Iterator[str]:
-    for repo in _listed(root):
+    for repo in listed(root):
         if repo == TRASH:
             continue
-        for name in _listed(os.path.join(root, repo)):
+        for name in listed(os.path.join(root, repo)):
             path = os.path.join(root, repo, name)
             if os.path.isdir(path):
                 yield path
@@ -169,7 +170,7 @@ def _repositories(queries: Queries) -> Iterator[Finding]:
 
 def _stray_entries(common_dir: str, root: str, live: set[str]) -> Iterator[Finding]:
     folder = os.path.join(common_dir, "worktrees")
-    for name in _listed(folder):
+    for name in listed(folder):
         path = admin.worktree_of(os.path.join(folder, name))
         if path is not None and path.startswith(root + "/") and path not in live:
             yield Finding("problem", "repo", f"worktree entry {name} in {common_dir} stands for nothing ({path})")
@@ -233,15 +234,8 @@ def marked_processes(home: str) -> Iterator[tuple[int, str]]:
 
 def _run_directories(queries: Queries) -> Iterator[Finding]:
     known = {run["id"] for task in queries.tasks(everything=True) for run in queries.task(task["id"])["runs"]}
-    strays = [name for name in _listed(os.path.join(queries.home, "runs")) if name not in known]
+    strays = [name for name in listed(os.path.join(queries.home, "runs")) if name not in known]
     for name in strays:
         yield Finding("problem", "runs", f"run directory {name} has no record")
     if not strays:
         yield Finding("ok", "runs", f"{len(known)} run(s) recorded, no stray directory")
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

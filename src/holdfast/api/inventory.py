@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.errors import WorkspaceProblem
+from holdfast.folders import listed
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.workspaces import admin, bundles, git, marker
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_path
@@ -55,7 +56,7 @@ class Inventory:
 def take_stock(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool) -> Inventory:
     """For those repositories; `whole`: and for whatever else lies among the workspaces. The caller holds the home."""
     wanted = {repo.id for repo in repos}
-    folders = _listed(os.path.join(home, "workspaces")) if whole else sorted(wanted)
+    folders = listed(os.path.join(home, "workspaces")) if whole else sorted(wanted)
     recorded = [
         workspace for workspace in store.write(lambda tx: tx.workspaces.open_ones()) if workspace.repo_id in wanted
     ]
@@ -88,7 +89,7 @@ def take_stock(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool)
 def _workspace_directories(home: str, folders: list[str]) -> Iterator[str]:
     root = os.path.join(home, "workspaces")
     for folder in folders:
-        for name in _listed(os.path.join(root, folder)):
+        for name in listed(os.path.join(root, folder)):
             if folder != TRASH and not name.endswith((OWNER_SUFFIX, f"{OWNER_SUFFIX}.new")):
                 yield os.path.join(root, folder, name)
 
@@ -98,7 +99,7 @@ def _in_repo(home: str, repo: Repo, tasks: list[dict[str, Any]], foreign: set[st
         return RepoThings(repo=repo, entries=(), branches=(), has_lock=False)
     root = os.path.realpath(os.path.join(home, "workspaces", repo.id)) + "/"
     folder = os.path.join(repo.common_dir, "worktrees")
-    trees = [admin.worktree_of(os.path.join(folder, name)) for name in _listed(folder)]
+    trees = [admin.worktree_of(os.path.join(folder, name)) for name in listed(folder)]
     entries = [tree for tree in trees if tree is not None and tree.startswith(root) and tree not in foreign]
     made = {f"refs/heads/{row['branch']}" for row in tasks if row["repo"] == repo.path and row["branch"]}
     _code, out, _err = git.call("for-each-ref", "--format=%(refname)", "refs/heads/holdfast/", cwd=repo.common_dir)
@@ -136,11 +137,4 @@ def _is_on_a_branch(repo: Repo, commit: str) -> bool:
 
 def strangers_in(home: str) -> list[str]:
     """What lies in the home and is not ours."""
-    return [name for name in _listed(home) if not OF_THE_HOME.fullmatch(name) and name != "purge.json"]
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    return [name for name in listed(home) if not OF_THE_HOME.fullmatch(name) and name != "purge.json"]

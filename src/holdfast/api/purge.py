@@ -19,6 +19,7 @@ from holdfast.api.restore import refuse_living
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.errors import Conflict, NotFound, Refused, Unavailable, UsageError, WorkspaceProblem
+from holdfast.folders import listed
 from holdfast.ids import new_id
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
@@ -230,8 +231,8 @@ def _delete_workspaces(plan: Plan) -> None:
             delete_tree(path + OWNER_SUFFIX)
     for repo in (things.repo for things in plan.found.repos):
         folder = os.path.join(plan.home, "workspaces", repo.id)
-        for name in _listed(folder):  # of a purge that was killed between a workspace and its marker
-            if name.endswith(OWNER_SUFFIX) and name.removesuffix(OWNER_SUFFIX) not in _listed(folder):
+        for name in listed(folder):  # of a purge that was killed between a workspace and its marker
+            if name.endswith(OWNER_SUFFIX) and name.removesuffix(OWNER_SUFFIX) not in listed(folder):
                 delete_tree(os.path.join(folder, name))
         _remove_if_empty(folder)
 
@@ -240,7 +241,7 @@ def _forget_repository(plan: Plan, repo: Repo) -> None:
     assert plan.store is not None  # a repository was found in it
     ids = plan.store.write(lambda tx: tx.history.things_of(repo.id))
     for workspace_id in ids.workspaces:
-        for name in _listed(trash := os.path.join(plan.home, "workspaces", TRASH)):
+        for name in listed(trash := os.path.join(plan.home, "workspaces", TRASH)):
             if name == workspace_id or name.startswith((f"{workspace_id}-", f"{workspace_id}.")):
                 delete_tree(os.path.join(trash, name))
     for run_id in ids.runs:
@@ -260,7 +261,7 @@ def _delete_home(plan: Plan, kept: list[str]) -> None:
         delete_tree(root)
     if plan.store is not None:
         plan.store.close()  # its last connection: the -wal goes into the file
-    names = [name for name in _listed(plan.home) if OF_THE_HOME.fullmatch(name) and name != "workspaces"]
+    names = [name for name in listed(plan.home) if OF_THE_HOME.fullmatch(name) and name != "workspaces"]
     for name in sorted(names, key=lambda name: (name == SUPERVISOR_LOCK, name.startswith(DATABASE), name)):
         delete_tree(os.path.join(plan.home, name))
         faults.effect("purge.name")
@@ -287,13 +288,6 @@ def _remove_if_empty(folder: str) -> None:
         os.rmdir(folder)
     except OSError:
         return  # something that is not ours is in it
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []
 
 
 def refuse_both(discard: bool, folder: str | None) -> None:

@@ -17,6 +17,7 @@ from typing import TypeVar
 from holdfast import faults
 from holdfast.core.model import Event
 from holdfast.errors import HoldfastError, WorkspaceProblem
+from holdfast.folders import listed
 from holdfast.store.port import EventWindow, OldTask, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ownlog import rotate
@@ -99,7 +100,7 @@ class Retention:
 
     async def _run_directories(self, removed: _Removed) -> None:
         before = self._moment(self._context.settings.keeping.runs)
-        names = sorted(await in_thread(_listed, os.path.join(self._context.home, "runs")))
+        names = sorted(await in_thread(listed, os.path.join(self._context.home, "runs")))
         for start in range(0, len(names), PIECE):
             old = await self._write(partial(_finished_runs, names[start : start + PIECE], before))
             removed.runs += await self._delete_runs(old)
@@ -179,10 +180,3 @@ def _forgettable(below: int, before: float, tx: Transaction) -> tuple[Sequence[O
 
 def _forget(tasks: Sequence[OldTask], before: float, tx: Transaction) -> int:
     return sum(tx.history.forget_task(task, before) for task in tasks)
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []

@@ -11,6 +11,7 @@ import time
 
 from holdfast.core.model import Event, Level
 from holdfast.core.states import WorkspaceState
+from holdfast.folders import listed
 from holdfast.supervisor.context import Context
 
 MANY, VERY_MANY = 10, 100
@@ -48,17 +49,10 @@ async def sweep(context: Context) -> None:
 def _directories(root: str) -> list[str]:
     """Workspace directories: two levels down, without our trash."""
     found: list[str] = []
-    for repo in _listed(root):
+    for repo in listed(root):
         if not repo.startswith("."):
             folder = os.path.join(root, repo)
             found.extend(
-                os.path.join(folder, name) for name in _listed(folder) if os.path.isdir(os.path.join(folder, name))
+                os.path.join(folder, name) for name in listed(folder) if os.path.isdir(os.path.join(folder, name))
             )
     return found
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.core.model import Workspace
+from holdfast.folders import listed
 from holdfast.workspaces import marker, names
 from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree
@@ -16,16 +17,9 @@ async def delete_remains(home: str, workspace: Workspace) -> None:
     # Also what was half made (`-half-made`), and what a deletion that was interrupted had renamed up (`.deep-…`).
     ours = [
         name
-        for name in _listed(trash)
+        for name in listed(trash)
         if name == workspace.id or name.startswith((f"{workspace.id}-", f"{workspace.id}."))
     ]
     for name in ours:
         await in_thread(delete_tree, os.path.join(trash, name))
     marker.remove(workspace)
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []
