@@ -17,6 +17,7 @@ from holdfast.testing.matrix.cases import ACTIONS, KILL, USURP, Case, Fault
 from holdfast.testing.matrix.scenarios import SCENARIOS, state
 from holdfast.testing.matrix.world import KEEPER, Stuck, World
 
+ROOM = 256 * 1024 * 1024
 RECOVER = "recover"  # the role of the first supervisor after the faults
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -117,7 +118,9 @@ def prepare(root: Path) -> None:
 
 def fast_directory() -> Path:
     """In memory where there is room: processes are killed here, not machines, so fsync proves nothing."""
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    base = "/dev/shm"
+    if not os.access(base, os.W_OK) or shutil.disk_usage(base).free < ROOM:
+        base = tempfile.gettempdir()
     return Path(tempfile.mkdtemp(prefix="holdfast-matrix-", dir=base))
 
 
