@@ -192,6 +192,7 @@ class Demo:
         self.holdfast("ps", "--all")
         self.holdfast("doctor")
         self.holdfast("down")
+        self.holdfast("doctor", "--invariants", "--at-rest")
         processes = processes_of(self.home)
         worktrees = [
             line for line in self.git("worktree", "list", "--porcelain").splitlines() if line.startswith("worktree ")

@@ -176,6 +176,18 @@ def test_killed_in_between(fleet: Fleet, point: str) -> None:
     assert fleet.branches() == []
 
 
+def test_killed_while_it_exports(fleet: Fleet) -> None:
+    """Nothing is removed before the work is out; the same command then does both."""
+    everything(fleet)
+    target = fleet.root / "rescued"
+    arguments = ("purge", "--yes", "--export", target)
+    fleet.cli(*arguments, env={"HOLDFAST_FAULT": "purge.export"}, code=-signal.SIGKILL)
+    assert (fleet.home / "holdfast.db").exists()
+    fleet.cli(*arguments)
+    assert len(list(target.glob("*.bundle"))) == 1
+    assert home_is_gone(fleet)
+
+
 @pytest.mark.parametrize("point", ["purge.begin", "purge.workspace", "purge.name"])
 def test_a_disk_that_fails(fleet: Fleet, point: str) -> None:
     """One line, what to do, and the same command then finishes."""
