@@ -29,6 +29,8 @@ from holdfast.store.sqlite.transaction import SqliteTransaction
 from holdfast.store.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
+LARGE = 16
+LONGEST_WAIT_FOR_CALLERS = 0.05
 MOST_IN_A_BATCH = 1_000  # some 30 ms, for which other processes wait at the turnstile
 
 
@@ -65,6 +67,7 @@ class GroupWriter:
         self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), opening.BUSY_TIMEOUT_MS / 1000)
         self._transaction = SqliteTransaction(self._connection)
         self._closed = False
+        self._callers_ran = threading.Event()
         # A daemon thread: a writer that waits for a stopped process must not keep a stopping supervisor alive.
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
@@ -206,6 +209,11 @@ class GroupWriter:
             self._loop.call_soon_threadsafe(self._on_lease_lost)
 
     def _answer(self, batch: list[_Job], failure: BaseException | None) -> None:
+        """Tell the callers. After a large batch, let them hand in what comes next before we look: otherwise we would
+        begin with the first of them, commit it alone, and fight with the others for the interpreter."""
+        is_large = len(batch) >= LARGE
+        self._callers_ran.clear()
+
         def resolve() -> None:
             for job in batch:
                 error = failure or job.error
@@ -215,8 +223,12 @@ class GroupWriter:
                     job.future.set_exception(error)
                 else:
                     job.future.set_result(job.result)
+            if is_large:
+                self._loop.call_soon(self._callers_ran.set)  # behind their awakenings, which were just scheduled
 
         try:
             self._loop.call_soon_threadsafe(resolve)
         except RuntimeError:
             return  # the loop is closed: nobody is left to be told
+        if is_large:
+            self._callers_ran.wait(LONGEST_WAIT_FOR_CALLERS)
