@@ -109,8 +109,13 @@ def _rows_have_their_things(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _is_claimed(evidence: Evidence, workspace: Row) -> bool:
-    """Its task runs, or it is being put away: the next step of that is under way."""
-    return evidence.tasks[workspace["task_id"]]["state"] == "running" or workspace["disposition"] is not None
+    """Its task runs, or it is being put away: the next step of that is under way. Or its whole repository is gone."""
+    repo = next(row for row in evidence.tables["repos"] if row["id"] == workspace["repo_id"])
+    return (
+        evidence.tasks[workspace["task_id"]]["state"] == "running"
+        or workspace["disposition"] in ("clean", "salvage")
+        or not os.path.isdir(repo["common_dir"])
+    )
 
 
 def _witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
@@ -217,18 +222,18 @@ def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _ends_once(evidence: Evidence) -> Iterator[Violation]:
-    """After a terminal event comes nothing terminal, until an operator's retry opens the task again."""
+    """After a terminal event comes nothing terminal, until an operator's retry opens the task again. Where numbers are
+    missing in between, history was forgotten, and the retry with it."""
     ended: dict[str, str] = {}
-    seen: set[str] = set()
-    for event in evidence.events:
+    at: dict[str, tuple[int, int]] = {}  # where the last ending stands: (place in what is left, number)
+    for place, event in enumerate(evidence.events):
         task_id, kind = event["task_id"], event["kind"]
         if kind == "task.queued":
             ended.pop(task_id, None)
         elif kind in ("task.completed", "task.failed", "task.cancelled"):
-            seen.add(task_id)
-            if task_id in ended:
+            if task_id in ended and place - at[task_id][0] == event["seq"] - at[task_id][1]:
                 yield Violation("twice", "ending", f"task {task_id} has {kind} after {ended[task_id]}")
-            ended[task_id] = kind
+            ended[task_id], at[task_id] = kind, (place, event["seq"])
     for task_id, task in evidence.tasks.items():
         told = ended.get(task_id, "")
         if (task["state"] in TERMINAL) != bool(told) or (told and told != f"task.{task['state']}"):
