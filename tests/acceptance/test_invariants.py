@@ -167,6 +167,19 @@ def test_a_broken_promise_is_named(ended: tuple[Fleet, str], name: str) -> None:
     assert expected in promises(fleet, "--at-rest", code=1)
 
 
+def test_forgotten_history_is_no_violation(ended: tuple[Fleet, str]) -> None:
+    """Retention keeps how a task ended and forgets its retry: two endings with numbers missing in between."""
+    fleet, task_id = ended
+    fleet.cli("retry", task_id)
+    assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0
+    change(
+        fleet,
+        f"DELETE FROM events WHERE task_id = '{task_id}' "
+        "AND kind NOT IN ('task.completed', 'task.failed', 'task.cancelled')",
+    )
+    assert promises(fleet, "--at-rest", code=0) == []
+
+
 @pytest.fixture
 def stray(ended: tuple[Fleet, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A process that carries the marker of a run which is over."""
