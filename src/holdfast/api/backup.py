@@ -47,26 +47,29 @@ def make_backup(home: str, wanted: str | None, *, store_only: bool, force: bool)
     staging = os.path.join(folder, STAGING)
     with _alone(home), _translated(target):
         delete_tree(staging)
-        os.mkdir(staging, 0o700)
         part = f"{target}.part"
-        salvages = 0
-        store = os.path.join(staging, archive.STORE)
-        copies.copy_out(home, store)  # before the saved work: whatever a row names is in the shadows by then
-        schema = copies.check(store)
-        counts = copies.counts_of(store)
-        faults.effect("backup.copied")
-        if store_only:
-            _copy_file(store, part)
-        else:
-            names, salvages = _gather(home, staging)
-            facts = {"made_at": clock.now().wall, "version": __version__, "schema": schema, "counts": counts}
-            archive.write(part, staging, [archive.STORE, *names], facts)
-            archive.read(part, None)
-        _refuse_overwriting(target, force)
-        faults.effect("backup.named")
-        os.rename(part, target)
-        copies.sync_folder(os.path.dirname(target))
-        delete_tree(staging)
+        try:
+            os.mkdir(staging, 0o700)
+            store = os.path.join(staging, archive.STORE)
+            copies.copy_out(home, store)  # before the saved work: whatever a row names is in the shadows by then
+            schema = copies.check(store)
+            counts = copies.counts_of(store)
+            faults.effect("backup.copied")
+            salvages = 0
+            if store_only:
+                _copy_file(store, part)
+            else:
+                names, salvages = _gather(home, staging)
+                facts = {"made_at": clock.now().wall, "version": __version__, "schema": schema, "counts": counts}
+                archive.write(part, staging, [archive.STORE, *names], facts)
+                archive.read(part, None)
+            _refuse_overwriting(target, force)
+            faults.effect("backup.named")
+            os.rename(part, target)
+            copies.sync_folder(os.path.dirname(target))
+        finally:  # a disk that was too full for it gets its room back
+            delete_tree(staging)
+            delete_tree(part)
     tasks = counts["tasks"]
     assert isinstance(tasks, dict)
     return Made(

@@ -112,20 +112,22 @@ def _in_repo(home: str, repo: Repo, tasks: list[dict[str, Any]], foreign: set[st
 
 
 def _only_ours(home: str, store: SqliteStore, repos: list[Repo]) -> Iterator[SavedWork]:
-    by_id = {repo.id: repo for repo in repos}
-    kept = {repo.id: _kept_in(shadow_path(home, repo.id)) for repo in repos}
-    for row in store.view("salvages", task=None):
-        repo = by_id.get(row["repo_id"])
-        if repo is not None and row["commit"] in kept[repo.id] and not _is_on_a_branch(repo, row["commit"]):
-            yield SavedWork(task_id=row["task"], repo_id=repo.id, commit=row["commit"], files=row["files"])
+    """By what the shadows hold, not by our rows: after a restore there is saved work that the store does not know."""
+    files = {row["commit"]: int(row["files"]) for row in store.view("salvages", task=None)}
+    for repo in repos:
+        for ref, commit in sorted(_kept_in(shadow_path(home, repo.id)).items()):
+            if not _is_on_a_branch(repo, commit):
+                task_id = ref.split("/")[2]  # refs/salvage/TASK/WORKSPACE, and likewise what was restored
+                yield SavedWork(task_id=task_id, repo_id=repo.id, commit=commit, files=files.get(commit, 0))
 
 
-def _kept_in(shadow: str) -> set[str]:
-    """The commits that a shadow really holds; none if an earlier purge has begun to delete it."""
+def _kept_in(shadow: str) -> dict[str, str]:
+    """ref → commit of what a shadow really holds; nothing if an earlier purge has begun to delete it."""
     try:
-        return set(bundles.salvages_in(shadow).values()) if os.path.isdir(shadow) else set()
+        found = bundles.everything_saved_in(shadow) if os.path.isdir(shadow) else {}
     except WorkspaceProblem:
-        return set()
+        return {}
+    return {ref: commit for commit, ref in {commit: ref for ref, commit in sorted(found.items(), reverse=True)}.items()}
 
 
 def _is_on_a_branch(repo: Repo, commit: str) -> bool:

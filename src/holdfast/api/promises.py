@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
+import subprocess
 
 import apsw
 
 from holdfast import config
 from holdfast.errors import Unavailable, UsageError
 from holdfast.invariants import Violation, violations
-from holdfast.invariants.check import Limits
+from holdfast.invariants.check import Limits, read_witness
 
 
 def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:
@@ -23,9 +23,18 @@ def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Vi
         retry=settings["retry.max"],
         lost=settings["lost.max"],
     )
+    if witness is not None:
+        _refuse_unreadable(witness)
     try:
         return violations(home, at_rest=at_rest, witness=witness, limits=limits)
     except apsw.Error as error:
         raise Unavailable(f"The store in {home} cannot be read: {error}. Nothing was changed.") from error
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"git could not be asked ({error}), so nothing can be said.") from error
+
+
+def _refuse_unreadable(witness: str) -> None:
+    try:
+        read_witness(witness)
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise UsageError(f"The witness {witness} cannot be read: {error}") from error

@@ -191,6 +191,9 @@ def carry_out(plan: Plan, *, branches: bool) -> list[str]:
     """Remove it all; what had to stay, and why."""
     if plan.only is None:
         _write_intent(plan.home)
+    elif plan.store is not None:  # once more: while somebody was asked, a task may have been added or retried
+        only = plan.only
+        plan.store.write(lambda tx: tx.history.refuse_unfinished(only))
     faults.effect("purge.begin")
     kept: list[str] = []
     for things in plan.found.repos:

@@ -83,6 +83,8 @@ def _unpack(home: str, source: str, folder: str) -> Prepared:
         is_bare = file.read(len(copies.HEADER)) == copies.HEADER
     if is_bare:
         shutil.copyfile(source, store)
+        if os.path.exists(f"{source}-wal"):  # of a store that was not closed: the newest of it is in there
+            shutil.copyfile(f"{source}-wal", f"{store}-wal")
     else:
         manifest = archive.read(source, folder)
         made_at, members = manifest.made_at, list(manifest.members)

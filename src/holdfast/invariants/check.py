@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from holdfast.invariants.evidence import Evidence, Row, git
 
 TERMINAL = ("completed", "failed", "cancelled")
 LIVE = ("intended", "ready", "preserved")
+A_MOMENT = 0.3
 RESUME, LOST, RETRY, CRASH, RUNS = "resume", "lost", "retry", "crash", "runs"
 
 
@@ -53,7 +55,20 @@ class Limits:
 def violations(
     home: str, *, at_rest: bool = False, witness: str | None = None, limits: Limits | None = None
 ) -> list[Violation]:
-    """Everything that breaks a promise, in the order of the promises."""
+    """Everything that breaks a promise, in the order of the promises.
+
+    Rows, directories and processes cannot be read at the same instant. What is found is looked for once more, a moment
+    later: a task that was just starting looks like a leak only once.
+    """
+    first = _look(home, at_rest, witness, limits)
+    if not first:
+        return []
+    time.sleep(A_MOMENT)
+    second = set(_look(home, at_rest, witness, limits))
+    return [violation for violation in first if violation in second]
+
+
+def _look(home: str, at_rest: bool, witness: str | None, limits: Limits | None) -> list[Violation]:
     evidence = Evidence(home)
     found = [violation for rule in RULES for violation in rule(evidence)]
     found += _budgets(evidence, limits or Limits())
@@ -175,9 +190,7 @@ def _no_stray_process(evidence: Evidence) -> Iterator[Violation]:
         if run is None or run["state"] in ("ended", "settled"):
             state = "unknown" if run is None else run["state"]
             yield Violation("leaked", "process", f"pid {pid} belongs to run {run_id}, which is {state}")
-    open_paths = {
-        os.path.realpath(row["path"]) for row in evidence.tables["workspaces"] if row["state"] in ("intended", "ready")
-    }
+    open_paths = {os.path.realpath(row["path"]) for row in evidence.tables["workspaces"] if row["state"] in LIVE}
     for pid, folder in evidence.processes_inside().items():
         if not any(folder == path or folder.startswith(path + "/") for path in open_paths):
             yield Violation("leaked", "process", f"pid {pid} works in {folder}, which no open workspace owns")
@@ -208,7 +221,8 @@ def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
     for repo in evidence.tables["repos"]:
         for name, path in evidence.admin_entries(repo["common_dir"]):
             ours = bool(path) or any(name.startswith(task_id) for task_id in evidence.tasks)
-            if ours and path not in live:
+            inside = any(path.startswith(workspace + "/") for workspace in live)  # an agent's own worktree in its tree
+            if ours and path not in live and not inside:
                 yield Violation("leaked", "worktree entry", f"{name} in {repo['path']} stands for '{path}'")
         for branch, tip in evidence.branches(repo["common_dir"]).items():
             task = evidence.tasks.get(branch.removeprefix("holdfast/").split("-r")[0])

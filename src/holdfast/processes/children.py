@@ -111,13 +111,17 @@ class Children:
         """End a helper that is still at work. TERM first: git then removes its lock files, which would stand in the
         way of the user's own git (and of ours) for ever. Blocks for milliseconds; the stubborn are killed."""
         faults.passed("helper.term")
-        handle = os.pidfd_open(pid)
-        try:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGTERM)
-            select.select([handle], [], [], TERM_PATIENCE)
-        finally:
-            os.close(handle)
+        with contextlib.suppress(
+            OSError
+        ):  # gone, not ours to signal, out of descriptors: the KILL below ends it anyway
+            os.killpg(pid, signal.SIGTERM)
+            handle = os.pidfd_open(pid)
+            try:
+                ended = select.poll()  # not select(), which refuses descriptors above 1023
+                ended.register(handle, select.POLLIN)
+                ended.poll(TERM_PATIENCE * 1000)
+            finally:
+                os.close(handle)
         return self.kill_group_and_reap(pid)
 
     def kill_group_and_reap(self, pid: int) -> int:

@@ -11,21 +11,32 @@ from holdfast.workspaces.names import SALVAGE_REFS, shadow_path
 from holdfast.workspaces.shadow import PRIVATE, RAW
 from holdfast.workspaces.trash import delete_tree
 
+EARLIER_REFS = "refs/restored-earlier/"
 RESTORED_REFS = "refs/restored/"  # what a bundle brought, also where a newer salvage has the name
 PATIENCE = 3600.0
 
 
 def salvages_in(shadow: str) -> dict[str, str]:
-    """ref → commit of everything saved in a shadow repository."""
-    out = _git(shadow, "for-each-ref", "--format=%(refname) %(objectname)", SALVAGE_REFS)
+    """ref → commit of everything that a present salvage names in a shadow repository."""
+    return _refs(shadow, SALVAGE_REFS)
+
+
+def everything_saved_in(shadow: str) -> dict[str, str]:
+    """ref → commit of all saved work, also what a restore brought beside a newer salvage of the same name."""
+    return _refs(shadow, SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS)
+
+
+def _refs(shadow: str, *prefixes: str) -> dict[str, str]:
+    out = _git(shadow, "for-each-ref", "--format=%(refname) %(objectname)", *prefixes)
     return dict(line.split(" ", 1) for line in out.splitlines())
 
 
 def write_bundle(shadow: str, target: str) -> int:
     """All saved work of a shadow, with its history, as one file; how many salvages. 0: none, and no file."""
-    found = salvages_in(shadow)
+    found = everything_saved_in(shadow)
     if found:
-        _git(shadow, "bundle", "create", "--quiet", target, f"--glob={SALVAGE_REFS}*")
+        globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS)]
+        _git(shadow, "bundle", "create", "--quiet", target, *globs)
         _git(shadow, "bundle", "verify", "--quiet", target)
     return len(found)
 
@@ -40,7 +51,7 @@ def read_bundle(home: str, repo_id: str, bundle: str) -> None:
         os.makedirs(os.path.dirname(shadow), mode=0o700, exist_ok=True)
         aside = f"{shadow}.new"
         delete_tree(aside)
-        _git("/", "init", "--quiet", "--bare", aside)
+        _git("/", "init", "--quiet", "--bare", f"--object-format={_object_format(bundle)}", aside)
         with open(os.path.join(aside, "info", "attributes"), "w", encoding="ascii") as file:
             file.write(RAW)
         _add(aside, bundle)
@@ -48,8 +59,25 @@ def read_bundle(home: str, repo_id: str, bundle: str) -> None:
     faults.passed("shadow.restored")
 
 
+def _object_format(bundle: str) -> str:
+    """What its header says; a bundle of the usual kind says nothing."""
+    return "sha256" if b"@object-format=sha256" in _header_of(bundle) else "sha1"
+
+
+def _header_of(bundle: str) -> bytes:
+    """Its capabilities and refs: everything up to the first empty line."""
+    header = b""
+    with open(bundle, "rb") as file:
+        while (line := file.readline()) not in (b"\n", b""):
+            header += line
+    return header
+
+
 def _add(shadow: str, bundle: str) -> None:
-    _git(shadow, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", bundle, f"+{SALVAGE_REFS}*:{RESTORED_REFS}*")
+    wanted = [f"+{SALVAGE_REFS}*:{RESTORED_REFS}*"]
+    if RESTORED_REFS.encode() in _header_of(bundle):  # what an earlier restore had brought; names must not meet
+        wanted.append(f"+{RESTORED_REFS}*:{EARLIER_REFS}*")
+    _git(shadow, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", bundle, *wanted)
     present = salvages_in(shadow)
     listed = _git(shadow, "for-each-ref", "--format=%(refname) %(objectname)", RESTORED_REFS)
     for line in listed.splitlines():

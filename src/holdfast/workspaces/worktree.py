@@ -155,8 +155,8 @@ class WorktreeStrategy:
         try:
             top = (await self._git.run("rev-parse", "--show-toplevel", cwd=workspace.path)).strip()
             head = (await self._git.run("symbolic-ref", "--quiet", "HEAD", cwd=workspace.path)).strip()
-        except (GitFailed, FileNotFoundError, NotADirectoryError):
-            return False
+        except (GitFailed, FileNotFoundError, NotADirectoryError, PermissionError):
+            return False  # gone, or closed by its agent: the salvage says what becomes of it
         # An emptied directory makes git answer for a parent repository: only a top level of ours counts.
         return os.path.realpath(top) == os.path.realpath(workspace.path) and head == f"refs/heads/{workspace.branch}"
 

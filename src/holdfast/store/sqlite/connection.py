@@ -44,14 +44,20 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
 def _cannot_be_shared(connection: apsw.Connection, path: str) -> bool:
     """On a disk without a byte left the memory that readers share with writers cannot be made. Without a log nobody
     writes either, and nobody could: then the file can be read as it is."""
-    has_log = os.path.exists(path + "-wal") and os.path.getsize(path + "-wal") > 0
-    if has_log or not is_full(os.path.dirname(path)):
+    if not is_full(os.path.dirname(path)) or _size_of(path + "-wal") > 0:
         return False
     try:
         connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - only whether it can be read
     except (apsw.CantOpenError, apsw.FullError, apsw.IOError):
         return True
     return False
+
+
+def _size_of(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
 
 
 @contextmanager

@@ -22,6 +22,10 @@ PATIENCE = 30.0
 HEADER = b"SQLite format 3\0"
 
 
+class Damaged(Refused):
+    """Not a store, or not a whole one."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
     """Numbers that must never be given twice: the highest fence, and the counters of events, requests and alerts."""
@@ -46,9 +50,10 @@ def check(path: str) -> int:
     """The schema's version of a copy that is whole. Refuses one that is damaged, empty or from the future."""
     with open(path, "rb") as file:
         if file.read(len(HEADER)) != HEADER:
-            raise Refused(f"{path} is not a Holdfast store.")
+            raise Damaged(f"{path} is not a Holdfast store.")
     try:
         with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+            copy.set_busy_timeout(opening.BUSY_TIMEOUT_MS)
             version = opening.schema_version(copy)
             if version > opening.newest_version():
                 raise Refused(
@@ -58,25 +63,28 @@ def check(path: str) -> int:
             problems = [str(row[0]) for row in copy.execute("PRAGMA integrity_check(1)") if row[0] != "ok"]
             broken = copy.execute("PRAGMA foreign_key_check").fetchall()
             known = copy.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('tasks', 'runs', 'events')").get
-    except apsw.Error as error:
-        raise Refused(f"{path} is damaged ({error}). Nothing was changed.") from error
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
+        raise Damaged(f"{path} is damaged ({error}). Nothing was changed.") from error
+    except apsw.Error as error:  # busy, no room, an I/O error: that says nothing about what is in it
+        raise Unavailable(f"{path} cannot be read now ({error}). Nothing was changed; try again.") from error
     if problems or broken:
-        raise Refused(f"{path} is damaged ({problems[0] if problems else 'broken references'}). Nothing was changed.")
+        raise Damaged(f"{path} is damaged ({problems[0] if problems else 'broken references'}). Nothing was changed.")
     if version == 0 or known != 3:
-        raise Refused(f"{path} is not a Holdfast store.")
+        raise Damaged(f"{path} is not a Holdfast store.")
     return version
 
 
 def marks_of(home: str) -> Marks | None:
-    """The highest numbers of the present store; None when it is missing, damaged or not ours to read."""
+    """The highest numbers of the present store; None when it is missing or damaged, and only then: a store that is
+    merely busy must not be replaced like a broken one."""
     path = os.path.join(home, DATABASE)
     try:
         if os.path.getsize(path) < opening.SMALLEST:
             return None
         check(path)
-        with closing(opening.open_connection(path)) as live:
+        with opening.translated(path), closing(opening.open_connection(path)) as live:
             return _marks(live)
-    except (OSError, Refused, Unavailable, apsw.Error):
+    except (FileNotFoundError, Damaged):
         return None
 
 
@@ -142,7 +150,8 @@ def turn(home: str) -> Turnstile:
 
 def counts_of(path: str) -> dict[str, object]:
     """What is in a copy, for its manifest and for people."""
-    with closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+    with opening.translated(path), closing(apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)) as copy:
+        copy.set_busy_timeout(opening.BUSY_TIMEOUT_MS)
         tasks = {str(row[0]): int(row[1]) for row in copy.execute("SELECT state, count(*) FROM tasks GROUP BY state")}
         return {
             "tasks": tasks,

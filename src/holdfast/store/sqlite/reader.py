@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import apsw
+
 from holdfast.errors import Unavailable
 from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite.cursor import Cursor
@@ -21,20 +23,31 @@ class SqliteReader:
             )
         opening.refuse_network_filesystem(home)
         opening.refuse_emptied(self.path)
-        self._connection = opening.open_connection(self.path, for_reading=True)
+        self._open()
         with opening.translated(self.path):
             if opening.refuse_future(self._connection, self.path) < opening.newest_version():
                 raise Unavailable(
                     f"The store {self.path} is of an older version. `holdfast up` (or any change) brings it up to date."
                 )
+
+    def _open(self) -> None:
+        self._connection = opening.open_connection(self.path, for_reading=True)
         self._views = Cursor(self._connection, "views")
 
+    def _look_again(self) -> None:
+        """A store that was read as it is, on a full disk, does not change under us: a follower opens it anew."""
+        if self._connection.open_flags & apsw.SQLITE_OPEN_URI:
+            self._connection.close()
+            self._open()
+
     def view(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        self._look_again()
         with opening.translated(self.path):
             return self._views.rows(name, **parameters)
 
     def data_version(self) -> int:
         """Changes when another connection has committed: what a follower polls."""
+        self._look_again()
         with opening.translated(self.path):
             return int(self._connection.execute("PRAGMA data_version").get)
 

@@ -118,7 +118,9 @@ class SqliteStore:
 
     def _copy_into(self, folder: str, reason: str) -> str:
         for name in os.listdir(folder):
-            if name.endswith(".part"):  # a copy that was interrupted: we hold the folder's lock
+            if name.endswith(".part") and _OURS.fullmatch(
+                name.removesuffix(".part")
+            ):  # a copy that was interrupted: we hold the folder's lock
                 os.unlink(os.path.join(folder, name))
         earlier = sorted(name for name in os.listdir(folder) if _OURS.fullmatch(name))
         number = int(earlier[-1].split("-", 1)[0]) + 1 if earlier else 1
