@@ -13,7 +13,7 @@ import apsw
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.invariants.check import blob_id
+from holdfast.invariants.witness import blob_id
 
 
 def promises(fleet: Fleet, *arguments: object, code: int) -> list[str]:

@@ -10,7 +10,8 @@ import apsw
 from holdfast import config
 from holdfast.errors import Unavailable, UsageError
 from holdfast.invariants import Violation, violations
-from holdfast.invariants.check import Limits, read_witness
+from holdfast.invariants.check import Limits
+from holdfast.invariants.witness import read_witness
 
 
 def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:

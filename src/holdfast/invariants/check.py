@@ -14,32 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast.invariants.evidence import Evidence, Row, git
+from holdfast.invariants.violation import Violation
+from holdfast.invariants.witness import LIVE, Witness, read_witness, witnessed
 
 TERMINAL = ("completed", "failed", "cancelled")
-LIVE = ("intended", "ready", "preserved")
 A_MOMENT = 0.3
 RESUME, LOST, RETRY, CRASH, RUNS = "resume", "lost", "retry", "crash", "runs"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A broken promise: lost, leaked, twice, loops or silent."""
-
-    promise: str
-    rule: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.promise}: {self.rule}: {self.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """What was seen from outside."""
-
-    acknowledged: tuple[str, ...] = ()
-    wrote: tuple[tuple[str, str, str], ...] = ()  # (task, path, git blob id)
-    ran: tuple[str, ...] = ()  # run ids, one for each agent process that came to life
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +52,10 @@ def _look(home: str, at_rest: bool, witness: str | None, limits: Limits | None) 
     evidence = Evidence(home)
     found = [violation for rule in RULES for violation in rule(evidence)]
     found += _budgets(evidence, limits or Limits())
-    found += _witnessed(evidence, read_witness(witness) if witness else Witness())
+    found += witnessed(evidence, read_witness(witness) if witness else Witness())
     if at_rest:
         found += _rest(evidence)
     return found
-
-
-def read_witness(path: str) -> Witness:
-    acknowledged, wrote, ran = [], [], []
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            words = json.loads(line)
-            if "acknowledged" in words:
-                acknowledged.append(str(words["acknowledged"]))
-            elif "wrote" in words:
-                wrote.append((str(words["task"]), str(words["wrote"]), str(words["blob"])))
-            elif "ran" in words:
-                ran.append(str(words["ran"]))
-    return Witness(tuple(acknowledged), tuple(wrote), tuple(ran))
 
 
 # -- nothing lost --------------------------------------------------------------------------------------------------
@@ -131,54 +97,6 @@ def _is_claimed(evidence: Evidence, workspace: Row) -> bool:
         or workspace["disposition"] in ("clean", "salvage")
         or not os.path.isdir(repo["common_dir"])
     )
-
-
-def _witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
-    for task_id in witness.acknowledged:
-        if task_id not in evidence.tasks:
-            yield Violation("lost", "task", f"{task_id} was acknowledged, but is not in the store")
-    for run_id, times in Counter(witness.ran).items():
-        if times > 1:
-            yield Violation("twice", "agent", f"run {run_id} had {times} agents")
-        if run_id not in evidence.runs:
-            yield Violation("leaked", "agent", f"an agent ran as {run_id}, of which there is no row")
-    kept: dict[str, set[str]] = {}
-    for task_id, path, blob in witness.wrote:
-        if task_id not in kept:
-            kept[task_id] = _kept_blobs(evidence, task_id)
-        if blob not in kept[task_id] and not _lies_in_workspace(evidence, task_id, path, blob):
-            yield Violation("lost", "bytes", f"{path}, written by task {task_id}, is on no branch, salvage or disk")
-
-
-def _kept_blobs(evidence: Evidence, task_id: str) -> set[str]:
-    """Everything that the task's branches and salvages hold."""
-    task = evidence.tasks[task_id]
-    repo = next(row for row in evidence.tables["repos"] if row["id"] == task["repo_id"])
-    found: set[str] = set()
-    for branch, tip in evidence.branches(repo["common_dir"]).items():
-        if branch.removeprefix("holdfast/").split("-r")[0] == task_id:
-            found |= evidence.blobs_beyond(repo["common_dir"], tip, None)
-    for row in evidence.tables["salvages"]:
-        if row["task_id"] == task_id:
-            found |= evidence.blobs_beyond(evidence.shadow(row["repo_id"]), row["ref"], None)
-    return found
-
-
-def _lies_in_workspace(evidence: Evidence, task_id: str, path: str, blob: str) -> bool:
-    for row in evidence.tables["workspaces"]:
-        where = os.path.join(row["path"], path)
-        if row["task_id"] == task_id and row["state"] in LIVE and os.path.isfile(where):
-            with open(where, "rb") as file:
-                content = file.read()
-            return blob_id(content) == blob
-    return False
-
-
-def blob_id(content: bytes) -> str:
-    """The id that git gives to a file's content."""
-    import hashlib
-
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 # -- nothing leaked ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.api.restore import carry_out, prepared
 from holdfast.errors import Unavailable
-from holdfast.invariants.check import blob_id
+from holdfast.invariants.witness import blob_id
 from holdfast.supervisor.context import Keeping
 from holdfast.testing.matrix.world import World
 

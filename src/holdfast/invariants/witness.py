@@ -1,0 +1,84 @@
+"""What was seen from outside, and whether it is still there: acknowledged tasks, agents that ran, bytes they wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast.invariants.evidence import Evidence
+from holdfast.invariants.violation import Violation
+
+LIVE = ("intended", "ready", "preserved")
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What was seen from outside."""
+
+    acknowledged: tuple[str, ...] = ()
+    wrote: tuple[tuple[str, str, str], ...] = ()  # (task, path, git blob id)
+    ran: tuple[str, ...] = ()  # run ids, one for each agent process that came to life
+
+
+def read_witness(path: str) -> Witness:
+    acknowledged, wrote, ran = [], [], []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            words = json.loads(line)
+            if "acknowledged" in words:
+                acknowledged.append(str(words["acknowledged"]))
+            elif "wrote" in words:
+                wrote.append((str(words["task"]), str(words["wrote"]), str(words["blob"])))
+            elif "ran" in words:
+                ran.append(str(words["ran"]))
+    return Witness(tuple(acknowledged), tuple(wrote), tuple(ran))
+
+
+def witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
+    for task_id in witness.acknowledged:
+        if task_id not in evidence.tasks:
+            yield Violation("lost", "task", f"{task_id} was acknowledged, but is not in the store")
+    for run_id, times in Counter(witness.ran).items():
+        if times > 1:
+            yield Violation("twice", "agent", f"run {run_id} had {times} agents")
+        if run_id not in evidence.runs:
+            yield Violation("leaked", "agent", f"an agent ran as {run_id}, of which there is no row")
+    kept: dict[str, set[str]] = {}
+    for task_id, path, blob in witness.wrote:
+        if task_id not in kept:
+            kept[task_id] = _kept_blobs(evidence, task_id)
+        if blob not in kept[task_id] and not _lies_in_workspace(evidence, task_id, path, blob):
+            yield Violation("lost", "bytes", f"{path}, written by task {task_id}, is on no branch, salvage or disk")
+
+
+def _kept_blobs(evidence: Evidence, task_id: str) -> set[str]:
+    """Everything that the task's branches and salvages hold."""
+    task = evidence.tasks[task_id]
+    repo = next(row for row in evidence.tables["repos"] if row["id"] == task["repo_id"])
+    found: set[str] = set()
+    for branch, tip in evidence.branches(repo["common_dir"]).items():
+        if branch.removeprefix("holdfast/").split("-r")[0] == task_id:
+            found |= evidence.blobs_beyond(repo["common_dir"], tip, None)
+    for row in evidence.tables["salvages"]:
+        if row["task_id"] == task_id:
+            found |= evidence.blobs_beyond(evidence.shadow(row["repo_id"]), row["ref"], None)
+    return found
+
+
+def _lies_in_workspace(evidence: Evidence, task_id: str, path: str, blob: str) -> bool:
+    for row in evidence.tables["workspaces"]:
+        where = os.path.join(row["path"], path)
+        if row["task_id"] == task_id and row["state"] in LIVE and os.path.isfile(where):
+            with open(where, "rb") as file:
+                content = file.read()
+            return blob_id(content) == blob
+    return False
+
+
+def blob_id(content: bytes) -> str:
+    """The id that git gives to a file's content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
