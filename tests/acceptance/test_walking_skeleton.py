@@ -187,7 +187,7 @@ def test_timeout_is_kept_by_the_keeper_even_without_a_supervisor(fleet: Fleet) -
     """R-TERM-05: the run is ended while the supervisor is dead; the restarted one finds it over."""
     supervisor = fleet.up()
     task_id = fleet.add_scenario(
-        {"run": 1, "touch": str(fleet.root / "reached")}, {"run": 1, "hang": True}, options=("--timeout", "2s")
+        {"run": 1, "touch": str(fleet.root / "reached")}, {"run": 1, "hang": True}, options=("--timeout", "6s")
     )
     wait_until((fleet.root / "reached").exists, "the agent hangs")
     pid = agent_pid(fleet, task_id)
