@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Budget, Decision, ResumeDecision
 from holdfast.core.preserve import Disposition
+from holdfast.core.rules import HealthRules, RunLimits
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.ids import new_id
@@ -358,6 +360,9 @@ class TestAdd:
             keep_workspace=True,
             commit_leftovers="tracked",
             environment={"pass": ["CI"], "set": {"A": "b"}},
+            health=HealthRules(stuck_after=math.inf, on_stuck="notify"),
+            limits=RunLimits(memory=10**9, output=None),
+            adaptive_floor=2.5,
         )
         plain = scene.spec()
         asked = {"id", "repo_id", "prompt", "agent"}

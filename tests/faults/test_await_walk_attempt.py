@@ -44,7 +44,7 @@ def test_an_attempt_that_is_cancelled_is_finished_by_the_next_supervisor(stage: 
     walk(make, check, second=True, most=10, apart=True)
 
 
-@pytest.mark.parametrize("why", list(StopWhy))
+@pytest.mark.parametrize("why", [StopWhy.CANCEL, StopWhy.DOWN])
 def test_an_attempt_that_is_stopped_ends_as_stopped(stage: Stage, why: StopWhy) -> None:
     """The stop of an operator, at every await: never taken for a crash, and nothing of the agent lives on."""
     current: list[str] = []

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
+from holdfast.core.rules import HealthRules, RunLimits
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.errors import Conflict, UsageError
 from holdfast.ids import new_id
@@ -38,6 +39,8 @@ class NewTask:
     after: Sequence[str] = ()
     delay: float | None = None
     timeout: float | None = None
+    stuck_after: float | None = None  # inf: never
+    limits: Mapping[str, int] = field(default_factory=dict)  # of core.rules.RunLimits
     max_resumes: int | None = None
     preserve_on_failure: bool | None = None
     keep_workspace: bool = False
@@ -80,6 +83,7 @@ class Commands:
         )
         agent, options = _agent(new, settings)
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
+        health, limits = _rules(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = _base(top, new.base, strategy)
         task_id = new_id()
@@ -111,6 +115,9 @@ class Commands:
                 keep_workspace=new.keep_workspace,
                 commit_leftovers=settings["workspace.commit_leftovers"],
                 environment={"pass": settings["env.pass"], "set": settings["env.set"]},
+                health=health,
+                limits=limits,
+                adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
             )
             added: Task = tx.tasks.add(spec, clock.now())
             return added
@@ -218,6 +225,25 @@ def _agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
     if problem is not None:
         raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
     return name, options
+
+
+def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimits]:
+    health = HealthRules(
+        stuck_after=settings["health.stuck_after"] if new.stuck_after is None else new.stuck_after,
+        tool_silence=settings["health.tool_silence"],
+        startup_timeout=settings["health.startup_timeout"],
+        on_stuck=settings["health.on_stuck"],
+        loop_steps=settings["health.loop_steps"],
+        claim_grace=settings["health.claim_grace"],
+    )
+    limits = {
+        "memory": settings["limits.memory"] or None,
+        "processes": settings["limits.processes"] or None,
+        "cpu_weight": settings["limits.cpu_weight"] or None,
+        "output": settings["limits.output"] or None,
+        "output_kept": settings["limits.output_kept"],
+    }
+    return health, RunLimits(**{**limits, **new.limits})
 
 
 def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.units import parse_duration, show_duration
+from holdfast.units import parse_duration, parse_size, show_duration
 
 Row = dict[str, Any]
 
@@ -140,3 +141,21 @@ def duration_of(option: str, text: str | None) -> float | None:
         return parse_duration(text)
     except ValueError as error:
         raise UsageError(f"{option}: {error}.") from error
+
+
+def size_of(option: str, text: str | None) -> int | None:
+    """A size given on the command line."""
+    if text is None:
+        return None
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}.") from error
+    if size == 0:
+        raise UsageError(f"{option}: 0 is no limit; leave the option out instead.")
+    return size
+
+
+def stuck_after_of(text: str | None) -> float | None:
+    """`--stuck-after T`, or `off`: never."""
+    return math.inf if text == "off" else duration_of("--stuck-after", text)

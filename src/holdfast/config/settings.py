@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.config.parsers import Parser, age, boolean, count, one_of, pairs, text, words, write
+from holdfast.core.rules import GIB, MIB
 from holdfast.units import parse_duration, parse_size
 
 DANGEROUS = "could run commands or show secrets"
@@ -52,6 +53,43 @@ SETTINGS: dict[str, Setting] = {
     "health.grace": Setting(5.0, parse_duration, "How long a whole tree may take to end after TERM."),
     "health.orphan_grace": Setting(
         120.0, parse_duration, "A keeper without a supervisor ends its agent after this long."
+    ),
+    "health.stuck_after": Setting(
+        300.0, age, "A run without any sign of life is stuck after this long; `forever` switches it off."
+    ),
+    "health.tool_silence": Setting(2700.0, age, "The same while a tool of the agent is open: at most this long."),
+    "health.startup_timeout": Setting(
+        300.0, age, "A run that never showed a sign of life is given up after this long."
+    ),
+    "health.on_stuck": Setting(
+        "kill", one_of("kill", "notify"), "Whether a stuck or looping run is ended, or only told of."
+    ),
+    "health.loop_steps": Setting(50, count(0), "A run loops after so many events without progress; 0 switches it off."),
+    "health.claim_grace": Setting(30.0, parse_duration, "How long an agent that reported its result has to exit."),
+    "health.adaptive_timeout": Setting(
+        False, boolean, "The timeout follows earlier runs of the same kind: 1.5 × their mean, from five runs on."
+    ),
+    "health.adaptive_floor": Setting(600.0, parse_duration, "An adaptive timeout is never shorter than this."),
+    "limits.memory": Setting(0, parse_size, "Memory of a run's whole process tree; 0 is no limit."),
+    "limits.processes": Setting(0, count(0), "Processes of a run's tree; 0 is no limit."),
+    "limits.cpu_weight": Setting(0, count(0), "Share of the CPU under contention, 1 to 10000; 0 leaves it at 100."),
+    "limits.output": Setting(2 * GIB, parse_size, "A run that writes more output than this is ended; 0 is no limit."),
+    "limits.output_kept": Setting(
+        64 * MIB, parse_size, "So much of the end of each output file stays on disk, beside its first MiB."
+    ),
+    "pressure.min_memory": Setting(
+        256 * MIB,
+        parse_size,
+        "Nothing new starts while less memory than this is available; 0 switches it off.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "pressure.max_load": Setting(
+        0,
+        count(0),
+        "Nothing new starts while the load average per core is above this; 0 switches it off.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
     ),
     "resume.max_attempts": Setting(3, count(0), "How often a paused task is resumed; 0 forbids it."),
     "resume.default_hold": Setting(

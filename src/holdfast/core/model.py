@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core.events import EVENTS
+from holdfast.core.rules import DEFAULT_HEALTH, DEFAULT_LIMITS, HealthRules, RunLimits
 from holdfast.core.states import RunState, TaskState, WorkspaceState
 
 
@@ -37,6 +38,11 @@ class StopWhy(StrEnum):
 
     CANCEL = "cancel"
     DOWN = "down"
+    STUCK = "stuck"
+    LOOPING = "looping"
+    STARTUP = "startup_timeout"
+    CLAIMED = "claimed"  # it reported its result and did not exit in time
+    MEMORY = "out_of_memory"  # beyond its limit, seen by us where no cgroup holds it
 
 
 class RequestKind(StrEnum):
@@ -107,6 +113,9 @@ class TaskSpec:
     keep_workspace: bool = False
     commit_leftovers: str = "all"  # all | tracked | none
     environment: Mapping[str, object] = field(default_factory=dict)  # pass / set, as configured at add
+    health: HealthRules = DEFAULT_HEALTH
+    limits: RunLimits = DEFAULT_LIMITS
+    adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +148,7 @@ class Run:
     number: int  # 1 for the task's first run
     state: RunState
     stop_why: StopWhy | None
+    stop_reason: str | None  # the evidence behind `stop_why`, for people
     outcome: str | None
     reason: str | None
 

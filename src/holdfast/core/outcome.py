@@ -48,6 +48,8 @@ class Cause(StrEnum):
     STOPPED = "stopped"  # our kill ladder, on request
     TIMEOUT = "timeout"  # our kill ladder, deadline passed
     ORPHANED = "orphaned"  # our kill ladder, no supervisor for too long
+    OUT_OF_MEMORY = "out_of_memory"  # the kernel killed in its cgroup: the memory limit was hit
+    OUTPUT_LIMIT = "output_limit"  # our kill ladder, it wrote more than it may
     EXEC_FAILED = "exec_failed"  # the command could not be started
     NEVER_STARTED = "never_started"  # no keeper ever let the agent run
     KEEPER_DIED = "keeper_died"  # the keeper was killed; the tree is proven empty all the same
@@ -81,6 +83,8 @@ _OUTSIDE_SIGNALS = frozenset({SIGKILL, SIGTERM, SIGINT, SIGHUP})
 _BY_CAUSE = {
     Cause.TIMEOUT: (Outcome.TIMEOUT, "ran longer than its timeout"),
     Cause.ORPHANED: (Outcome.LOST, "no supervisor reached its keeper for too long, so the keeper ended it"),
+    Cause.OUT_OF_MEMORY: (Outcome.OUT_OF_MEMORY, "it hit its memory limit"),
+    Cause.OUTPUT_LIMIT: (Outcome.OUTPUT_LIMIT, "it wrote more output than its limit allows"),
     Cause.EXEC_FAILED: (
         Outcome.LAUNCH_ERROR,
         "the agent could not be started (is it installed, executable and in the supervisor's PATH?)",
@@ -91,27 +95,39 @@ _BY_CAUSE = {
 }
 
 
-def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict) -> Verdict:
+_BY_STOP = {
+    StopWhy.STUCK: Outcome.STUCK,
+    StopWhy.LOOPING: Outcome.LOOPING,
+    StopWhy.STARTUP: Outcome.STARTUP_TIMEOUT,
+    StopWhy.MEMORY: Outcome.OUT_OF_MEMORY,
+}
+
+
+def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None = None) -> Verdict:
     """Combine what happened to the process with what the agent's own output says."""
     if stop_why is StopWhy.CANCEL and end.cause is not Cause.UNPROVEN:
         return _with(from_agent, Outcome.CANCELLED, "cancelled by an operator")
     if end.cause is Cause.NEVER_STARTED and stop_why is not None:
-        return _stopped(stop_why, from_agent)
+        return _stopped(stop_why, from_agent, stop_reason)
     if end.cause in _BY_CAUSE:
         outcome, reason = _BY_CAUSE[end.cause]
         return _with(from_agent, outcome, f"{reason}: {end.detail}" if end.detail else reason)
     if end.cause is Cause.STOPPED:
-        return _stopped(stop_why, from_agent)
+        return _stopped(stop_why, from_agent, stop_reason)
     if end.signal is not None and stop_why is not None:
-        return _stopped(stop_why, from_agent)  # it died just before our signal: asked for all the same
+        return _stopped(stop_why, from_agent, stop_reason)  # it died just before our signal: asked for all the same
     if end.signal is not None:
         return _signalled(end.signal, from_agent)
     return from_agent
 
 
-def _stopped(stop_why: StopWhy | None, from_agent: Verdict) -> Verdict:
+def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None) -> Verdict:
     if stop_why is None:
         return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast")
+    if stop_why in _BY_STOP:
+        return _with(from_agent, _BY_STOP[stop_why], stop_reason or f"ended by us ({stop_why})")
+    if stop_why is StopWhy.CLAIMED:
+        return from_agent  # the claim was judged with its output; that it did not exit changes nothing
     return _with(from_agent, Outcome.STOPPED, f"stopped by us ({stop_why}); it will continue")
 
 

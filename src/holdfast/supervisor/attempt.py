@@ -41,6 +41,7 @@ class Attempt:
         self._run: Run | None = None
         self._live: LiveRun | None = None
         self._stop_wanted: StopWhy | None = earlier._stop_wanted if earlier else None
+        self._stop_reason: str = earlier._stop_reason if earlier else ""
         self._fast: bool = earlier._fast if earlier else False
         self._preparing: asyncio.Task[object] | None = None
 
@@ -59,10 +60,14 @@ class Attempt:
             if self._live is not None:
                 self._live.close()
 
-    async def stop(self, why: StopWhy, *, fast: bool) -> None:
+    async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
         """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""
-        if self._stop_wanted is not StopWhy.CANCEL:
-            self._stop_wanted = why
+        if (
+            self._stop_wanted is None
+            or why is StopWhy.CANCEL
+            or (why is StopWhy.DOWN and self._stop_wanted is not StopWhy.CANCEL)
+        ):
+            self._stop_wanted, self._stop_reason = why, reason
         self._fast = self._fast or fast
         if self._preparing is not None:
             self._preparing.cancel()
@@ -139,7 +144,12 @@ class Attempt:
         adapter = self._context.agents[self.task.spec.agent]
         said = adapter.judge(end, self._live.output(), self._live.error_tail())
         recorded = await self._write(lambda tx: tx.runs.open_run(self.task.id))
-        verdict = classify(end, recorded.stop_why if recorded else self._stop_wanted, said)
+        verdict = classify(
+            end,
+            recorded.stop_why if recorded else self._stop_wanted,
+            said,
+            recorded.stop_reason if recorded else self._stop_reason,
+        )
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
         final = await self._naming_the_operator(verdict)
@@ -174,11 +184,11 @@ class Attempt:
     # -- pieces ----------------------------------------------------------------------------------------------------
 
     async def _send_stop(self) -> None:
-        why, run = self._stop_wanted, self._run
+        why, reason, run = self._stop_wanted, self._stop_reason, self._run
         if why is None or run is None or self._live is None:
             return
         with contextlib.suppress(NotOwner):
-            await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock()))
+            await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
         self._live.stop(fast=self._fast)
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:

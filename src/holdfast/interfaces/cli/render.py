@@ -40,7 +40,7 @@ _CODES = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan
 BIGGEST_NUMBER = 2**31 - 1
 
 
-def number(least: int = -BIGGEST_NUMBER) -> Callable[[str], int]:
+def number(least: int = -BIGGEST_NUMBER, most: int = BIGGEST_NUMBER) -> Callable[[str], int]:
     """A whole number on the command line, within what the store can hold."""
 
     def parse(word: str) -> int:
@@ -48,8 +48,8 @@ def number(least: int = -BIGGEST_NUMBER) -> Callable[[str], int]:
             value = int(word)
         except ValueError:
             raise argparse.ArgumentTypeError(f"'{one_line(word, 40)}' is not a whole number") from None
-        if not least <= value <= BIGGEST_NUMBER:
-            raise argparse.ArgumentTypeError(f"'{one_line(word, 40)}' is not between {least} and {BIGGEST_NUMBER}")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"'{one_line(word, 40)}' is not between {least} and {most}")
         return value
 
     return parse

@@ -37,6 +37,13 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", metavar="REF", help="where to start from (the current branch)")
     parser.add_argument("--workspace", metavar="KIND", help="worktree, directory, directory:copy or none")
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
+    parser.add_argument(
+        "--stuck-after", metavar="T", help="a run without a sign of life is stuck after this long; `off`: never"
+    )
+    parser.add_argument("--memory", metavar="SIZE", help="memory limit of a run's whole process tree, e.g. 4GB")
+    parser.add_argument("--processes", type=number(1), metavar="N", help="how many processes a run may have")
+    parser.add_argument("--cpu-weight", type=number(1, 10000), metavar="N", help="share of the CPU, 1 to 10000 (100)")
+    parser.add_argument("--max-output", metavar="SIZE", help="a run that writes more than this is ended")
     parser.add_argument("--delay", metavar="T", help="do not start before this long from now")
     parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
     parser.add_argument("--priority", type=number(), default=0, metavar="N", help="higher first (0)")
@@ -56,7 +63,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
 
 def _new_task(arguments: argparse.Namespace) -> NewTask:
     from holdfast.api.scenarios import load_scenario
-    from holdfast.api.show import duration_of
+    from holdfast.api.show import duration_of, stuck_after_of
 
     queries: Queries | None = None
     ids: dict[str, str] = {}
@@ -77,10 +84,24 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         after=[ids[wanted] for wanted in arguments.after],
         delay=duration_of("--delay", arguments.delay),
         timeout=duration_of("--timeout", arguments.timeout),
+        stuck_after=stuck_after_of(arguments.stuck_after),
+        limits=_limits(arguments),
         max_resumes=arguments.max_resumes,
         preserve_on_failure=arguments.preserve_on_failure,
         keep_workspace=arguments.keep_workspace,
     )
+
+
+def _limits(arguments: argparse.Namespace) -> dict[str, int]:
+    from holdfast.api.show import size_of
+
+    given = {
+        "memory": size_of("--memory", arguments.memory),
+        "processes": arguments.processes,
+        "cpu_weight": arguments.cpu_weight,
+        "output": size_of("--max-output", arguments.max_output),
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _prompt(arguments: argparse.Namespace) -> str:

@@ -21,6 +21,7 @@ from holdfast.core.model import (
     Workspace,
 )
 from holdfast.core.policy import Budget, Spend
+from holdfast.core.rules import DEFAULT_HEALTH, DEFAULT_LIMITS, differences, health_from, limits_from
 from holdfast.core.states import RunState, TaskState, WorkspaceState
 
 Row = dict[str, Any]
@@ -54,13 +55,28 @@ decode = json.JSONDecoder().decode
 
 def settings_of(spec: TaskSpec) -> str:
     """The part of a task's specification that no query looks into."""
-    return encode(dict(zip(_IN_SETTINGS, _settings(spec), strict=True)))
+    kept = dict(zip(_IN_SETTINGS, _settings(spec), strict=True))
+    if health := differences(spec.health, DEFAULT_HEALTH):
+        kept["health"] = health
+    if limits := differences(spec.limits, DEFAULT_LIMITS):
+        kept["limits"] = limits
+    if spec.adaptive_floor is not None:
+        kept["adaptive_floor"] = spec.adaptive_floor
+    return encode(kept)
 
 
 @lru_cache(maxsize=64)
 def _settings_from(text: str) -> dict[str, Any]:
     """Tasks of one fleet mostly have the same settings. Read only: all of them share what this returns."""
+    return _read_settings(text)
+
+
+def _read_settings(text: str) -> dict[str, Any]:
     settings: dict[str, Any] = decode(text)
+    if "health" in settings:
+        settings["health"] = health_from(settings["health"])
+    if "limits" in settings:
+        settings["limits"] = limits_from(settings["limits"])
     return settings
 
 
@@ -100,7 +116,7 @@ def task(row: tuple[Any, ...]) -> Task:
         parent_id=parent_id,
         not_before=not_before,
         needs=() if needs == "[]" else tuple(sorted(decode(needs))),
-        **(_settings_from(settings) if len(settings) < MOST_SHARED else decode(settings)),
+        **(_settings_from(settings) if len(settings) < MOST_SHARED else _read_settings(settings)),
     )
     return Task(
         spec=spec,
@@ -141,6 +157,7 @@ def run(row: Row) -> Run:
         number=row["number"],
         state=RunState(row["state"]),
         stop_why=StopWhy(row["stop_why"]) if row["stop_why"] else None,
+        stop_reason=row["stop_reason"],
         outcome=row["outcome"],
         reason=row["reason"],
     )

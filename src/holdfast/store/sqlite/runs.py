@@ -50,11 +50,11 @@ class SqliteRuns:
             now,
         )
 
-    def stopping(self, grip: Grip, run_id: str, why: StopWhy, now: Instant) -> None:
+    def stopping(self, grip: Grip, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:
         require_owner(self._tasks, grip)
-        changed = self._sql.change("stopping", id=run_id, task_id=grip.task_id, why=str(why))
+        changed = self._sql.change("stopping", id=run_id, task_id=grip.task_id, why=str(why), reason=reason or None)
         if changed == 0:
-            changed = self._sql.change("escalate", id=run_id, task_id=grip.task_id, why=str(why))
+            changed = self._sql.change("escalate", id=run_id, task_id=grip.task_id, why=str(why), reason=reason or None)
         if changed == 0:
             return  # it ended meanwhile, or the stronger reason stands
         faults.tx("run.stopping")
@@ -63,7 +63,7 @@ class SqliteRuns:
                 kind="run.stopping",
                 task_id=grip.task_id,
                 run_id=run_id,
-                message=f"Run {run_id} is told to stop ({why}).",
+                message=f"Run {run_id} is told to stop ({why}){': ' if reason else ''}{reason}.",
                 reason=str(why),
             ),
             now,

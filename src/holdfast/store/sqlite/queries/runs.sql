@@ -12,13 +12,14 @@ SELECT * FROM runs WHERE task_id = :task_id AND state != 'settled'
 UPDATE runs SET state = 'started', pid = :pid, started_at = :now WHERE id = :id AND task_id = :task_id AND state = 'intended'
 
 -- name: stopping
-UPDATE runs SET state = 'stopping', stop_why = :why WHERE id = :id AND task_id = :task_id AND state = 'started'
+UPDATE runs SET state = 'stopping', stop_why = :why, stop_reason = :reason WHERE id = :id AND task_id = :task_id AND state = 'started'
 
 -- name: escalate
--- A cancel outranks a `down` that is already under way: the operator's last word on the task decides its end.
+-- An operator's word outranks a verdict of ours that is already under way, and a cancel outranks a `down`.
 -- A run that is only intended notes the wish too: the reason must be on disk before any signal.
-UPDATE runs SET stop_why = :why
-WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'stopping') AND stop_why IS NOT :why AND stop_why IS NOT 'cancel'
+UPDATE runs SET stop_why = :why, stop_reason = :reason
+WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'stopping') AND stop_why IS NOT :why
+  AND (stop_why IS NULL OR :why = 'cancel' OR (:why = 'down' AND stop_why != 'cancel'))
 
 -- name: ended
 UPDATE runs
