@@ -70,6 +70,12 @@ SETTINGS: dict[str, Setting] = {
         False, boolean, "The timeout follows earlier runs of the same kind: 1.5 × their mean, from five runs on."
     ),
     "health.adaptive_floor": Setting(600.0, parse_duration, "An adaptive timeout is never shorter than this."),
+    "processes.cgroup": Setting(
+        "auto",
+        one_of("auto", "off"),
+        "`auto`: agents run in a cgroup of their own where this user may make one; `off`: never.",
+        user_only=OF_THE_SUPERVISOR,
+    ),
     "limits.memory": Setting(0, parse_size, "Memory of a run's whole process tree; 0 is no limit."),
     "limits.processes": Setting(0, count(0), "Processes of a run's tree; 0 is no limit."),
     "limits.cpu_weight": Setting(0, count(0), "Share of the CPU under contention, 1 to 10000; 0 leaves it at 100."),

@@ -18,6 +18,7 @@ OURS = frozenset(
         "HOLDFAST_CONFIG",
         "HOLDFAST_RUN_ID",
         "HOLDFAST_RUN_DIR",
+        "HOLDFAST_CHANNEL",
         "HOLDFAST_RUN_NUMBER",
         "HOLDFAST_TASK_ID",
         "HOLDFAST_CLOCK_OFFSET",

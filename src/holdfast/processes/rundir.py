@@ -13,6 +13,7 @@ from holdfast.core.outcome import Cause, ProcessEnd
 
 PROTOCOL = 1
 ROOM = 4096
+CHANNEL = "channel"  # a directory of its own: what the agent writes to us, and all that a container gets to see
 _ENDLESS = ("out.log", "err.log", "keeper.log")
 
 
@@ -27,6 +28,7 @@ class RunDirectory:
         """Everything the keeper needs, on disk before it is spawned. Repeatable: a half-made one is made again."""
         faults.effect("rundir.make")
         os.makedirs(self.path, mode=0o700, exist_ok=True)
+        os.makedirs(self.file(CHANNEL), mode=0o700, exist_ok=True)
         faults.passed("rundir.made")
         for name in _ENDLESS:
             os.close(os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))

@@ -206,6 +206,7 @@ class Attempt:
             HOLDFAST_RUN_ID=run.id,
             HOLDFAST_TASK_ID=self.task.id,
             HOLDFAST_RUN_DIR=run_dir,
+            HOLDFAST_CHANNEL=os.path.join(run_dir, "channel"),
             HOLDFAST_RUN_NUMBER=str(run.number),
             PWD=workspace.path,
         )

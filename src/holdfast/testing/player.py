@@ -90,7 +90,9 @@ def do_limit(what: dict[str, object]) -> None:
 
 
 def do_heartbeat(_flag: bool) -> None:
-    do_touch(os.path.join(os.environ["HOLDFAST_RUN_DIR"], "heartbeat"))
+    path = os.path.join(os.environ["HOLDFAST_CHANNEL"], "heartbeat")
+    do_touch(path)
+    os.utime(path)
 
 
 def do_spawn(what: dict[str, object]) -> None:
