@@ -19,7 +19,8 @@ from holdfast.core.policy import Limits
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
-from holdfast.processes.children import Children
+from holdfast.processes.cgroups import probe
+from holdfast.processes.children import Children, protect_from_oom
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
@@ -62,6 +63,10 @@ class UserSettings:
         self._holds = self._read = settings
         self._how = how
         self._flags = flags
+
+    @property
+    def cgroup(self) -> str:
+        return str(self._holds["processes.cgroup"])
 
     def stamp(self) -> object:
         try:
@@ -141,8 +146,12 @@ async def _supervise_locked(
     children = Children()
     if not children.become_subreaper():
         raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
+    protect_from_oom()
     helpers.take()
     scratch.clear(home)
+    cgroups = probe(home) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
+    if isinstance(cgroups, str):
+        say(f"holdfast: agents run without cgroups of their own: {cgroups}")
     identity = identify(os.getpid())
     assert identity is not None  # we are alive
     host = Host(
@@ -180,7 +189,7 @@ async def _supervise_locked(
         jitter=random.random,
         store=store,
         writer=writer,
-        processes=KeptProcesses(os.path.join(home, "runs"), children),
+        processes=KeptProcesses(os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups),
         strategy_of=strategy_of,
         agents=AGENTS,
         environment=agent_environment,
@@ -194,6 +203,8 @@ async def _supervise_locked(
         await supervisors[0].run()
     finally:
         writer.close()
+        if not isinstance(cgroups, str):
+            cgroups.leave()
 
 
 def run_supervisor(

@@ -31,7 +31,7 @@ class Finding:
 
 
 def examine(home: str) -> list[Finding]:
-    findings = [*_machine(), *_settings(home)]
+    findings = [*_machine(home), *_settings(home)]
     if not os.path.exists(os.path.join(home, "holdfast.db")):
         return [*findings, Finding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
     try:
@@ -47,7 +47,7 @@ def examine(home: str) -> list[Finding]:
     return findings
 
 
-def _machine() -> Iterator[Finding]:
+def _machine(home: str) -> Iterator[Finding]:
     import apsw
 
     from holdfast.store.sqlite.connection import SAFE_SQLITE
@@ -70,7 +70,25 @@ def _machine() -> Iterator[Finding]:
     elif not hasattr(os, "pidfd_open"):
         yield Finding("problem", "system", "this Python or kernel has no pidfd; Linux 5.4 or newer is needed")
     else:
-        yield Finding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof (no cgroup tier yet)")
+        yield Finding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof")
+        yield _cgroup_tier(home)
+
+
+def _cgroup_tier(home: str) -> Finding:
+    """Probed by doing, as the supervisor does."""
+    from holdfast.processes.cgroups import probe
+
+    found = probe(home)
+    if isinstance(found, str):
+        return Finding(
+            "note",
+            "cgroups",
+            f"none for agents: {found}. Trees are ended with proof all the same; if keeper and supervisor are both "
+            "killed the task is frozen, and limits are held by rlimits and the keeper's own look",
+        )
+    found.leave()
+    held = ", ".join(sorted(found.controllers)) or "none; rlimits and the keeper's own look hold them"
+    return Finding("ok", "cgroups", f"one per agent, in {os.path.dirname(found.base)}; limits by controller: {held}")
 
 
 def _settings(home: str) -> Iterator[Finding]:

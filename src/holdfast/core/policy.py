@@ -96,6 +96,7 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.TURN_LIMIT: _OVER,
     Outcome.OVER_BUDGET: _OVER,
     Outcome.OUTPUT_LIMIT: _OVER,
+    Outcome.PROCESS_LIMIT: _OVER,
     Outcome.LAUNCH_ERROR: Rule(action=Action.FAIL),
     Outcome.LOST: Rule(action=Action.REQUEUE, spends=(Budget.LOST,)),
     Outcome.CANCELLED: Rule(action=Action.CANCEL),

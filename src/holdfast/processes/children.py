@@ -20,6 +20,7 @@ from holdfast.core.liveness import Identity
 from holdfast.processes.identity import identify, sight, signal_exactly
 
 PR_SET_CHILD_SUBREAPER = 36
+OOM_SCORE = -500
 TERM_PATIENCE = 0.25  # seconds that a helper has to tidy up; nothing else of ours runs meanwhile
 
 
@@ -140,6 +141,14 @@ class Children:
             while True:
                 os.waitpid(-pid, 0)  # members whose parent died are ours: we are a subreaper
         return code
+
+
+def protect_from_oom() -> None:
+    """When memory is short the kernel should take agents (which raise their own score) before us. Needs privilege."""
+    faults.passed("supervisor.protect")
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
+        if int(file.read()) > OOM_SCORE:
+            file.write(str(OOM_SCORE).encode())
 
 
 def _parent(pid: int) -> int:

@@ -220,6 +220,7 @@ class Attempt:
             grace=spec.grace,
             fast_grace=self._context.settings.fast_grace,
             orphan_grace=spec.orphan_grace,
+            limits=spec.limits,
             metadata={
                 "task": self.task.id,
                 "agent": spec.agent,

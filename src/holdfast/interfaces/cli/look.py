@@ -23,6 +23,7 @@ from holdfast.interfaces.cli.render import (
     rich_table,
     table,
 )
+from holdfast.sparse import data_blocks
 
 Row = dict[str, Any]
 RECENT = 3600.0  # failures stay in `ps` for an hour without --all
@@ -281,9 +282,10 @@ class LogPrinter:
     def go_on(self, *, final: bool) -> None:
         try:
             with open(self.path, "rb") as file:
-                file.seek(self._position)
-                while block := file.read(1 << 16):
-                    self._position += len(block)
+                for offset, block in data_blocks(file.fileno(), self._position):
+                    if offset > self._position:
+                        self._write(f"\n[{offset - self._position} bytes are not kept]\n")
+                    self._position = offset + len(block)
                     self._write(self._decoder.decode(block))
         except FileNotFoundError:
             return

@@ -34,6 +34,9 @@ class SqliteRuns:
         row = self._sql.row("open", task_id=task_id)
         return rows.run(row) if row else None
 
+    def open_ids(self) -> list[str]:
+        return [str(row["id"]) for row in self._sql.rows("open_ids")]
+
     def started(self, grip: Grip, run_id: str, pid: int, now: Instant) -> None:
         require_owner(self._tasks, grip)
         if self._sql.change("started", id=run_id, task_id=grip.task_id, pid=pid, now=now.wall) == 0:

@@ -8,6 +8,9 @@ SELECT * FROM runs WHERE id = :id
 -- name: open
 SELECT * FROM runs WHERE task_id = :task_id AND state != 'settled'
 
+-- name: open_ids
+SELECT id FROM runs WHERE state != 'settled'
+
 -- name: started
 UPDATE runs SET state = 'started', pid = :pid, started_at = :now WHERE id = :id AND task_id = :task_id AND state = 'intended'
 
