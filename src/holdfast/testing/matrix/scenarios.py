@@ -28,8 +28,10 @@ class Scenario:
     play: Play
     expected: Mapping[str, tuple[str, ...]]
     about: str
-    supervisor_may_die: bool = True  # not together with a keeper that it spawned: that is frozen, with an alert
-    keepers_may_die: bool = True  # not where the supervisor that spawned them is dead: nobody could prove anything
+    # Without cgroups, a keeper that dies together with the supervisor that spawned it is frozen, with an alert.
+    supervisor_may_die: bool = True
+    keepers_may_die: bool = True
+    is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
 
 
 RAN = """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
@@ -281,7 +283,7 @@ def _events(world: World, kind: str) -> bool:
 SCENARIOS: dict[str, Scenario] = {
     "success": Scenario(success, {"succeed": ("completed",)}, "a commit and a leftover, both on the branch"),
     "failure": Scenario(failure, {"fail": ("failed",)}, "what a failed agent left is salvaged"),
-    "cancel": Scenario(cancel, {"hang": ("cancelled",)}, "cancelled at work, with strays"),
+    "cancel": Scenario(cancel, {"hang": ("cancelled",)}, "cancelled at work, with strays", is_attended=True),
     "agent-killed": Scenario(agent_killed, {"be killed": ("completed",)}, "killed once, requeued, done"),
     "keeper-killed": Scenario(
         keeper_killed,
@@ -292,7 +294,11 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
     "adoption": Scenario(
-        adoption, {"be adopted": ("completed",)}, "the supervisor dies, the agent does not", keepers_may_die=False
+        adoption,
+        {"be adopted": ("completed",)},
+        "the supervisor dies, the agent does not",
+        keepers_may_die=False,
+        is_attended=True,
     ),
     "start-up": Scenario(
         start_up,

@@ -82,8 +82,8 @@ class World:
         self._until_stopped(self._running[usurper], USURPATION)
         os.kill(self._running[role], signal.SIGCONT)
         self.wait(role)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._running[usurper], signal.SIGCONT)
+        while self.is_running(usurper) and self._until_stopped(self._running[usurper]):
+            os.kill(self._running[usurper], signal.SIGCONT)  # it may come to its point only now
         self.wait(usurper)
 
     def _until_stopped(self, pid: int, patience: float = PATIENCE) -> bool:
