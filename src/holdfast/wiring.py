@@ -182,6 +182,7 @@ async def _supervise_locked(
     def strategy_of(spec: TaskSpec) -> WorkspaceStrategy:
         return strategies[spec.strategy, spec.directory_copy]
 
+    processes = KeptProcesses(os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups)
     context = Context(
         home=home,
         host_id=host.id,
@@ -189,7 +190,7 @@ async def _supervise_locked(
         jitter=random.random,
         store=store,
         writer=writer,
-        processes=KeptProcesses(os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups),
+        processes=processes,
         strategy_of=strategy_of,
         agents=AGENTS,
         environment=agent_environment,
@@ -203,6 +204,7 @@ async def _supervise_locked(
         await supervisors[0].run()
     finally:
         writer.close()
+        processes.close()
         if not isinstance(cgroups, str):
             cgroups.leave()
 

@@ -6,7 +6,10 @@ import os
 import shutil
 import signal
 
+import pytest
 from tests.fleet import Fleet, lives, processes_of, wait_until
+
+from holdfast.testing.matrix.runner import has_cgroups
 
 
 def hold(fleet: Fleet, name: str, *options: object, ignore_term: bool = False) -> tuple[str, int]:
@@ -94,9 +97,12 @@ def test_an_orphaned_keeper_ends_its_agent_and_the_task_is_taken_again(fleet: Fl
     assert [run["outcome"] for run in task["runs"]] == ["lost", "completed"]
 
 
-def test_a_killed_keeper_is_lost_not_success_and_its_tree_dies(fleet: Fleet) -> None:
-    """The supervisor is the outer subreaper: it ends what the keeper left, proves it, and runs the task again."""
-    fleet.up()
+@pytest.mark.parametrize(("cgroups", "proof"), [("auto", "cgroup"), ("off", "outer-subreaper")])
+def test_a_killed_keeper_is_lost_not_success_and_its_tree_dies(fleet: Fleet, cgroups: str, proof: str) -> None:
+    """The supervisor ends what the keeper left (by cgroup, or as the outer subreaper), proves it, runs it again."""
+    if cgroups == "auto" and not has_cgroups():
+        pytest.skip("NOT RUN: this user may make no cgroups here")
+    fleet.up(env={"HOLDFAST_PROCESSES_CGROUP": cgroups})
     reached = fleet.root / "at-work"
     task_id = fleet.add_scenario(
         {"run": 1, "spawn": {"kind": "daemon"}},
@@ -113,13 +119,14 @@ def test_a_killed_keeper_is_lost_not_success_and_its_tree_dies(fleet: Fleet) -> 
     done = fleet.wait_state(task_id, "completed")
     assert [run["outcome"] for run in done["runs"]] == ["lost", "completed"]
     assert not lives(child)
-    assert "outer-subreaper" in (fleet.home / "runs" / run_id / "empty.json").read_text()
+    assert proof in (fleet.home / "runs" / run_id / "empty.json").read_text()
     fleet.wait_clean()
     fleet.doctor()
 
 
 def test_a_keeper_killed_while_no_supervisor_lives_freezes_the_task(fleet: Fleet) -> None:
-    """`unknown` never requeues, cleans or stays silent; an operator's word ends it."""
+    """`unknown` never requeues, cleans or stays silent; an operator's word ends it. (With cgroups there is a proof.)"""
+    fleet.env["HOLDFAST_PROCESSES_CGROUP"] = "off"
     supervisor = fleet.up()
     task_id, pid = hold(fleet, "a")
     keeper = next(pid for pid, command in processes_of(fleet.home).items() if "keeper.py" in command)

@@ -1,8 +1,8 @@
 """The keeper: one small process per agent, which outlives the supervisor and ends the agent's whole tree with proof.
 
-Run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. Standard library only, one file, one thread, nothing
-imported later: it must go on working while Holdfast is upgraded under it. docs/architecture.md has the protocol; in
-short:
+Forked from the cradle (cradle.py), or run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. Standard
+library only, one file, one thread, nothing imported later: it must go on working while Holdfast is upgraded under it.
+docs/architecture.md has the protocol; in short:
 
 1. The launcher holds the run's flock and we inherit it. While we live the lock is taken; a free lock proves that no
    keeper lives or will wake.
@@ -58,10 +58,16 @@ def prctl(option: int, value: int) -> None:
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
-_fault = os.environ.get("HOLDFAST_FAULT", "")
-_trace = os.environ.get("HOLDFAST_FAULT_TRACE", "")
-_once = os.environ.get("HOLDFAST_FAULT_ONCE", "")  # a file: where it exists, another keeper had the fault
+_fault = _trace = _once = ""
 _hits: dict[str, int] = {}
+
+
+def arm(environment: dict[str, str]) -> None:
+    """Crash points do nothing unless these variables say so."""
+    global _fault, _trace, _once
+    _fault = environment.get("HOLDFAST_FAULT", "")
+    _trace = environment.get("HOLDFAST_FAULT_TRACE", "")
+    _once = environment.get("HOLDFAST_FAULT_ONCE", "")  # a file: where it exists, another keeper had the fault
 
 
 def fault_point(name: str, may_fail: bool = False) -> None:
@@ -321,8 +327,9 @@ class Records:
 
 
 class Keeper:
-    def __init__(self, intent: dict[str, object], ready_fd: int) -> None:
+    def __init__(self, intent: dict[str, object], ready_fd: int, environment: dict[str, str]) -> None:
         self.intent = intent
+        self.environment = environment
         self.ready_fd = ready_fd
         self.records = Records()
         self.grace = float(str(intent["grace"]))
@@ -438,7 +445,7 @@ class Keeper:
             if os.read(go, 1) != b"!":
                 os._exit(126)  # the keeper died before it had recorded us: we were never started
             doing = f"run '{argv[0]}'"
-            os.execvp(argv[0], argv)
+            os.execvpe(argv[0], argv, self.environment)
         except BaseException as problem:  # noqa: BLE001 - whatever it is, it must reach the record, not unwind into the keeper
             why = problem.strerror if isinstance(problem, OSError) else str(problem)
             os.write(error, f"could not {doing}: {why}".encode(errors="replace")[:600])
@@ -633,8 +640,9 @@ class Keeper:
             time.sleep(RETRY_RECORDS)
 
 
-def main() -> None:
-    run_dir, lock_fd, ready_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: dict[str, str]) -> None:
+    """The whole life of a keeper."""
+    arm(environment)
     os.set_inheritable(lock_fd, False)  # ours alone: an agent that held it would look like a living keeper
     os.set_inheritable(ready_fd, False)
     os.chdir(run_dir)
@@ -644,11 +652,11 @@ def main() -> None:
     if intent["protocol"] != PROTOCOL:
         raise SystemExit(f"keeper: intent.json speaks protocol {intent['protocol']}, this keeper {PROTOCOL}")
     os.umask(int(intent.get("umask", 0o022)))  # the agent's files get the user's usual modes
-    keeper = Keeper(intent, ready_fd)
+    keeper = Keeper(intent, ready_fd, environment)
     keeper.start()
     keeper.run()
     keeper.finish()
 
 
 if __name__ == "__main__":
-    main()
+    keep(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), dict(os.environ))

@@ -22,6 +22,7 @@ from holdfast.processes.cgroups import Cgroups
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
+from holdfast.processes.nursery import Nursery
 from holdfast.processes.openers import has_open, processes_with_open
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import RunDirectory
@@ -39,6 +40,7 @@ class KeptProcesses:
         self._root = root
         self._children = children
         self._cgroups = cgroups
+        self._nursery = Nursery(children)
 
     def launch(self, spec: LaunchSpec) -> KeptRun:
         """May raise OSError for a passing reason (disk full, out of descriptors): the run stays intended."""
@@ -56,17 +58,37 @@ class KeptProcesses:
             closing.callback(os.close, log)
             faults.passed("keeper.locked")
             # The keeper inherits the lock: there is no moment at which a living keeper does not hold it.
-            pid = self._children.spawn(
-                [sys.executable, "-I", "-S", "-X", "utf8", KEEPER, directory.path, str(lock), str(ready_w)],
-                cwd="/",
-                env=spec.env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(lock, ready_w),
-            )
+            pid = self._bear(directory, spec, lock, ready_w, log)
             on_failure.pop_all()
         return KeptRun(directory, self._children, self._cgroups, identify(pid), ready_r)
+
+    def _bear(self, directory: RunDirectory, spec: LaunchSpec, lock: int, ready: int, log: int) -> int:
+        """From the cradle; without one, as a process of its own."""
+        try:
+            pid = self._nursery.bear(directory.path, spec.env, lock, ready, log)
+        except OSError:
+            self._nursery.close()
+            born = self._children.find_stray(os.fstat(lock))  # in the cradle's last moment, so that nobody told us
+            if born is None:
+                return self._spawn(directory, spec, lock, ready, log)
+            pid = born
+        self._children.take_in(pid)
+        return pid
+
+    def _spawn(self, directory: RunDirectory, spec: LaunchSpec, lock: int, ready: int, log: int) -> int:
+        return self._children.spawn(
+            [sys.executable, "-I", "-S", "-X", "utf8", KEEPER, directory.path, str(lock), str(ready)],
+            cwd="/",
+            env=spec.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(lock, ready),
+        )
+
+    def close(self) -> None:
+        """Our helper goes; keepers stay with their agents."""
+        self._nursery.close()
 
     def find(self, run_id: str) -> KeptRun:
         directory = RunDirectory(os.path.join(self._root, run_id))
