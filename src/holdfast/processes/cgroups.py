@@ -1,4 +1,4 @@
-"""Cgroups for agents: one v2 leaf per run, which can be killed at one stroke and proven empty (ADR 0012).
+"""Cgroups for agents: one v2 leaf per run, which can be killed at one stroke and proven empty (ADR 0013).
 
 Whether this user may make them is probed by doing (mkdir, move, kill, rmdir), never by version: mounts may be hybrid
 (v1 controllers, v2 without any), read-only, or delegated only in part. Limits go to the v2 leaf where it has the

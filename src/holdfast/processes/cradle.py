@@ -1,4 +1,4 @@
-"""The cradle: one small process per supervisor that has keeper.py loaded, and forks keepers from it (ADR 0013).
+"""The cradle: one small process per supervisor that has keeper.py loaded, and forks keepers from it (ADR 0014).
 
 Run as `python -I -S -X utf8 cradle.py SOCKET_FD ROOM`, where ROOM is only a long word: each keeper writes over our
 command line, so that `ps` shows whose keeper it is. A keeper that is forked here starts several times as fast as a new
