@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any
 
@@ -50,6 +51,7 @@ class Queries:
         task["labels"] = settings["labels"]
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
+        task.update(_rules(settings))
         task["runs"] = self._reader.view("runs", id=task_id)
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
@@ -130,6 +132,21 @@ def _no_task(word: str) -> str:
     if not word:
         return "Task not found: the id is empty; `holdfast ps --all` lists them."
     return f"Task not found: {word if len(word) <= 80 else word[:79] + '…'}"
+
+
+def _rules(settings: Row) -> Row:
+    """A task's health rules and limits as they were resolved. None: switched off, or no limit."""
+    from dataclasses import asdict
+
+    from holdfast.core.rules import health_from, limits_from
+
+    health = asdict(health_from(settings.get("health", {}))) | {"adaptive_floor": settings.get("adaptive_floor")}
+    return {
+        "grace": settings["grace"],
+        "orphan_grace": settings["orphan_grace"],
+        "health": {name: None if value == math.inf else value for name, value in health.items()},
+        "limits": asdict(limits_from(settings.get("limits", {}))),
+    }
 
 
 def _event(row: Row) -> Row:

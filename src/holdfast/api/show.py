@@ -156,6 +156,6 @@ def size_of(option: str, text: str | None) -> int | None:
     return size
 
 
-def stuck_after_of(text: str | None) -> float | None:
-    """`--stuck-after T`, or `off`: never."""
-    return math.inf if text == "off" else duration_of("--stuck-after", text)
+def patience_of(option: str, text: str | None) -> float | None:
+    """A duration given on the command line, or `off`: never."""
+    return math.inf if text == "off" else duration_of(option, text)
