@@ -50,6 +50,7 @@ def limits_of(settings: config.Config) -> Limits:
         crash=settings["crash.max_in_window"],
         crash_window=settings["crash.window"],
         retry=settings["retry.max"],
+        retry_base=settings["retry.base"],
         lost=settings["lost.max"],
         default_hold=settings["resume.default_hold"],
     )

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from holdfast.core.adaptive import Allotted
 from holdfast.core.model import (
     Event,
     Instant,
@@ -846,6 +847,41 @@ class TestRuns:
         assert claimed is not None
         second = scene.write(lambda tx: tx.runs.intend(grip_of(claimed), new_id(), scene.now))
         assert second.number == 2
+
+    def test_what_runs_of_one_kind_took(self, scene: Scene) -> None:
+        """R-TERM-13: the latest completed runs of completed tasks, of one repository and agent, newest first."""
+        other = scene.write(lambda tx: tx.workspaces.register_repo("/other", "/other/.git", scene.now)).id
+        host = scene.open_host()
+
+        def lasts(seconds: float, verdict: Verdict, decision: Decision, **changes: Any) -> None:
+            grip = scene.running(host, **changes)
+            run_id = scene.started_run(grip)
+            scene.tick(seconds)
+            scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, scene.now))
+            scene.settle(grip, decision, run_id)
+
+        lasts(1.0, COMPLETED, COMPLETE)
+        lasts(9.0, COMPLETED, COMPLETE, agent="command")
+        lasts(8.0, COMPLETED, COMPLETE, repo_id=other)
+        lasts(7.0, ended_with(Outcome.TIMEOUT), FAIL)
+        lasts(2.0, COMPLETED, COMPLETE)
+        lasts(3.0, COMPLETED, COMPLETE)
+        repo = scene.repo.id
+        assert scene.write(lambda tx: tx.runs.recent_durations(repo, "scripted", 50)) == [3.0, 2.0, 1.0]
+        assert scene.write(lambda tx: tx.runs.recent_durations(repo, "scripted", 2)) == [3.0, 2.0]
+        assert scene.write(lambda tx: tx.runs.recent_durations(repo, "nobody", 50)) == []
+
+    def test_a_run_may_have_a_timeout_of_its_own(self, scene: Scene) -> None:
+        """R-TERM-13: recorded with the intent, before anything is started."""
+        grip, run_id = scene.running(), new_id()
+        allotted = Allotted(seconds=720.0, reason="adaptive: because")
+        made = scene.write(lambda tx: tx.runs.intend(grip, run_id, scene.now, allotted))
+        assert made.timeout == 720.0
+        (row,) = scene.runs(grip.task_id)
+        assert (row["timeout"], row["timeout_why"]) == (720.0, "adaptive: because")
+        found = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
+        assert found is not None
+        assert found.timeout == 720.0
 
     def test_a_whole_run_leaves_its_columns_and_events(self, scene: Scene) -> None:
         """R-TERM-08: `agent.terminated` exactly once per run; a death that we asked for is not unexpected."""

@@ -77,9 +77,14 @@ def _running(task: Row, _ahead: int) -> list[str]:
     since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
     return [
         f"Run {run['id']} (number {run['number']}) is {run['state']}, pid {run['pid']}, since {since}. "
-        f"It is ended after {duration(task['timeout'])}.",
+        f"It is ended after {_timeout(task, run)}.",
         f"See its output: `holdfast logs {task['id']} -f`.",
     ]
+
+
+def _timeout(task: Row, run: Row) -> str:
+    own = run["timeout"]
+    return duration(task["timeout"]) if own is None else f"{duration(own)} ({run['timeout_why']})"
 
 
 def _paused(task: Row, _ahead: int) -> list[str]:

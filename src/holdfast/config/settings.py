@@ -118,6 +118,13 @@ SETTINGS: dict[str, Setting] = {
     "retry.max": Setting(
         3, count(0), "How often a timed-out or stuck task is tried again.", user_only=OF_THE_SUPERVISOR, reload=True
     ),
+    "retry.base": Setting(
+        1.0,
+        parse_duration,
+        "How long the first retry waits; each later one waits twice as long, up to 5 m.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "lost.max": Setting(
         5, count(0), "How often in a row a task may lose its host or keeper.", user_only=OF_THE_SUPERVISOR, reload=True
     ),

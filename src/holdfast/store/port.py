@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from holdfast.core.adaptive import Allotted
 from holdfast.core.model import (
     Event,
     Instant,
@@ -100,7 +101,14 @@ class Tasks(Protocol):
 
 
 class Runs(Protocol):
-    def intend(self, grip: Grip, run_id: str, now: Instant) -> Run: ...
+    def intend(self, grip: Grip, run_id: str, now: Instant, allotted: Allotted | None = None) -> Run:
+        """`allotted` is a timeout of its own; without it the task's holds."""
+        ...
+
+    def recent_durations(self, repo_id: str, agent: str, limit: int) -> Sequence[float]:
+        """Seconds that the latest completed runs of completed tasks took, newest first."""
+        ...
+
     def open_run(self, task_id: str) -> Run | None: ...
     def started(self, grip: Grip, run_id: str, pid: int, now: Instant) -> None: ...
     def stopping(self, grip: Grip, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:

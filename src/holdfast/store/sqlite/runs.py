@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import apsw
 
 from holdfast import faults
+from holdfast.core.adaptive import Allotted
 from holdfast.core.model import Event, Instant, Level, Run, StopWhy
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.errors import Conflict, NotFound
@@ -23,12 +26,24 @@ class SqliteRuns:
         self._tasks = Cursor(connection, "tasks")
         self._events = events
 
-    def intend(self, grip: Grip, run_id: str, now: Instant) -> Run:
+    def intend(self, grip: Grip, run_id: str, now: Instant, allotted: Allotted | None = None) -> Run:
         require_owner(self._tasks, grip)
         with refusing_duplicates(f"Task {grip.task_id} has a run that is not settled; a second one is refused."):
-            self._sql.change("intend", id=run_id, task_id=grip.task_id, fence=grip.fence, now=now.wall)
+            self._sql.change(
+                "intend",
+                id=run_id,
+                task_id=grip.task_id,
+                fence=grip.fence,
+                timeout=allotted.seconds if allotted else None,
+                timeout_why=allotted.reason if allotted else None,
+                now=now.wall,
+            )
         faults.tx("run.intend")
         return self._get(run_id)
+
+    def recent_durations(self, repo_id: str, agent: str, limit: int) -> Sequence[float]:
+        found = self._sql.tuples("recent_durations", repo_id=repo_id, agent=agent, limit=limit)
+        return [float(seconds) for (seconds,) in found]
 
     def open_run(self, task_id: str) -> Run | None:
         row = self._sql.row("open", task_id=task_id)
