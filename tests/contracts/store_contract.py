@@ -815,6 +815,52 @@ class TestHosts:
         assert [task.id for task in elsewhere] == theirs
 
 
+class TestHolding:
+    def test_something_waits_exactly_when_a_claim_would_find_it(self, scene: Scene) -> None:
+        """The same condition as the claim's: delays, needs and exclusive checkouts count."""
+        waits = lambda: scene.write(lambda tx: tx.tasks.something_waits(scene.now))  # noqa: E731 - asked again and again
+        host = scene.open_host()
+        assert not waits()
+        scene.add(not_before=scene.now.wall + 5)
+        assert not waits()
+        scene.tick(5)
+        scene.beat(host)
+        assert waits()
+        grip = scene.take(host)
+        assert not waits()
+        scene.add(needs=(grip.task_id,))
+        assert not waits()
+        exclusive = scene.add(strategy=Strategy.NONE)
+        assert waits()
+        assert scene.take(host).task_id == exclusive.id
+        scene.add(strategy=Strategy.NONE)
+        assert not waits()
+
+    def test_a_host_that_holds_says_why_until_it_is_over(self, scene: Scene) -> None:
+        """One event per episode; a changed reason is only noted."""
+        host = scene.open_host()
+        after = scene.last_seq()
+        scene.write(lambda tx: tx.hosts.hold(host, "no memory", {"memory": 1}, scene.now, tell=True))
+        scene.write(lambda tx: tx.hosts.hold(host, "no memory; load", {"memory": 1}, scene.now, tell=False))
+        assert scene.store.view("host")[0]["held"] == "no memory; load"
+        scene.write(lambda tx: tx.hosts.release(host, "there is room", scene.now))
+        scene.write(lambda tx: tx.hosts.release(host, "again", scene.now))
+        assert scene.store.view("host")[0]["held"] is None
+        events = [(event["kind"], event["reason"]) for event in scene.events(None, after)]
+        assert events == [("dispatch.held", "no memory"), ("dispatch.released", "there is room")]
+        assert scene.events(None, after)[0]["data"] == {"memory": 1}
+
+    @pytest.mark.parametrize("how", ["closed", "lost"])
+    def test_a_host_that_is_gone_holds_nothing(self, scene: Scene, how: str) -> None:
+        host = scene.open_host()
+        scene.write(lambda tx: tx.hosts.hold(host, "no memory", {}, scene.now, tell=True))
+        if how == "closed":
+            scene.write(lambda tx: tx.hosts.close(host, scene.now))
+            assert "dispatch.released" in [event["kind"] for event in scene.events(None)]
+        scene.open_host()
+        assert scene.store.view("host")[0]["held"] is None
+
+
 # -- runs --------------------------------------------------------------------------------------------------------
 
 

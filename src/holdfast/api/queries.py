@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from typing import Any
 
 from holdfast.errors import Conflict, NotFound
@@ -37,9 +38,16 @@ class Queries:
 
     def tasks(self, *, everything: bool, recent: float = 0.0) -> list[Row]:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
+        held = self._held() if any(row["state"] == "queued" for row in rows) else None
         for row in rows:
             row["labels"] = json.loads(row.pop("settings"))["labels"]
+            row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
         return rows
+
+    def _held(self) -> str | None:
+        """Why the supervisor starts nothing new at the moment, if that is so."""
+        running = self.supervisor()
+        return None if running is None else running["held"]
 
     def task(self, task_id: str) -> Row:
         """One task with its runs, workspace, budgets and what it needs."""

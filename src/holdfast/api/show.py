@@ -48,6 +48,8 @@ def budgets(task: Row) -> Row:
 def explain(task: Row, ahead: int, supervisor: Row | None, pending: list[Row]) -> list[str]:
     """Why the task is where it is, what happens next, and what to type."""
     lines = _EXPLAIN[task["state"]](task, ahead)
+    if task["state"] == "queued" and supervisor and supervisor.get("held"):
+        lines.append(f"Nothing new starts for now: {supervisor['held']} (`pressure.*` of the settings).")
     for request in pending:
         lines.append(f"{request['by']} asked to {request['kind']} it; that is being carried out.")
     if supervisor is None and task["state"] in ("queued", "running", "paused"):

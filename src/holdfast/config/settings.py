@@ -97,6 +97,14 @@ SETTINGS: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
+    "pressure.max_stall": Setting(
+        0,
+        count(0),
+        "Nothing new starts while something waited for memory in more than this percentage of the last ten seconds "
+        "(`some avg10` of /proc/pressure/memory); 0 switches it off.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "resume.max_attempts": Setting(3, count(0), "How often a paused task is resumed; 0 forbids it."),
     "resume.default_hold": Setting(
         300.0,

@@ -80,7 +80,7 @@ SELECT id, key, at, level, task_id AS task, message, remedy, count, acked_at, ac
 WHERE :all OR acked_at IS NULL ORDER BY id
 
 -- name: host
-SELECT id, boot_id, pid, start_ticks, version, agents, lease_until, started_at FROM hosts WHERE state = 'active'
+SELECT id, boot_id, pid, start_ticks, version, agents, lease_until, started_at, held FROM hosts WHERE state = 'active'
 ORDER BY started_at DESC LIMIT 1
 
 -- name: request
