@@ -818,7 +818,10 @@ class TestHosts:
 class TestHolding:
     def test_something_waits_exactly_when_a_claim_would_find_it(self, scene: Scene) -> None:
         """The same condition as the claim's: delays, needs and exclusive checkouts count."""
-        waits = lambda: scene.write(lambda tx: tx.tasks.something_waits(scene.now))  # noqa: E731 - asked again and again
+
+        def waits() -> bool:
+            return scene.write(lambda tx: tx.tasks.something_waits(scene.now))
+
         host = scene.open_host()
         assert not waits()
         scene.add(not_before=scene.now.wall + 5)
