@@ -122,6 +122,9 @@ class Queries:
     def request(self, request_id: int) -> Row:
         return self._reader.view("request", id=request_id)[0]
 
+    def view(self, name: str, **parameters: Any) -> list[Row]:
+        return self._reader.view(name, **parameters)
+
     def data_version(self) -> int:
         return self._reader.data_version()
 

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": ("look", "what happened, in order"),
     "logs": ("look", "an agent's output"),
     "alerts": ("look", "what needs a person"),
+    "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),
     "cancel": ("tasks", "end a task; its work is saved"),
     "retry": ("tasks", "queue a failed or cancelled task again"),
     "resume": ("tasks", "let a paused task go on now"),

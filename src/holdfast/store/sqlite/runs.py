@@ -9,15 +9,13 @@ import apsw
 from holdfast import faults
 from holdfast.core.adaptive import Allotted
 from holdfast.core.model import Event, Instant, Level, Run, StopWhy
-from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.outcome import EXPECTED, Outcome, Verdict
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refusing_duplicates, require_owner
-
-_ASKED_FOR = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED})
 
 
 class SqliteRuns:
@@ -100,7 +98,7 @@ class SqliteRuns:
         if changed == 0:
             raise Conflict(f"Run {run_id} has ended already.")
         faults.tx("run.ended")
-        unexpected = verdict.outcome not in _ASKED_FOR
+        unexpected = verdict.outcome not in EXPECTED
         data = {"outcome": str(verdict.outcome), "unexpected": unexpected, "fence": grip.fence}
         self._events.emit(
             Event(
