@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from holdfast.errors import HoldfastError, Unavailable, UsageError
 from holdfast.interfaces.cli.streams import drop
+from holdfast.system import LINUX_ONLY, refuse_unsupported
 from holdfast.text import one_line
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
@@ -107,6 +108,8 @@ def _run(argv: list[str]) -> int:
         name, rest = _choose(argv)
         arguments, extra = _parse(parser_of(name), name, rest)
         arguments.command = extra
+        if name in LINUX_ONLY:
+            refuse_unsupported(f"`holdfast {name}`")
         module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name][0]}")
         code: int = getattr(module, f"run_{name}")(arguments)
     except SystemExit as done:  # --help, --version
