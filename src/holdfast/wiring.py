@@ -16,6 +16,7 @@ from holdfast.agents.port import AgentAdapter
 from holdfast.agents.scripted import ScriptedAgent
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
+from holdfast.core.pressure import PressureLimits
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
@@ -25,6 +26,7 @@ from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
+from holdfast.processes.pressure import Machine
 from holdfast.store.port import Host
 from holdfast.store.sqlite.connection import refuse_network_filesystem
 from holdfast.store.sqlite.reserve import Reserve
@@ -51,6 +53,7 @@ def limits_of(settings: config.Config) -> Limits:
         crash=settings["crash.max_in_window"],
         crash_window=settings["crash.window"],
         retry=settings["retry.max"],
+        retry_base=settings["retry.base"],
         lost=settings["lost.max"],
         default_hold=settings["resume.default_hold"],
     )
@@ -86,7 +89,9 @@ class UserSettings:
         self._read = new.but({key: self._holds[key] for key in later})
         agents = self._read["agents"] if "agents" in changed else self._how.agents
         return Tuning(
-            settings=dataclasses.replace(self._how, agents=agents, keeping=keeping_of(self._read)),
+            settings=dataclasses.replace(
+                self._how, agents=agents, keeping=keeping_of(self._read), pressure=pressure_of(self._read)
+            ),
             limits=limits_of(self._read),
             changes={key: change for key, change in changed.items() if key not in later},
             at_next_start=tuple(later),
@@ -102,6 +107,14 @@ def keeping_of(settings: config.Config) -> Keeping:
         runs=settings["retention.runs"],
         tasks=settings["retention.tasks"],
         log_size=settings["retention.log_size"],
+    )
+
+
+def pressure_of(settings: config.Config) -> PressureLimits:
+    return PressureLimits(
+        min_memory=settings["pressure.min_memory"],
+        max_load=settings["pressure.max_load"],
+        max_stall=settings["pressure.max_stall"],
     )
 
 
@@ -197,6 +210,7 @@ async def _supervise_locked(
         limits=limits,
         settings=how,
         source=source,
+        pressure=Machine().pressure,
         home_is_ours=lock.is_held,
     )
     try:

@@ -27,3 +27,11 @@ def test_no_module_grows_beyond_reading(path: Path) -> None:
     assert lines <= (KEEPER if path.name == "keeper.py" else LONGEST), (
         f"{path.relative_to(SOURCE)} has {lines} lines: is there a second duty in it?"
     )
+
+
+def test_settings_per_agent_know_every_agent() -> None:
+    """config cannot ask wiring, which imports everything: it keeps a list of names."""
+    from holdfast.config.overrides import AGENTS
+    from holdfast.wiring import AGENTS as WIRED
+
+    assert set(AGENTS) == set(WIRED)

@@ -249,6 +249,15 @@ def test_jitter_spreads_the_back_off_upwards_and_stays_under_the_cap(n: int) -> 
     assert spread > plain or plain == 300.0
 
 
+@pytest.mark.parametrize(("earlier", "delay"), [(0, 0.05), (1, 0.1), (2, 0.2)])
+def test_the_first_retry_sets_the_pace(earlier: int, delay: float) -> None:
+    """R-TERM-11: `retry.base` scales the doubling, for retries alone."""
+    limits = Limits(retry_base=0.05)
+    assert decided(O.TIMEOUT, spends(B.RETRY, earlier), limits=limits).delay == pytest.approx(delay)
+    assert decided(O.CRASHED, limits=limits).delay == 1.0
+    assert backoff(40, 300.0, 0.0, 0.05) == 300.0
+
+
 def test_retries_do_not_expire() -> None:
     """R-TERM-11: the retry budget is no window; a day later it is as spent as before."""
     assert decided(O.TIMEOUT, spends(B.RETRY, 3), later(24 * HOUR)).action is A.FAIL

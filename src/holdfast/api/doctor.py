@@ -6,7 +6,6 @@ It looks for itself (directories, admin entries, branches, processes) and compar
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from holdfast.api.queries import Queries
 from holdfast.errors import HoldfastError
 from holdfast.folders import listed
 from holdfast.storage import open_store
+from holdfast.system import LINUX_ONLY, missing
 from holdfast.workspaces import admin, git
 from holdfast.workspaces.names import BRANCH_PREFIX, OWNER_SUFFIX, TRASH
 
@@ -63,12 +63,11 @@ def _machine(home: str) -> Iterator[Finding]:
         yield Finding("ok", "git", ".".join(str(part) for part in git.version()))
     except HoldfastError as error:
         yield Finding("problem", "git", str(error))
-    if sys.platform != "linux":
-        yield Finding(
-            "problem", "system", f"{sys.platform} has no subreapers and pidfds: agents cannot be supervised here"
-        )
-    elif not hasattr(os, "pidfd_open"):
-        yield Finding("problem", "system", "this Python or kernel has no pidfd; Linux 5.4 or newer is needed")
+    lack = missing()
+    if lack is not None:
+        yield Finding("problem", "system", f"agents cannot be supervised here: {lack}")
+        commands = ", ".join(f"`{name}`" for name in LINUX_ONLY)
+        yield Finding("note", "system", f"not supported here: {commands}; adding and looking work")
     else:
         yield Finding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof")
         yield _cgroup_tier(home)
@@ -78,7 +77,7 @@ def _cgroup_tier(home: str) -> Finding:
     """Probed by doing, as the supervisor does."""
     from holdfast.processes.cgroups import probe
 
-    found = probe(home)
+    found = probe(home, only_to_look=True)
     if isinstance(found, str):
         return Finding(
             "note",
@@ -213,6 +212,9 @@ def _stray_branches(repo: Row, tasks: dict[str, Row], in_use: set[str]) -> Itera
 
 def _processes(queries: Queries) -> Iterator[Finding]:
     """Every process that carries the marker of a run of this home."""
+    if missing() is not None:
+        yield Finding("note", "processes", "whether one is left over cannot be seen on this system")
+        return
     open_runs = {
         run["id"]: run["state"]
         for task in queries.tasks(everything=True)

@@ -97,6 +97,14 @@ SETTINGS: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
+    "pressure.max_stall": Setting(
+        0,
+        count(0),
+        "Nothing new starts while something waited for memory in more than this percentage of the last ten seconds "
+        "(`some avg10` of /proc/pressure/memory); 0 switches it off.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "resume.max_attempts": Setting(3, count(0), "How often a paused task is resumed; 0 forbids it."),
     "resume.default_hold": Setting(
         300.0,
@@ -117,6 +125,13 @@ SETTINGS: dict[str, Setting] = {
     ),
     "retry.max": Setting(
         3, count(0), "How often a timed-out or stuck task is tried again.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "retry.base": Setting(
+        1.0,
+        parse_duration,
+        "How long the first retry waits; each later one waits twice as long, up to 5 m.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
     ),
     "lost.max": Setting(
         5, count(0), "How often in a row a task may lose its host or keeper.", user_only=OF_THE_SUPERVISOR, reload=True

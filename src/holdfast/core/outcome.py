@@ -42,6 +42,10 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+EXPECTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED})
+"""Ends that somebody wanted: the agent's success, or our own stop. Every other one is unexpected (R-TERM-08)."""
+
+
 class Cause(StrEnum):
     """Why the keeper says its agent's leader ended (`cause` in exit.json)."""
 

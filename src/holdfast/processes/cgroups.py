@@ -125,7 +125,7 @@ def is_populated(leaf: str) -> bool:
         return "populated 1" in file.read()
 
 
-def probe(home: str) -> Cgroups | str:
+def probe(home: str, *, only_to_look: bool = False) -> Cgroups | str:
     """The cgroups of this home, or why there are none. Done for real, with a process that is killed.
 
     Below our own cgroup if limits can be held there; else below the nearest ancestor where they can (controllers are
@@ -135,10 +135,11 @@ def probe(home: str) -> Cgroups | str:
     if "" not in own:
         return "no cgroup v2 hierarchy is mounted"
     point, path = own[""]
+    name = base_name(home) + ("-look" if only_to_look else "")  # a supervisor may be using the real one
     usable: Cgroups | None = None
     problems = []
     for parent in _upwards(point, path):
-        found = _try(os.path.join(parent, base_name(home)), own)
+        found = _try(os.path.join(parent, name), own)
         if isinstance(found, str):
             problems.append(found)
             continue

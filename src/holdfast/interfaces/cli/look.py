@@ -69,7 +69,7 @@ def _ps_row(row: Row) -> list[str]:
         ago(row["created_at"]),
         str(row["runs"]),
         one_line(row["prompt"], 40),
-        one_line(row["reason"] or "", 70),
+        one_line(f"held: {row['held']}" if row["held"] else row["reason"] or "", 70),
     ]
 
 
@@ -78,6 +78,8 @@ def _summary(queries: Queries) -> str:
     listed = ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "no tasks"
     running = queries.supervisor()
     state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
+    if running and running["held"]:
+        state += f"; nothing new starts: {clean(running['held'])}"
     alerts = len(queries.alerts())
     noted = f"; {alerts} alert(s): `holdfast alerts`" if alerts else ""
     return f"{listed}; {state}{noted}"

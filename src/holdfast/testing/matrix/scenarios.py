@@ -276,6 +276,13 @@ def retention(world: World) -> None:
         world.up("up2-again", keeping=old)
 
 
+def held(world: World) -> None:
+    """The machine has no room at first: the task waits, and runs when there is."""
+    add(world, "wait for room", write("done.txt", "done"))
+    if world.up_held("up") != 0:
+        world.up("up-again")
+
+
 def _events(world: World, kind: str) -> bool:
     return any(event["kind"] == kind for event in Queries(str(world.home)).events())
 
@@ -314,5 +321,6 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
+    "held": Scenario(held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
 }
