@@ -77,7 +77,7 @@ SETTINGS: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
     ),
     "limits.memory": Setting(0, parse_size, "Memory of a run's whole process tree; 0 is no limit."),
-    "limits.processes": Setting(0, count(0), "Processes of a run's tree; 0 is no limit."),
+    "limits.processes": Setting(0, count(0), "Processes and threads of a run's tree; 0 is no limit."),
     "limits.cpu_weight": Setting(0, count(0), "Share of the CPU under contention, 1 to 10000; 0 leaves it at 100."),
     "limits.output": Setting(2 * GIB, parse_size, "A run that writes more output than this is ended; 0 is no limit."),
     "limits.output_kept": Setting(

@@ -92,7 +92,7 @@ _BY_CAUSE = {
     Cause.ORPHANED: (Outcome.LOST, "no supervisor reached its keeper for too long, so the keeper ended it"),
     Cause.OUT_OF_MEMORY: (Outcome.OUT_OF_MEMORY, "it hit its memory limit"),
     Cause.OUTPUT_LIMIT: (Outcome.OUTPUT_LIMIT, "it wrote more output than its limit allows"),
-    Cause.PROCESS_LIMIT: (Outcome.PROCESS_LIMIT, "it started more processes than its limit allows"),
+    Cause.PROCESS_LIMIT: (Outcome.PROCESS_LIMIT, "it started more processes and threads than its limit allows"),
     Cause.EXEC_FAILED: (
         Outcome.LAUNCH_ERROR,
         "the agent could not be started (is it installed, executable and in the supervisor's PATH?)",

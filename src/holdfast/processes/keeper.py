@@ -142,20 +142,23 @@ def signal_exactly(pid: int, start_ticks: int, number: int) -> None:
 
 
 def tree_use(root: int) -> tuple[int, int]:
-    """(bytes of private memory, number of processes) below `root`. Walks only that tree: cheap enough to repeat."""
+    """(bytes of private memory, number of threads) below `root`. Walks only that tree: cheap enough to repeat.
+
+    Threads, because that is what the kernel's own limit counts."""
     memory = members = 0
     waiting = [root]
     while waiting:
         pid = waiting.pop()
         try:
-            for task in os.listdir(f"/proc/{pid}/task"):
+            threads = os.listdir(f"/proc/{pid}/task")
+            for task in threads:
                 with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
                     waiting.extend(map(int, file.read().split()))
             if pid != root:
                 with open(f"/proc/{pid}/statm", "rb") as file:
                     fields = file.read().split()
                 memory += (int(fields[1]) - int(fields[2])) * resource.getpagesize()
-                members += 1
+                members += len(threads)
         except OSError:
             continue  # ended meanwhile
     return memory, members
@@ -552,13 +555,20 @@ class Keeper:
         if self.look_for_oom():
             self.begin("out_of_memory", now, self.fast_grace)
             return
+        if self.process_limit and counter(self.cgroups.process_events, "max"):
+            self.detail = f"the kernel refused to start more than {self.process_limit}"
+            self.begin("process_limit", now, self.fast_grace)
+        elif not (self.cgroups.memory_events and self.cgroups.process_events):
+            self.look_at_tree(now)
+
+    def look_at_tree(self, now: float) -> None:
+        """Limits that no cgroup holds."""
         memory, members = tree_use(os.getpid())
         if self.memory_limit and not self.cgroups.memory_events and memory > self.memory_limit:
             self.detail = f"its processes hold {memory} bytes of {self.memory_limit}"
             self.begin("out_of_memory", now, self.fast_grace)
-        refused = self.cgroups.process_events and counter(self.cgroups.process_events, "max")
-        if self.process_limit and (refused or members > self.process_limit):
-            self.detail = f"{members} processes of {self.process_limit}"
+        elif self.process_limit and not self.cgroups.process_events and members > self.process_limit:
+            self.detail = f"{members} of {self.process_limit}"
             self.begin("process_limit", now, self.fast_grace)
 
     def look_for_oom(self) -> bool:

@@ -137,6 +137,7 @@ class KeptRun:
         self._keeper = keeper
         self._ready = ready
         self._started = False
+        self._handle: int | None = None  # the keeper's pidfd, while we wait for its end
 
     async def wait_started(self) -> int | None:
         if self._ready is not None:
@@ -203,9 +204,11 @@ class KeptRun:
         fd = open_pidfd(self._keeper)
         if fd is None:
             return
+        self._handle = fd
         try:
             await wait_readable(fd)
         finally:
+            self._handle = None
             os.close(fd)
 
     async def _without_keeper(self) -> ProcessEnd:
@@ -256,10 +259,12 @@ class KeptRun:
 
         CONT goes with it: an agent may stop its keeper, whose deadlines would stop with it.
         """
-        if self._keeper is not None:
-            signal_exactly(self._keeper, signal.SIGCONT)
         with contextlib.suppress(OSError):
             faults.effect("keeper.beat")
+            if self._handle is not None:
+                signal.pidfd_send_signal(self._handle, signal.SIGCONT)
+            elif self._keeper is not None:
+                signal_exactly(self._keeper, signal.SIGCONT)
             fd = os.open(self._directory.file("control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 os.write(fd, f"beat {time.monotonic():.3f} {incarnation}\n".encode())

@@ -45,7 +45,9 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--on-stuck", choices=["kill", "notify"], help="end a stuck or looping run, or only tell of it")
     parser.add_argument("--memory", metavar="SIZE", help="memory limit of a run's whole process tree, e.g. 4GB")
-    parser.add_argument("--processes", type=number(1), metavar="N", help="how many processes a run may have")
+    parser.add_argument(
+        "--processes", type=number(1), metavar="N", help="how many processes and threads a run may have"
+    )
     parser.add_argument("--cpu-weight", type=number(1, 10000), metavar="N", help="share of the CPU, 1 to 10000 (100)")
     parser.add_argument("--max-output", metavar="SIZE", help="a run that writes more than this is ended")
     parser.add_argument("--delay", metavar="T", help="do not start before this long from now")
