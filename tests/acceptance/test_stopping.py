@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from tests.fleet import Fleet, lives, processes_of, wait_until
@@ -144,6 +145,18 @@ def test_a_keeper_killed_while_no_supervisor_lives_freezes_the_task(fleet: Fleet
     fleet.wait_clean()
     assert fleet.json("salvage", "list")[0]["files"] == 1
     fleet.doctor()
+
+
+def test_a_stopped_supervisor_is_named_as_such(fleet: Fleet) -> None:
+    """Nothing silent: who holds the home, that it does nothing, and what to type."""
+    supervisor = fleet.up()
+    supervisor.send_signal(signal.SIGSTOP)
+    stat = Path(f"/proc/{supervisor.pid}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
+    refused = fleet.cli("up", code=4).stderr
+    assert f"kill -CONT {supervisor.pid}" in refused
+    assert "is stopped" in refused
+    supervisor.send_signal(signal.SIGCONT)
 
 
 def test_a_second_supervisor_on_one_home_is_refused(fleet: Fleet) -> None:
