@@ -237,16 +237,21 @@ def _processes(queries: Queries) -> Iterator[Finding]:
 
 
 def marked_processes(home: str) -> Iterator[tuple[int, str]]:
-    """(pid, run id) of every process whose environment names a run directory in `home`."""
-    prefix = b"HOLDFAST_RUN_DIR=" + os.fsencode(os.path.join(home, "runs")) + b"/"
+    """(pid, run id) of every process of a run of `home`: agents by their environment, keepers by where they work."""
+    runs = os.path.join(home, "runs") + "/"
+    prefix = b"HOLDFAST_RUN_DIR=" + os.fsencode(runs)
+    inside = os.path.realpath(runs) + "/"
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
+            folder = os.readlink(f"/proc/{name}/cwd")
             with open(f"/proc/{name}/environ", "rb") as file:
                 variables = file.read().split(b"\0")
         except OSError:
             continue
+        if folder.startswith(inside):
+            yield int(name), folder.removeprefix(inside).split("/")[0]
         for variable in variables:
             if variable.startswith(prefix):
                 yield int(name), variable[len(prefix) :].decode(errors="replace")

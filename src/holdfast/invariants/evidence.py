@@ -114,14 +114,18 @@ class Evidence:
     # -- processes -------------------------------------------------------------------------------------------------
 
     def marked_processes(self) -> dict[int, str]:
-        """Living processes whose environment names a run of this home: pid → run id."""
+        """Living processes of a run of this home, by environment or (keepers) by working directory: pid → run id."""
         homes = {self.home, self.given_home}
+        runs = os.path.join(self.home, "runs") + "/"
         prefixes = tuple(b"HOLDFAST_RUN_DIR=" + os.fsencode(os.path.join(home, "runs")) + b"/" for home in homes)
         found = {}
         for pid in living():
             for variable in _read(f"/proc/{pid}/environ").split(b"\0"):
                 if variable.startswith(prefixes):
                     found[pid] = variable.rsplit(b"/", 1)[1].decode(errors="replace")
+            folder = _link(f"/proc/{pid}/cwd")
+            if folder.startswith(runs):
+                found[pid] = folder.removeprefix(runs).split("/")[0]
         return found
 
     def processes_inside(self) -> dict[int, str]:
@@ -129,10 +133,7 @@ class Evidence:
         root = os.path.join(self.home, "workspaces") + "/"
         found = {}
         for pid in living():
-            try:
-                folder = os.readlink(f"/proc/{pid}/cwd")
-            except OSError:
-                continue
+            folder = _link(f"/proc/{pid}/cwd")
             if folder.startswith(root):
                 found[pid] = folder
         return found
@@ -198,6 +199,13 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _rows(connection: apsw.Connection, query: str) -> Iterator[Row]:

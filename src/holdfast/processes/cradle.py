@@ -4,9 +4,10 @@ Run as `python -I -S -X utf8 cradle.py SOCKET_FD ROOM`, where ROOM is only a lon
 command line, so that `ps` shows whose keeper it is. A keeper that is forked here starts several times as fast as a new
 interpreter and shares most of its memory with the others. Standard library only, one thread, nothing imported later.
 
-A request is a length, the descriptors of lock, ready pipe and log beside it, and as many bytes of JSON; the answer is
-the keeper's pid, or the error. Each keeper is forked twice, so that it becomes the supervisor's own child (the
-supervisor is the nearest subreaper). When the supervisor ends, its end of the socket closes and we end too.
+A request is a length, the descriptors of lock, ready pipe and log beside it, and as many bytes: the run directory, a
+NUL, the agent's environment as JSON. The answer is the keeper's pid, or the error. Each keeper is forked twice, so that
+it becomes the supervisor's own child (the supervisor is the nearest subreaper). When the supervisor ends, its end of
+the socket closes and we end too.
 """
 
 from __future__ import annotations
@@ -73,21 +74,20 @@ def live_as_keeper(request: bytes, lock: int, ready: int, log: int) -> None:
             os.dup2(source, target)
         os.close(null)
         os.close(log)
-        wanted = json.loads(request)
-        be_called(keeper.__file__, wanted["directory"])
-        keeper.keep(wanted["directory"], lock, ready, wanted["environment"])
+        directory, _, environment = request.partition(b"\0")
+        be_called(os.fsencode(keeper.__file__), directory)
+        keeper.keep(os.fsdecode(directory), lock, ready, environment)
     except BaseException:  # noqa: BLE001 - whatever it is belongs into keeper.log, and must not run on as a cradle
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
 
-def be_called(*words: str) -> None:
+def be_called(*words: bytes) -> None:
     """What `ps` shows of us from now on: the memory where the kernel put our command line, overwritten."""
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
+    fields = keeper.read_file("/proc/self/stat").rpartition(b")")[2].split()
     start, end = int(fields[45]), int(fields[46])
-    line = b"".join(os.fsencode(word) + b"\0" for word in words)[: end - start - 1]
+    line = b"".join(word + b"\0" for word in words)[: end - start - 1]
     ctypes.memmove(start, line.ljust(end - start, b"\0"), end - start)
 
 
@@ -130,7 +130,7 @@ def main() -> None:
     keeper.prctl(keeper.PR_SET_PDEATHSIG, signal.SIGKILL)  # the closed socket says the same, unless we are stopped
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
-    keeper.arm(dict(os.environ))
+    keeper.set_faults(dict(os.environ))
     warm_up()
     gc.collect()
     gc.disable()

@@ -62,8 +62,13 @@ _fault = _trace = _once = ""
 _hits: dict[str, int] = {}
 
 
-def arm(environment: dict[str, str]) -> None:
-    """Crash points do nothing unless these variables say so."""
+def arm(environment: bytes) -> None:
+    """Crash points do nothing unless these variables say so. The environment is JSON: only the agent needs it whole."""
+    if b"HOLDFAST_FAULT" in environment:
+        set_faults(json.loads(environment))
+
+
+def set_faults(environment: dict[str, str]) -> None:
     global _fault, _trace, _once
     _fault = environment.get("HOLDFAST_FAULT", "")
     _trace = environment.get("HOLDFAST_FAULT_TRACE", "")
@@ -93,16 +98,26 @@ def fault_point(name: str, may_fail: bool = False) -> None:
                 raise OSError(getattr(errno, action), f"injected at {name}")
 
 
+def read_file(path: str) -> bytes:
+    """Without Python's own file objects: each keeper would have to keep their buffers in memory of its own."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        blocks = [os.read(fd, 16384)]
+        while blocks[-1]:
+            blocks.append(os.read(fd, 65536))
+        return b"".join(blocks)
+    finally:
+        os.close(fd)
+
+
 def boot_id() -> str:
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
+    return read_file("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
 def process_stat(pid: int) -> tuple[int, int, str] | None:
     """(parent, start ticks, state letter) of a process, or None when it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except OSError:
         return None  # gone, or hidden from us: another user's process is not in our tree
     return int(fields[1]), int(fields[19]), fields[0].decode()
@@ -152,11 +167,9 @@ def tree_use(root: int) -> tuple[int, int]:
         try:
             threads = os.listdir(f"/proc/{pid}/task")
             for task in threads:
-                with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                    waiting.extend(map(int, file.read().split()))
+                waiting.extend(map(int, read_file(f"/proc/{pid}/task/{task}/children").split()))
             if pid != root:
-                with open(f"/proc/{pid}/statm", "rb") as file:
-                    fields = file.read().split()
+                fields = read_file(f"/proc/{pid}/statm").split()
                 memory += (int(fields[1]) - int(fields[2])) * resource.getpagesize()
                 members += len(threads)
         except OSError:
@@ -167,13 +180,10 @@ def tree_use(root: int) -> tuple[int, int]:
 def counter(path: str, word: str) -> int:
     """The number behind `word` in a file of "word number" lines (memory.events, pids.events, vmstat); 0 without one."""
     try:
-        with open(path, "rb") as file:
-            for line in file:
-                if line.startswith(word.encode() + b" "):
-                    return int(line.split()[1])
-    except (OSError, ValueError):
+        _before, found, after = (b"\n" + read_file(path)).partition(f"\n{word} ".encode())
+        return int(after.split(maxsplit=1)[0]) if found else 0
+    except (OSError, ValueError, IndexError):
         return 0
-    return 0
 
 
 class Cgroups:
@@ -330,7 +340,7 @@ class Records:
 
 
 class Keeper:
-    def __init__(self, intent: dict[str, object], ready_fd: int, environment: dict[str, str]) -> None:
+    def __init__(self, intent: dict[str, object], ready_fd: int, environment: bytes) -> None:
         self.intent = intent
         self.environment = environment
         self.ready_fd = ready_fd
@@ -448,7 +458,7 @@ class Keeper:
             if os.read(go, 1) != b"!":
                 os._exit(126)  # the keeper died before it had recorded us: we were never started
             doing = f"run '{argv[0]}'"
-            os.execvpe(argv[0], argv, self.environment)
+            os.execvpe(argv[0], argv, json.loads(self.environment))
         except BaseException as problem:  # noqa: BLE001 - whatever it is, it must reach the record, not unwind into the keeper
             why = problem.strerror if isinstance(problem, OSError) else str(problem)
             os.write(error, f"could not {doing}: {why}".encode(errors="replace")[:600])
@@ -650,15 +660,14 @@ class Keeper:
             time.sleep(RETRY_RECORDS)
 
 
-def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: dict[str, str]) -> None:
-    """The whole life of a keeper."""
+def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: bytes) -> None:
+    """The whole life of a keeper. Never returns: an interpreter that winds up would only delay the news of our end."""
     arm(environment)
     os.set_inheritable(lock_fd, False)  # ours alone: an agent that held it would look like a living keeper
     os.set_inheritable(ready_fd, False)
     os.chdir(run_dir)
     os.umask(0o077)
-    with open("intent.json", encoding="utf-8") as file:
-        intent = json.load(file)
+    intent = json.loads(read_file("intent.json"))
     if intent["protocol"] != PROTOCOL:
         raise SystemExit(f"keeper: intent.json speaks protocol {intent['protocol']}, this keeper {PROTOCOL}")
     os.umask(int(intent.get("umask", 0o022)))  # the agent's files get the user's usual modes
@@ -666,7 +675,8 @@ def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: dict[str, str])
     keeper.start()
     keeper.run()
     keeper.finish()
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    keep(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), dict(os.environ))
+    keep(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.dumps(dict(os.environ)).encode())

@@ -33,7 +33,7 @@ class Nursery:
         """The pid of a new keeper, which is our child. OSError: there is none, or it is not known (see `close`)."""
         if self._channel is None:
             self._channel = self._open()
-        request = json.dumps({"directory": directory, "environment": dict(environment)}).encode()
+        request = os.fsencode(directory) + b"\0" + json.dumps(dict(environment)).encode()
         faults.effect("nursery.ask")
         socket.send_fds(self._channel, [len(request).to_bytes(LENGTH, "big")], [lock, ready, log])
         self._channel.sendall(request)
