@@ -103,3 +103,4 @@ class Context:
     source: SettingsSource | None = None
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)
+    news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events to tell
