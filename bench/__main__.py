@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import claim_to_exec, cold_start, event_latency, fleet, machine, store_cycles
+from bench import claim_to_exec, cold_start, event_latency, fleet, machine, peers, processes, store_cycles
 from bench.figures import QUICK, WHOLE, Figure
 from bench.render import TITLES, verdict
 
@@ -25,6 +25,8 @@ BENCHMARKS = {
     "fleet": fleet.run,
     "cold": cold_start.run,
     "events": event_latency.run,
+    "processes": processes.run,
+    "peers": peers.run,
 }
 
 

@@ -44,6 +44,13 @@ class Scale:
     cold_rounds: int
     cold_tasks: int
     events: int
+    exit_fleets: tuple[int, ...]  # idle agents beside those whose deaths are timed
+    keeper_fleets: tuple[int, ...]  # idle agents whose keepers are looked at
+    idle_seconds: float
+    deaths: int  # agents killed at each size
+    stops: int  # trees stopped of each kind
+    big_tree: int  # processes
+    peers: bool  # other managers are compared with
 
 
 WHOLE = Scale(
@@ -60,6 +67,13 @@ WHOLE = Scale(
     cold_rounds=40,
     cold_tasks=10_000,
     events=400,
+    exit_fleets=(1, 100, 500),
+    keeper_fleets=(10, 100, 500),
+    idle_seconds=30.0,
+    deaths=100,
+    stops=5,
+    big_tree=1_000,
+    peers=True,
 )
 QUICK = Scale(
     name="quick",
@@ -75,6 +89,13 @@ QUICK = Scale(
     cold_rounds=8,
     cold_tasks=10_000,
     events=50,
+    exit_fleets=(1, 100),
+    keeper_fleets=(10, 100),
+    idle_seconds=6.0,
+    deaths=10,
+    stops=2,
+    big_tree=200,
+    peers=True,
 )
 SMOKE = Scale(
     name="smoke",
@@ -90,6 +111,13 @@ SMOKE = Scale(
     cold_rounds=2,
     cold_tasks=100,
     events=5,
+    exit_fleets=(1,),
+    keeper_fleets=(10,),
+    idle_seconds=0.5,
+    deaths=2,
+    stops=1,
+    big_tree=10,
+    peers=False,
 )
 
 

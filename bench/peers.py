@@ -1,0 +1,114 @@
+"""The same hostile tree under Holdfast, supervisord and circus: who survives a stop, and a manager's own death."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from bench import proc
+from bench.figures import Figure, Scale
+from bench.hostile_tree import MEMBERS
+from bench.managers import GRACE, Holdfast, Manager, PeerProblem, Place, circus, is_alive, supervisord
+
+SIZE = len(MEMBERS) + 1  # with the leader
+SETTLE = 2.0  # seconds that a manager has, after it said "stopped", before survivors are counted
+PATIENCE = 20.0
+SECOND_COPY = 3  # so many times as long has a restarted manager to start the tree a second time
+MANAGERS: dict[str, Callable[[Place], Manager]] = {
+    "holdfast": Holdfast,
+    "supervisord": supervisord,
+    "circus": partial(circus, stop_children=False),
+    "circus-children": partial(circus, stop_children=True),
+}
+UNIT = "survivors"
+
+
+def run(scale: Scale, folder: Path) -> list[Figure]:
+    figures = []
+    for name, make in MANAGERS.items():
+        for verb, scenario in (("stop", _stop), ("crash", _crash)):
+            if not scale.peers and name != "holdfast":
+                figures.append(_skipped(name, verb, "not part of this run"))
+                continue
+            settle = SETTLE if scale.peers else SETTLE / 10
+            try:
+                figures.append(_one(name, verb, make, partial(scenario, settle), Place(folder / f"{name}-{verb}")))
+            except PeerProblem as problem:
+                figures.append(_skipped(name, verb, str(problem)))
+    return figures
+
+
+Found = tuple[int, dict[str, float | str]]
+
+
+def _one(
+    name: str, verb: str, make: Callable[[Place], Manager], scenario: Callable[[Manager, Place], Found], place: Place
+) -> Figure:
+    manager = make(place)
+    try:
+        survivors, detail = scenario(manager, place)
+    finally:
+        manager.close()
+        proc.end(proc.holders(place.witness), place.witness)
+    goal = 0.0 if name == "holdfast" else None
+    detail = {**detail, "version": manager.version}
+    return Figure(name=f"peers.{verb}.{name}", value=survivors, unit=UNIT, goal=goal, detail=detail)
+
+
+def _skipped(name: str, verb: str, why: str) -> Figure:
+    return Figure(name=f"peers.{verb}.{name}", value=None, unit=UNIT, skipped=why)
+
+
+def _stop(settle: float, manager: Manager, place: Place) -> Found:
+    _grow(manager, place)
+    seconds = manager.stop_tree()
+    time.sleep(settle)
+    survivors = proc.holders(place.witness)
+    return len(survivors), {
+        "processes of the tree": SIZE,
+        "ms until it says stopped": round(seconds * 1e3),
+        "grace ms": GRACE * 1000,
+    }
+
+
+def _crash(settle: float, manager: Manager, place: Place) -> Found:
+    """Killed, started again, and then told to stop what it runs."""
+    first = _grow(manager, place)
+    manager.crash()
+    time.sleep(settle)
+    alive = len(proc.holders(place.witness))
+    place.ready.unlink()
+    manager.start()
+    second = _leader(place, settle * SECOND_COPY)
+    copies = is_alive(first) + (second is not None and is_alive(second))
+    seconds = manager.stop_tree()
+    time.sleep(settle)
+    return len(proc.holders(place.witness)), {
+        "processes of the tree": SIZE,
+        "alive after the kill": alive,
+        "copies of the tree after the restart": copies,
+        "ms until it says stopped": round(seconds * 1e3),
+    }
+
+
+def _grow(manager: Manager, place: Place) -> int:
+    """Start the manager and its tree; the leader's pid."""
+    manager.start()
+    leader = _leader(place, PATIENCE)
+    if leader is None:
+        raise PeerProblem(f"it did not start the tree within {PATIENCE:.0f} s")
+    found = len(proc.holders(place.witness))
+    if found != SIZE:
+        raise PeerProblem(f"the tree has {found} members instead of {SIZE}")
+    return leader
+
+
+def _leader(place: Place, patience: float) -> int | None:
+    deadline = time.monotonic() + patience
+    while not place.ready.exists():
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.01)
+    return int(place.ready.read_text())
