@@ -15,6 +15,7 @@ from bench.living import Agent, Living
 from bench.stage import Stage
 from bench.store_cycles import ROOT, VENV, dbos_missing
 
+from holdfast import __version__
 from holdfast.api.commands import Commands
 
 TREE = str(Path(__file__).with_name("hostile_tree.py"))
@@ -47,8 +48,9 @@ class Manager(Protocol):
 class Place:
     """Where one tree lives: its witness, and the file that says that it has grown."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, orphan_grace: float = 120.0) -> None:
         folder.mkdir()
+        self.orphan_grace = orphan_grace  # Holdfast's: seconds until a tree without a manager is ended
         self.folder, self.witness, self.ready = folder, folder / "witness", folder / "ready"
         self.witness.touch()
 
@@ -64,12 +66,13 @@ class Holdfast:
         self._living = Living(self._stage)
         self._commands = Commands(str(self._stage.home))
         self._agent: Agent | None = None
-        self.version = "this one"
+        self.version = __version__
 
     def start(self) -> None:
         self._stage.up(agents=1)
         if self._agent is None:
-            self._agent = self._living.start([self._place.argv])[0]
+            more = {"grace": float(GRACE), "orphan_grace": self._place.orphan_grace}
+            self._agent = self._living.start([self._place.argv], **more)[0]
 
     def stop_tree(self) -> float:
         assert self._agent is not None

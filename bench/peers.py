@@ -16,6 +16,7 @@ SIZE = len(MEMBERS) + 1  # with the leader
 SETTLE = 2.0  # seconds that a manager has, after it said "stopped", before survivors are counted
 PATIENCE = 20.0
 SECOND_COPY = 3  # so many times as long has a restarted manager to start the tree a second time
+ORPHAN_GRACE = 2.0  # seconds, where the manager is not started again
 MANAGERS: dict[str, Callable[[Place], Manager]] = {
     "holdfast": Holdfast,
     "supervisord": supervisord,
@@ -28,13 +29,14 @@ UNIT = "survivors"
 def run(scale: Scale, folder: Path) -> list[Figure]:
     figures = []
     for name, make in MANAGERS.items():
-        for verb, scenario in (("stop", _stop), ("crash", _crash)):
+        for verb, scenario in (("stop", _stop), ("crash", _crash), ("orphan", _orphan)):
             if not scale.peers and name != "holdfast":
                 figures.append(_skipped(name, verb, "not part of this run"))
                 continue
             settle = SETTLE if scale.peers else SETTLE / 10
             try:
-                figures.append(_one(name, verb, make, partial(scenario, settle), Place(folder / f"{name}-{verb}")))
+                place = Place(folder / f"{name}-{verb}", ORPHAN_GRACE if scenario is _orphan else 120.0)
+                figures.append(_one(name, verb, make, partial(scenario, settle), place))
             except PeerProblem as problem:
                 figures.append(_skipped(name, verb, str(problem)))
     return figures
@@ -91,6 +93,15 @@ def _crash(settle: float, manager: Manager, place: Place) -> Found:
         "copies of the tree after the restart": copies,
         "ms until it says stopped": round(seconds * 1e3),
     }
+
+
+def _orphan(settle: float, manager: Manager, place: Place) -> Found:
+    """Killed, and not started again."""
+    _grow(manager, place)
+    manager.crash()
+    time.sleep(ORPHAN_GRACE + GRACE + settle)
+    survivors = len(proc.holders(place.witness))
+    return survivors, {"processes of the tree": SIZE, "seconds after the kill": round(ORPHAN_GRACE + GRACE + settle)}
 
 
 def _grow(manager: Manager, place: Place) -> int:
