@@ -32,7 +32,7 @@ BENCHMARKS = {
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure Holdfast against its goals.")
-    parser.add_argument("--quick", action="store_true", help="less of everything, in under a minute; not kept")
+    parser.add_argument("--quick", action="store_true", help="less of everything, in two minutes or so; not kept")
     parser.add_argument("--only", choices=BENCHMARKS, action="append", help="only this one; not kept")
     parser.add_argument("--folder", default=None, help="where to work (a directory on a real disk)")
     arguments = parser.parse_args(argv)

@@ -51,6 +51,8 @@ class Scale:
     stops: int  # trees stopped of each kind
     big_tree: int  # processes
     peers: bool  # other managers are compared with
+    settle: float  # seconds that a manager has, after it said "stopped", before survivors are counted
+    second_copy: float  # seconds that a restarted manager has to start the tree a second time
 
 
 WHOLE = Scale(
@@ -74,6 +76,8 @@ WHOLE = Scale(
     stops=5,
     big_tree=1_000,
     peers=True,
+    settle=2.0,
+    second_copy=8.0,
 )
 QUICK = Scale(
     name="quick",
@@ -96,6 +100,8 @@ QUICK = Scale(
     stops=2,
     big_tree=200,
     peers=True,
+    settle=0.5,
+    second_copy=8.0,
 )
 SMOKE = Scale(
     name="smoke",
@@ -118,6 +124,8 @@ SMOKE = Scale(
     stops=1,
     big_tree=10,
     peers=False,
+    settle=0.2,
+    second_copy=0.5,
 )
 
 

@@ -13,9 +13,7 @@ from bench.hostile_tree import MEMBERS
 from bench.managers import GRACE, Holdfast, Manager, PeerProblem, Place, circus, is_alive, supervisord
 
 SIZE = len(MEMBERS) + 1  # with the leader
-SETTLE = 2.0  # seconds that a manager has, after it said "stopped", before survivors are counted
 PATIENCE = 20.0
-SECOND_COPY = 3  # so many times as long has a restarted manager to start the tree a second time
 ORPHAN_GRACE = 2.0  # seconds, where the manager is not started again
 MANAGERS: dict[str, Callable[[Place], Manager]] = {
     "holdfast": Holdfast,
@@ -33,10 +31,9 @@ def run(scale: Scale, folder: Path) -> list[Figure]:
             if not scale.peers and name != "holdfast":
                 figures.append(_skipped(name, verb, "not part of this run"))
                 continue
-            settle = SETTLE if scale.peers else SETTLE / 10
             try:
                 place = Place(folder / f"{name}-{verb}", ORPHAN_GRACE if scenario is _orphan else 120.0)
-                figures.append(_one(name, verb, make, partial(scenario, settle), place))
+                figures.append(_one(name, verb, make, partial(scenario, scale), place))
             except PeerProblem as problem:
                 figures.append(_skipped(name, verb, str(problem)))
     return figures
@@ -63,10 +60,10 @@ def _skipped(name: str, verb: str, why: str) -> Figure:
     return Figure(name=f"peers.{verb}.{name}", value=None, unit=UNIT, skipped=why)
 
 
-def _stop(settle: float, manager: Manager, place: Place) -> Found:
+def _stop(scale: Scale, manager: Manager, place: Place) -> Found:
     _grow(manager, place)
     seconds = manager.stop_tree()
-    time.sleep(settle)
+    time.sleep(scale.settle)
     survivors = proc.holders(place.witness)
     return len(survivors), {
         "processes of the tree": SIZE,
@@ -75,18 +72,18 @@ def _stop(settle: float, manager: Manager, place: Place) -> Found:
     }
 
 
-def _crash(settle: float, manager: Manager, place: Place) -> Found:
+def _crash(scale: Scale, manager: Manager, place: Place) -> Found:
     """Killed, started again, and then told to stop what it runs."""
     first = _grow(manager, place)
     manager.crash()
-    time.sleep(settle)
+    time.sleep(scale.settle)
     alive = len(proc.holders(place.witness))
     place.ready.unlink()
     manager.start()
-    second = _leader(place, settle * SECOND_COPY)
+    second = _leader(place, scale.second_copy)
     copies = is_alive(first) + (second is not None and is_alive(second))
     seconds = manager.stop_tree()
-    time.sleep(settle)
+    time.sleep(scale.settle)
     return len(proc.holders(place.witness)), {
         "processes of the tree": SIZE,
         "alive after the kill": alive,
@@ -95,13 +92,14 @@ def _crash(settle: float, manager: Manager, place: Place) -> Found:
     }
 
 
-def _orphan(settle: float, manager: Manager, place: Place) -> Found:
+def _orphan(scale: Scale, manager: Manager, place: Place) -> Found:
     """Killed, and not started again."""
     _grow(manager, place)
     manager.crash()
-    time.sleep(ORPHAN_GRACE + GRACE + settle)
+    wait = ORPHAN_GRACE + GRACE + scale.settle
+    time.sleep(wait)
     survivors = len(proc.holders(place.witness))
-    return survivors, {"processes of the tree": SIZE, "seconds after the kill": round(ORPHAN_GRACE + GRACE + settle)}
+    return survivors, {"processes of the tree": SIZE, "seconds after the kill": wait}
 
 
 def _grow(manager: Manager, place: Place) -> int:
