@@ -34,8 +34,9 @@ faults: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python scripts/generate_docs.py
 
-# Measures the goals against plain sqlite3, DBOS and xargs, and keeps the result (bench/results); `make docs` renders it.
-# QUICK=1: less of everything, nothing kept. Where DBOS cannot be installed, its comparison is skipped by name and reason.
+# Measures the goals against plain sqlite3, DBOS, xargs, supervisord and circus, and keeps the result (bench/results);
+# `make docs` renders it. QUICK=1: less of everything, nothing kept; BENCH_ARGS="--only processes": only that, nothing
+# kept. What cannot be installed is skipped by name and reason.
 bench: $(STAMP) $(VENV)-bench/.installed
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(BENCH_ARGS)
 

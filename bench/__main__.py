@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import claim_to_exec, cold_start, event_latency, fleet, machine, store_cycles
+from bench import claim_to_exec, cold_start, event_latency, fleet, machine, peers, processes, store_cycles
 from bench.figures import QUICK, WHOLE, Figure
 from bench.render import TITLES, verdict
 
@@ -25,12 +25,14 @@ BENCHMARKS = {
     "fleet": fleet.run,
     "cold": cold_start.run,
     "events": event_latency.run,
+    "processes": processes.run,
+    "peers": peers.run,
 }
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure Holdfast against its goals.")
-    parser.add_argument("--quick", action="store_true", help="less of everything, in under a minute; not kept")
+    parser.add_argument("--quick", action="store_true", help="less of everything, in two minutes or so; not kept")
     parser.add_argument("--only", choices=BENCHMARKS, action="append", help="only this one; not kept")
     parser.add_argument("--folder", default=None, help="where to work (a directory on a real disk)")
     arguments = parser.parse_args(argv)

@@ -44,6 +44,15 @@ class Scale:
     cold_rounds: int
     cold_tasks: int
     events: int
+    exit_fleets: tuple[int, ...]  # idle agents beside those whose deaths are timed
+    keeper_fleets: tuple[int, ...]  # idle agents whose keepers are looked at
+    idle_seconds: float
+    deaths: int  # agents killed at each size
+    stops: int  # trees stopped of each kind
+    big_tree: int  # processes
+    peers: bool  # other managers are compared with
+    settle: float  # seconds that a manager has, after it said "stopped", before survivors are counted
+    second_copy: float  # seconds that a restarted manager has to start the tree a second time
 
 
 WHOLE = Scale(
@@ -60,6 +69,15 @@ WHOLE = Scale(
     cold_rounds=40,
     cold_tasks=10_000,
     events=400,
+    exit_fleets=(1, 100, 500),
+    keeper_fleets=(10, 100, 500),
+    idle_seconds=30.0,
+    deaths=100,
+    stops=5,
+    big_tree=1_000,
+    peers=True,
+    settle=2.0,
+    second_copy=8.0,
 )
 QUICK = Scale(
     name="quick",
@@ -75,6 +93,15 @@ QUICK = Scale(
     cold_rounds=8,
     cold_tasks=10_000,
     events=50,
+    exit_fleets=(1, 100),
+    keeper_fleets=(10, 100),
+    idle_seconds=6.0,
+    deaths=10,
+    stops=2,
+    big_tree=200,
+    peers=True,
+    settle=0.5,
+    second_copy=8.0,
 )
 SMOKE = Scale(
     name="smoke",
@@ -90,6 +117,15 @@ SMOKE = Scale(
     cold_rounds=2,
     cold_tasks=100,
     events=5,
+    exit_fleets=(1,),
+    keeper_fleets=(10,),
+    idle_seconds=0.5,
+    deaths=2,
+    stops=1,
+    big_tree=10,
+    peers=False,
+    settle=0.2,
+    second_copy=0.5,
 )
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,18 +47,29 @@ class Stage:
 
     # -- the supervisor ------------------------------------------------------------------------------------------
 
-    def up(self, agents: int) -> None:
+    def up(self, agents: int, env: Mapping[str, str] | None = None) -> None:
         with (self.folder / "supervisor.log").open("ab") as log:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-m", "holdfast", "up", "--agents", str(agents)],
                 cwd=self.folder,
-                env=self.env,
+                env={**self.env, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         self.wait(lambda: Queries(str(self.home)).supervisor() is not None, "the supervisor is registered")
+
+    def supervisor_pid(self) -> int:
+        assert self._supervisor is not None
+        return self._supervisor.pid
+
+    def kill_supervisor(self) -> None:
+        """As an out-of-memory killer would."""
+        assert self._supervisor is not None
+        self._supervisor.kill()
+        self._supervisor.wait()
+        self._supervisor = None
 
     def supervisor_cpu(self) -> tuple[float, float]:
         """CPU seconds of the supervisor's own process, and of the children that it has reaped (keepers, git)."""

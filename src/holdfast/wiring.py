@@ -32,7 +32,7 @@ from holdfast.store.sqlite.connection import refuse_network_filesystem
 from holdfast.store.sqlite.reserve import Reserve
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
-from holdfast.supervisor.context import Context, Keeping, Settings, Tuning
+from holdfast.supervisor.context import Bell, Context, Keeping, Settings, Tuning
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
@@ -177,11 +177,13 @@ async def _supervise_locked(
     )
     supervisors: list[Supervisor] = []
     store.write(lambda tx: tx.hosts.open(host, how.lease_ttl, clock.now()))
+    news = Bell()
     writer = GroupWriter(
         home,
         beat=lambda tx: tx.hosts.beat(host.id, how.lease_ttl, clock.now()),
         beat_every=how.beat_every,
         on_lease_lost=lambda: supervisors[0].on_lease_lost(),
+        on_batch=news.ring,
     )
     runner = HelperRunner(children, helpers)
     git = Git(runner)
@@ -212,6 +214,7 @@ async def _supervise_locked(
         source=source,
         pressure=Machine().pressure,
         home_is_ours=lock.is_held,
+        news=news,
     )
     try:
         supervisors.append(Supervisor(context))

@@ -9,6 +9,8 @@ from bench.__main__ import BENCHMARKS
 from bench.figures import SMOKE, Figure
 from bench.render import TITLES
 
+MAY_BE_NOTHING = ("survivors", "% of a core")  # the second: a smoke's rest is shorter than the pause between two beats
+
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_runs_and_returns_numbers(name: str, tmp_path: Path) -> None:
@@ -16,11 +18,11 @@ def test_a_benchmark_runs_and_returns_numbers(name: str, tmp_path: Path) -> None
     assert figures
     for figure in figures:
         assert figure.name in TITLES, "a figure without a title cannot be rendered"
-        if figure.name.startswith("store.dbos"):
+        if figure.name.startswith("store.dbos") or (figure.name.startswith("peers.") and "holdfast" not in figure.name):
             assert figure.skipped == "not part of this run"
         else:
             assert figure.value is not None
-            assert figure.value > 0
+            assert figure.value > 0 or figure.unit in MAY_BE_NOTHING
 
 
 def test_a_goal_is_met_from_its_own_side() -> None:

@@ -106,3 +106,4 @@ class Context:
     pressure: Callable[[], Pressure] = Pressure  # how the machine is; by default it does not say
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)
+    news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events to tell

@@ -53,7 +53,7 @@ class Supervisor:
         self._claims = Claims(context, self._attempts)
         self._cleanup = Cleanup(context)
         self._retention = Retention(context)
-        self._narrator = Narrator(context.store)
+        self._narrator = Narrator(context.store, context.news)
         self._reloading = Reloading(context)
         # nohup leaves SIGHUP ignored: whoever used it wants us to outlive the terminal
         self._goes_with_terminal = has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN

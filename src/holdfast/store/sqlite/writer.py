@@ -53,13 +53,16 @@ class GroupWriter:
         beat: Callable[[SqliteTransaction], None] | None = None,
         beat_every: float = 5.0,
         on_lease_lost: Callable[[], None] = lambda: None,
+        on_batch: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_batch` is called on the loop after every batch that somebody waited for: followers look then."""
         self._path = os.path.join(home, DATABASE)
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._beat = beat
         self._beat_every = beat_every
         self._on_lease_lost = on_lease_lost
+        self._on_batch = on_batch
         self._reserve = Reserve(home)
         self._reserve.ensure()
         opening.require_current(self._path)
@@ -223,6 +226,8 @@ class GroupWriter:
                     job.future.set_exception(error)
                 else:
                     job.future.set_result(job.result)
+            if batch:
+                self._on_batch()
             if is_large:
                 self._loop.call_soon(self._callers_ran.set)  # behind their awakenings, which were just scheduled
 
