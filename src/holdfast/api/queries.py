@@ -50,7 +50,7 @@ class Queries:
         task["labels"] = settings["labels"]
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
-        task["runs"] = self._reader.view("runs", id=task_id)
+        task["runs"] = [_run(row) for row in self._reader.view("runs", id=task_id)]
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
         task["needs"] = self._reader.view("needs", id=task_id)
@@ -130,6 +130,15 @@ def _no_task(word: str) -> str:
     if not word:
         return "Task not found: the id is empty; `holdfast ps --all` lists them."
     return f"Task not found: {word if len(word) <= 80 else word[:79] + '…'}"
+
+
+def _run(row: Row) -> Row:
+    """With what its agent said of itself: the result that it claimed, and its newest progress."""
+    claim, reports = row.pop("claim"), row.pop("reports")
+    kept = json.loads(claim) if claim else {}
+    row["claim"] = {key: kept[key] for key in ("kind", "message", "at")} if claim else None
+    row["progress"] = json.loads(reports)["progress"] if reports else None
+    return row
 
 
 def _event(row: Row) -> Row:

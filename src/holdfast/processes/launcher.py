@@ -16,12 +16,13 @@ from holdfast import clock, faults
 from holdfast.core.liveness import Identity
 from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.errors import LaunchError
+from holdfast.processes.channel import Channel
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, open_pidfd, signal_exactly
 from holdfast.processes.openers import processes_with_open
 from holdfast.processes.port import LaunchSpec
-from holdfast.processes.rundir import RunDirectory
+from holdfast.processes.rundir import CHANNEL, RunDirectory
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
 LOOKS_BEFORE_SEARCH = 50
@@ -212,6 +213,9 @@ class KeptRun:
     def error_tail(self) -> str:
         return self._directory.tail("err.log")
 
+    def channel(self, offset: int) -> Channel:
+        return Channel(self._directory.file(CHANNEL), self._directory.token(), offset)
+
     def close(self) -> None:
         """Let go of our descriptors, and collect the keeper if it was our child and has ended."""
         self._close_ready()
@@ -225,7 +229,10 @@ class KeptRun:
 
 
 def _intent(spec: LaunchSpec) -> dict[str, object]:
-    """What is written before the spawn. The environment is not: it may hold secrets, and the keeper inherits it."""
+    """What is written before the spawn. The environment is not: it may hold secrets, and the keeper inherits it.
+
+    The token is: it is worth something only to this very run, whose next supervisor has to know it.
+    """
     mask = os.umask(0o077)
     os.umask(mask)
     return {
@@ -237,5 +244,6 @@ def _intent(spec: LaunchSpec) -> dict[str, object]:
         "fast_grace": spec.fast_grace,
         "orphan_grace": spec.orphan_grace,
         "umask": mask,
+        "token": spec.token,
         "metadata": dict(spec.metadata),
     }

@@ -24,7 +24,8 @@ WHERE id >= :prefix AND id < :prefix || '~' AND (:states IS NULL OR state IN (SE
 ORDER BY seq DESC LIMIT 100
 
 -- name: runs
-SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail
+SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
+       claim, reports
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: workspace
