@@ -165,7 +165,8 @@ def test_a_claim_and_its_grace_survive_the_supervisor(fleet: Fleet) -> None:
     """R-TERM-10: killed between claim and end. The claim is durable, the rest of the grace counts, completed once."""
     fleet.env |= {GRACE: "3s", "HOLDFAST_HEALTH_GRACE": "300ms"}
     supervisor = fleet.up("--agents", 3)
-    hanging = fleet.add_scenario({"report": {"kind": "complete"}}, {"hang": True})
+    progress = {"report": {"kind": "progress", "message": "nearly", "percent": 99}}
+    hanging = fleet.add_scenario(progress, {"report": {"kind": "complete"}}, {"hang": True})
     told = fleet.root / "told"
     held = f"until [ -e {told} ]; do sleep 0.02; done"
     late = add(fleet, f"{held}; {report('complete', 'late')}; touch {told}-too", grace="30s")
@@ -181,6 +182,7 @@ def test_a_claim_and_its_grace_survive_the_supervisor(fleet: Fleet) -> None:
         task = fleet.wait_state(task_id, "completed", "failed")
         assert [run["outcome"] for run in task["runs"]] == ["completed"]
         assert fleet.kinds(task_id).count("task.completed") == len(claims(fleet, task_id)) == 1
+    assert fleet.kinds(hanging).count("agent.progress") == 1, "what was told is not told again"
     at = {event["kind"]: event["at"] for event in fleet.events(hanging)}
     assert at["run.stopping"] - at["task.adopted"] < 2.5  # not another three seconds
 

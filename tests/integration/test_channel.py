@@ -172,7 +172,7 @@ class TestHostility:
         [
             b"", b"{", b"null", b"[1]", b'"x"', b"\xff\xfe{", b"[" * 4000, b"{" * 4000, b"1" * 4000,
             line(token="other"), line(token=None), line(token=""), line(token=[TOKEN]), line("checkpoint"),
-            line("COMPLETE"),
+            line("COMPLETE"), line(message=" \x07"),
             line(message=7), line(message=None), line(percent=101), line(percent=-1), line(percent="5"),
             line(percent=True),
             line(percent=float("nan")), line(percent=10**300), json.dumps({"report": "complete"}).encode(),

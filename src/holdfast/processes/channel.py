@@ -136,7 +136,10 @@ def parse(line: bytes, token: str) -> Report | str:
     if percent is not None and not _is_percent(percent):
         return "a percentage that is none"
     printable = message.encode(errors="replace").decode()  # half a character pair cannot be stored
-    return Report(kind=ReportKind(said["report"]), message=one_line(printable, MOST_MESSAGE), percent=percent)
+    report = Report(kind=ReportKind(said["report"]), message=one_line(printable, MOST_MESSAGE), percent=percent)
+    if report.kind is ReportKind.PROGRESS and not str(report):
+        return "a progress that says nothing"
+    return report
 
 
 def _is_percent(value: object) -> bool:

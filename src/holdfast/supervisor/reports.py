@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.clock import Clock
 from holdfast.core.model import StopWhy
-from holdfast.errors import NotOwner
+from holdfast.errors import Conflict
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Bell
@@ -66,7 +66,9 @@ class Reports:
     def _trouble(self, attempt: Attempt, error: Exception) -> None:
         if attempt.listener is not None:
             attempt.listener.hold_off()
-        if not isinstance(error, NotOwner):  # then another supervisor has it: the attempt finds that out by itself
+        if not isinstance(
+            error, Conflict
+        ):  # then it has ended, or another supervisor has it: the attempt knows, or will
             say_trouble(f"the reports of task {attempt.task.id} could not be taken in, and are tried again: ", error)
 
     def _is_overdue(self, attempt: Attempt) -> bool:
