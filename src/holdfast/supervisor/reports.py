@@ -66,9 +66,8 @@ class Reports:
     def _trouble(self, attempt: Attempt, error: Exception) -> None:
         if attempt.listener is not None:
             attempt.listener.hold_off()
-        if not isinstance(
-            error, Conflict
-        ):  # then it has ended, or another supervisor has it: the attempt knows, or will
+        is_news = not isinstance(error, Conflict)  # a run that ended, or is another supervisor's: the attempt knows
+        if is_news:
             say_trouble(f"the reports of task {attempt.task.id} could not be taken in, and are tried again: ", error)
 
     def _is_overdue(self, attempt: Attempt) -> bool:
