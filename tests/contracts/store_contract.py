@@ -24,11 +24,15 @@ import pytest
 
 from holdfast.core.adaptive import Allotted
 from holdfast.core.model import (
+    Claim,
     Event,
     Instant,
     Level,
     PauseReason,
+    Report,
+    ReportKind,
     RequestKind,
+    Run,
     StopWhy,
     Strategy,
     Task,
@@ -42,7 +46,7 @@ from holdfast.core.rules import HealthRules, RunLimits
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.ids import new_id
-from holdfast.store.port import Grip, Host, Operation, Salvaged, Store, Transaction, Writer
+from holdfast.store.port import AgentNews, Grip, Host, Operation, Salvaged, Store, Transaction, Writer
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -77,6 +81,9 @@ FAIL = Decision(action=Action.FAIL, reason="exit code 2", failure="failed", spen
 REQUEUE = Decision(action=Action.REQUEUE, reason="its host was lost", spends=(Budget.LOST,))
 CANCEL = Decision(action=Action.CANCEL, reason="cancelled by an operator")
 PAUSE = Decision(action=Action.PAUSE, reason="rate limited", pause=PauseReason.RATE_LIMIT, resume_after=START.wall + 60)
+
+DONE = Report(kind=ReportKind.COMPLETE, message="all tests pass")
+GAVE_UP = Report(kind=ReportKind.FAIL, message="no compiler")
 
 KEEP = Disposition(preserve=True, tier="task", reason="preserve_on_failure=true")
 CLEAN = Disposition(preserve=False, tier="default", reason="cancelled")
@@ -572,6 +579,10 @@ FENCED: Mapping[str, FencedWrite] = {
         lambda scene, grip: scene.started_run(grip),
         lambda tx, grip, run, now: tx.runs.stopping(grip, run, StopWhy.DOWN, now),
     ),
+    "runs.reported": FencedWrite(
+        lambda scene, grip: scene.started_run(grip),
+        lambda tx, grip, run, now: tx.runs.reported(grip, run, AgentNews(offset=7, claims=(DONE,)), now),
+    ),
     "runs.ended": FencedWrite(
         lambda scene, grip: scene.started_run(grip), lambda tx, grip, run, now: tx.runs.ended(grip, run, COMPLETED, now)
     ),
@@ -1010,6 +1021,74 @@ class TestRuns:
         assert run is not None
         assert (run.state, run.stop_why) == (RunState.INTENDED, StopWhy.CANCEL)
         assert scene.kinds(grip.task_id).count("run.stopping") == 1, "the same wish again is no news"
+
+
+# -- reports of agents -------------------------------------------------------------------------------------------
+
+
+class TestReports:
+    """R-TERM-12: what an agent says of itself is taken in once, and its first claim stands."""
+
+    def report(self, scene: Scene, grip: Grip, run_id: str, **news: Any) -> Run:
+        return scene.write(lambda tx: tx.runs.reported(grip, run_id, AgentNews(**{"offset": 1} | news), scene.now))
+
+    def test_the_first_claim_stands_and_is_told_with_the_change(self, scene: Scene) -> None:
+        grip = scene.running()
+        run_id = scene.started_run(grip)
+        at = scene.now
+        first = self.report(scene, grip, run_id, offset=80, claims=(DONE,))
+        assert first.claim == Claim(kind=DONE.kind, message=DONE.message, at=at)
+        for claims in ((DONE,), (GAVE_UP,), (DONE, GAVE_UP)):
+            scene.tick()
+            later = self.report(scene, grip, run_id, offset=200, claims=claims)
+            assert later.claim == first.claim
+        told = [event for event in scene.events(grip.task_id) if event["kind"] == "agent.claimed"]
+        assert [(event["level"], event["data"]["kind"], event["data"]["counts"]) for event in told] == [
+            ("info", "complete", True),
+            ("warning", "fail", False),
+        ]
+        scene.reopen()
+        kept = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
+        assert kept is not None
+        assert (kept.claim, kept.heard.offset, kept.heard.contradicted) == (first.claim, 200, True)
+
+    def test_claims_that_differ_within_one_look(self, scene: Scene) -> None:
+        grip = scene.running()
+        run = self.report(scene, grip, scene.started_run(grip), claims=(GAVE_UP, DONE))
+        assert run.claim is not None
+        assert run.claim.kind is ReportKind.FAIL
+        assert scene.kinds(grip.task_id).count("agent.claimed") == 2
+
+    def test_progress_is_an_event_and_the_reason_that_people_see(self, scene: Scene) -> None:
+        grip = scene.running()
+        run_id = scene.started_run(grip)
+        half = Report(kind=ReportKind.PROGRESS, message="tests", percent=50)
+        self.report(scene, grip, run_id, progress=half)
+        assert scene.row(grip.task_id)["reason"] == "its agent is at 50 %: tests"
+        self.report(scene, grip, run_id, claims=(DONE,))
+        assert "complete: all tests pass" in scene.row(grip.task_id)["reason"]
+        self.report(scene, grip, run_id, progress=half)
+        assert "complete" in scene.row(grip.task_id)["reason"], "a claim is not talked over"
+        assert _json(scene.runs(grip.task_id)[0]["reports"])["progress"]["message"] == "tests"
+        assert scene.kinds(grip.task_id).count("agent.progress") == 2
+
+    def test_refusals_are_counted_and_told_once(self, scene: Scene) -> None:
+        grip = scene.running()
+        run_id = scene.started_run(grip)
+        for _ in range(3):
+            run = self.report(scene, grip, run_id, refused=2, refused_why="a wrong token")
+        assert run.heard.refused == 6
+        assert scene.kinds(grip.task_id).count("agent.reports-refused") == 1
+
+    def test_a_run_that_has_ended_reports_no_more(self, scene: Scene) -> None:
+        grip = scene.running()
+        run_id = scene.ended_run(grip)
+        before = scene.everything()
+        with pytest.raises(Conflict):
+            self.report(scene, grip, run_id, claims=(DONE,))
+        with pytest.raises(NotFound):
+            self.report(scene, grip, "no-such-run", claims=(DONE,))
+        assert scene.everything() == before
 
 
 # -- settle ------------------------------------------------------------------------------------------------------

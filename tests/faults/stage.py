@@ -85,6 +85,12 @@ class Stage:
         task: dict[str, Any] = queries.task(task_id)
         return task
 
+    def tasks(self) -> list[dict[str, Any]]:
+        return Queries(self.home).tasks(everything=True)
+
+    def told(self, task_id: str) -> list[dict[str, Any]]:
+        return Queries(self.home).events(task_id=task_id)
+
     def events(self, task_id: str) -> list[str]:
         return [str(event["kind"]) for event in Queries(self.home).events(task_id=task_id)]
 

@@ -26,12 +26,16 @@ WORK = "echo work >> work.txt"
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
 
-def test_an_attempt_that_is_cancelled_is_finished_by_the_next_supervisor(stage: Stage) -> None:
+CLAIM = """; printf '{"token":"%s","report":"complete"}' "$HOLDFAST_RUN_TOKEN" >> "$HOLDFAST_CHANNEL/reports\""""
+
+
+@pytest.mark.parametrize("script", [WORK, WORK + CLAIM], ids=["plain", "claims"])
+def test_an_attempt_that_is_cancelled_is_finished_by_the_next_supervisor(stage: Stage, script: str) -> None:
     """R-TREE-01: whatever it held when it was cancelled; once more at every await of its clean-up."""
     current: list[str] = []
 
     def make() -> Work:
-        current[:] = [stage.add(WORK)]
+        current[:] = [stage.add(script)]
         return stage.drive([])
 
     def check(ended: Ended[None]) -> None:
@@ -39,9 +43,10 @@ def test_an_attempt_that_is_cancelled_is_finished_by_the_next_supervisor(stage: 
         stage.recover()
         stage.assert_ended_once(current[0], "completed")
         assert stage.fleet.file_on_branch(f"holdfast/{current[0]}", "work.txt") == "work"
+        assert stage.events(current[0]).count("agent.claimed") == script.count(CLAIM)
         stage.assert_nothing_left()
 
-    walk(make, check, second=True, most=10, apart=True)
+    walk(make, check, second=True, most=10 if script == WORK else 6, apart=True)
 
 
 @pytest.mark.parametrize("why", [StopWhy.CANCEL, StopWhy.DOWN])

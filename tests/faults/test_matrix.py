@@ -19,6 +19,8 @@ ELSEWHERE = {
     "admin.rmdir": "only after another fault (an error at trash.rmdir, in this matrix)",
     "tx.alert.raise": "only after another fault: the second faults of `make faults`",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
+    "channel.heartbeat": "tests/acceptance/test_agent_reports.py: the agent's side, on a full disk",
+    "channel.report": "likewise",
     "clis.version": "tests/acceptance/test_config.py: `init` asks agent CLIs for their versions",
     "daemon.spawn": "tests/acceptance/test_walking_skeleton.py: `up --detach` and `run`",
     "helper.term": "tests/faults/test_await_walk_helpers.py: a helper that is cancelled at work",

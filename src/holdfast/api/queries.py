@@ -60,7 +60,7 @@ class Queries:
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
         task.update(_rules(settings))
-        task["runs"] = self._reader.view("runs", id=task_id)
+        task["runs"] = [_run(row) for row in self._reader.view("runs", id=task_id)]
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
         task["needs"] = self._reader.view("needs", id=task_id)
@@ -158,6 +158,15 @@ def _rules(settings: Row) -> Row:
         "health": {name: None if value == math.inf else value for name, value in health.items()},
         "limits": asdict(limits_from(settings.get("limits", {}))),
     }
+
+
+def _run(row: Row) -> Row:
+    """With what its agent said of itself: the result that it claimed, and its newest progress."""
+    claim, reports = row.pop("claim"), row.pop("reports")
+    kept = json.loads(claim) if claim else {}
+    row["claim"] = {key: kept[key] for key in ("kind", "message", "at")} if claim else None
+    row["progress"] = json.loads(reports)["progress"] if reports else None
+    return row
 
 
 def _event(row: Row) -> Row:

@@ -75,11 +75,13 @@ def _running(task: Row, _ahead: int) -> list[str]:
         return ["It was claimed; its workspace is being made."]
     run = runs[-1]
     if run["state"] == "stopping":
-        return [f"Run {run['id']} was told to stop ({run['stop_why']}); its processes are being ended."]
+        lines = [f"Run {run['id']} was told to stop ({run['stop_why']}); its processes are being ended."]
+        return [*lines, *_reported(run)]
     since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
     return [
         f"Run {run['id']} (number {run['number']}) is {run['state']}, pid {run['pid']}, since {since}. "
         f"It is ended after {_timeout(task, run)}.",
+        *_reported(run),
         f"See its output: `holdfast logs {task['id']} -f`.",
     ]
 
@@ -87,6 +89,23 @@ def _running(task: Row, _ahead: int) -> list[str]:
 def _timeout(task: Row, run: Row) -> str:
     own = run["timeout"]
     return duration(task["timeout"]) if own is None else f"{duration(own)} ({run['timeout_why']})"
+
+
+def _reported(run: Row) -> list[str]:
+    """What its agent said of itself."""
+    lines = []
+    claim, progress = run["claim"], run["progress"]
+    if progress is not None:
+        words = [f"{progress['percent']:g} %"] if progress["percent"] is not None else []
+        words += [progress["message"]] if progress["message"] else []
+        lines.append(f"Its agent reported {duration(max(0.0, time.time() - progress['at']))} ago: {': '.join(words)}.")
+    if claim is not None:
+        message = f" ({claim['message']})" if claim["message"] else ""
+        lines.append(
+            f"Its agent reported `{claim['kind']}`{message} {duration(max(0.0, time.time() - claim['at']))} ago; "
+            "if it does not exit by itself, it is ended."
+        )
+    return lines
 
 
 def _paused(task: Row, _ahead: int) -> list[str]:

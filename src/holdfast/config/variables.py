@@ -20,6 +20,7 @@ OURS = frozenset(
         "HOLDFAST_RUN_DIR",
         "HOLDFAST_CHANNEL",
         "HOLDFAST_RUN_NUMBER",
+        "HOLDFAST_RUN_TOKEN",
         "HOLDFAST_TASK_ID",
         "HOLDFAST_CLOCK_OFFSET",
         "HOLDFAST_BREAK",

@@ -45,6 +45,14 @@ class StopWhy(StrEnum):
     MEMORY = "out_of_memory"  # beyond its limit, seen by us where no cgroup holds it
 
 
+class ReportKind(StrEnum):
+    """What an agent may say of itself, through its run's channel."""
+
+    PROGRESS = "progress"
+    COMPLETE = "complete"  # a claimed result: what becomes of it is core/claims.py
+    FAIL = "fail"  # likewise
+
+
 class RequestKind(StrEnum):
     """What an operator may ask of the supervisor."""
 
@@ -140,6 +148,37 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """One line of an agent's own, checked and cleaned."""
+
+    kind: ReportKind
+    message: str = ""
+    percent: float | None = None
+
+    def __str__(self) -> str:
+        words = [f"{self.percent:g} %"] if self.percent is not None else []
+        return ": ".join([*words, self.message] if self.message else words)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """The result that an agent claimed. The first one counts, from the moment we knew of it."""
+
+    kind: ReportKind
+    message: str
+    at: Instant
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heard:
+    """How far a run's reports were taken in. Durable with what followed from them, so nothing is told twice."""
+
+    offset: int = 0  # bytes of the channel's file
+    refused: int = 0  # lines that were no reports of this run
+    contradicted: bool = False  # another result was claimed after the first, and that was told
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """One agent process tree."""
 
@@ -152,6 +191,8 @@ class Run:
     timeout: float | None  # its own, adapted to earlier runs; None: the task's
     outcome: str | None
     reason: str | None
+    claim: Claim | None = None
+    heard: Heard = field(default_factory=Heard)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,13 +19,14 @@ from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.errors import LaunchError
 from holdfast.processes import cgroups as groups
 from holdfast.processes.cgroups import Cgroups
+from holdfast.processes.channel import Channel
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
 from holdfast.processes.nursery import Nursery
 from holdfast.processes.openers import has_open, processes_with_open
 from holdfast.processes.port import LaunchSpec
-from holdfast.processes.rundir import RunDirectory
+from holdfast.processes.rundir import CHANNEL, RunDirectory
 from holdfast.sparse import data_lines
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
@@ -279,6 +280,9 @@ class KeptRun:
     def error_tail(self) -> str:
         return self._directory.tail("err.log")
 
+    def channel(self, offset: int) -> Channel:
+        return Channel(self._directory.file(CHANNEL), self._directory.token(), offset)
+
     def close(self) -> None:
         """Let go of our descriptors, and collect the keeper if it was our child and has ended."""
         self._close_ready()
@@ -292,7 +296,10 @@ class KeptRun:
 
 
 def _intent(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:
-    """What is written before the spawn. The environment is not: it may hold secrets, and the keeper inherits it."""
+    """What is written before the spawn. The environment is not: it may hold secrets, and the keeper inherits it.
+
+    The token is: it is worth something only to this very run, whose next supervisor has to know it.
+    """
     mask = os.umask(0o077)
     os.umask(mask)
     return {
@@ -306,5 +313,6 @@ def _intent(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:
         "umask": mask,
         "limits": dataclasses.asdict(spec.limits),
         "cgroup": cgroups.intent(spec.run_id, spec.limits) if cgroups else {},
+        "token": spec.token,
         "metadata": dict(spec.metadata),
     }

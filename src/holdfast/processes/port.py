@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.core.model import Report
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.rules import DEFAULT_LIMITS, RunLimits
 
@@ -24,7 +25,31 @@ class LaunchSpec:
     fast_grace: float
     orphan_grace: float
     limits: RunLimits = DEFAULT_LIMITS
+    token: str = ""  # what this run's reports have to carry; kept, so that the next supervisor knows it too
     metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """What was new in a run's channel. `offset` is how far it was read; `more` is waiting behind that."""
+
+    offset: int
+    reports: Sequence[Report] = ()
+    refused: int = 0
+    refused_why: str = ""  # of the first that was refused
+    more: bool = False
+
+
+class ReportChannel(Protocol):
+    """What the agent of one run says of itself. Everything in it is a stranger's word."""
+
+    def changed(self) -> bool:
+        """Whether there may be something new; costs one stat."""
+        ...
+
+    def read(self, *, last: bool = False) -> Batch:
+        """A bounded piece of what is new. `last`: nobody writes any more, so an unfinished line is all there is."""
+        ...
 
 
 class LiveRun(Protocol):
@@ -42,6 +67,10 @@ class LiveRun(Protocol):
     def beat(self, incarnation: str) -> None: ...
     def output(self) -> Iterator[str]: ...
     def error_tail(self) -> str: ...
+    def channel(self, offset: int) -> ReportChannel:
+        """The agent's reports from there on."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -10,10 +10,12 @@ from typing import Any
 from holdfast import faults
 from holdfast.core.liveness import Identity
 from holdfast.core.outcome import Cause, ProcessEnd
+from holdfast.processes.channel import NotPlain, read_plain
 
 PROTOCOL = 1
 ROOM = 4096
 CHANNEL = "channel"  # a directory of its own: what the agent writes to us, and all that a container gets to see
+MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
 _ENDLESS = ("out.log", "err.log", "keeper.log")
 
 
@@ -84,6 +86,15 @@ class RunDirectory:
         """The cgroup leaf that the keeper said its agent is in, or None. Whether it is ours has to be checked."""
         record = self._read("pid.json")
         return record.get("leaf") or None if record else None
+
+    def token(self) -> str:
+        """What the reports of this run carry; nothing (then none is believed) when the record is gone or spoilt."""
+        try:
+            record = json.loads(read_plain(self.file("intent.json"), MOST_INTENT))
+        except (NotPlain, FileNotFoundError, ValueError, RecursionError):
+            return ""
+        token = record.get("token") if isinstance(record, dict) else None
+        return token if isinstance(token, str) else ""
 
     def is_empty(self) -> bool:
         """The proof that no process of this run is left."""

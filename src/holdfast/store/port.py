@@ -17,6 +17,7 @@ from holdfast.core.model import (
     Instant,
     Level,
     Repo,
+    Report,
     Request,
     RequestKind,
     Run,
@@ -65,6 +66,17 @@ class Salvaged:
     base: str | None
     files: int
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentNews:
+    """What an agent reported since the last time: how far its channel was read, and what was in it."""
+
+    offset: int
+    refused: int = 0  # lines that were no reports of this run
+    refused_why: str = ""  # of the first of them
+    progress: Report | None = None  # only the newest
+    claims: tuple[Report, ...] = ()  # in order
 
 
 class Tasks(Protocol):
@@ -121,6 +133,10 @@ class Runs(Protocol):
     def started(self, grip: Grip, run_id: str, pid: int, now: Instant) -> None: ...
     def stopping(self, grip: Grip, run_id: str, why: StopWhy, now: Instant, reason: str = "") -> None:
         """Durable before the signal. `reason` is the evidence, for people."""
+        ...
+
+    def reported(self, grip: Grip, run_id: str, news: AgentNews, now: Instant) -> Run:
+        """Take an agent's reports in, with their events, and how far they were read. The first claim stands."""
         ...
 
     def ended(self, grip: Grip, run_id: str, verdict: Verdict, now: Instant) -> None: ...

@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.agents.port import WorkOrder
+from holdfast.core.claims import conclude
 from holdfast.core.model import RequestKind, Run, StopWhy, Task
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
+from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.states import RunState
 from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
@@ -24,6 +25,7 @@ from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.intending import intend
+from holdfast.supervisor.listening import Listener
 from holdfast.supervisor.preparing import ensure_workspace
 
 T = TypeVar("T")
@@ -45,6 +47,7 @@ class Attempt:
         self._stop_reason: str = earlier._stop_reason if earlier else ""
         self._fast: bool = earlier._fast if earlier else False
         self._preparing: asyncio.Task[object] | None = None
+        self.listener: Listener | None = None  # while there is a run whose agent may report
 
     async def drive(self) -> None:
         """Until the task is settled, frozen, or no longer ours."""
@@ -58,6 +61,7 @@ class Attempt:
         except NotOwner:
             self._let_go()
         finally:
+            self.listener = None
             if self._live is not None:
                 self._live.close()
 
@@ -73,6 +77,10 @@ class Attempt:
         if self._preparing is not None:
             self._preparing.cancel()
         await self._send_stop()
+
+    @property
+    def stop_wanted(self) -> StopWhy | None:
+        return self._stop_wanted
 
     def beat(self) -> None:
         if self._live is not None:
@@ -133,6 +141,8 @@ class Attempt:
         if pid is not None:
             if run.state is RunState.INTENDED:
                 await self._write(lambda tx: tx.runs.started(self.grip, run.id, pid, self._context.clock()))
+            channel = self._live.channel(run.heard.offset)
+            self.listener = Listener(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
             self.beat()
             await self._send_stop()
         end = await self._live.wait_over()
@@ -144,12 +154,15 @@ class Attempt:
         assert self._live is not None
         adapter = self._context.agents[self.task.spec.agent]
         said = adapter.judge(end, self._live.output(), self._live.error_tail())
+        if self.listener is not None:
+            await self.listener.hear(last=True)  # a claim that was written just before the exit counts
         recorded = await self._write(lambda tx: tx.runs.open_run(self.task.id))
-        verdict = classify(
+        verdict = conclude(
             end,
             recorded.stop_why if recorded else self._stop_wanted,
             said,
             recorded.stop_reason if recorded else self._stop_reason,
+            recorded.claim if recorded else None,
         )
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
@@ -203,12 +216,14 @@ class Attempt:
         )
         run_dir = os.path.join(self._context.home, "runs", run.id)
         env = self._context.environment(spec.environment) | dict(command.env)
+        token = new_id(32)
         env.update(
             HOLDFAST_RUN_ID=run.id,
             HOLDFAST_TASK_ID=self.task.id,
             HOLDFAST_RUN_DIR=run_dir,
             HOLDFAST_CHANNEL=os.path.join(run_dir, "channel"),
             HOLDFAST_RUN_NUMBER=str(run.number),
+            HOLDFAST_RUN_TOKEN=token,
             PWD=workspace.path,
         )
         return LaunchSpec(
@@ -222,6 +237,7 @@ class Attempt:
             fast_grace=self._context.settings.fast_grace,
             orphan_grace=spec.orphan_grace,
             limits=spec.limits,
+            token=token,
             metadata={
                 "task": self.task.id,
                 "agent": spec.agent,

@@ -42,6 +42,10 @@ class Attempts:
     def running(self) -> int:
         return len(self._tasks)
 
+    @property
+    def living(self) -> list[Attempt]:
+        return [attempt for attempt in self._attempts.values() if not attempt.frozen]
+
     def get(self, task_id: str) -> Attempt | None:
         return self._attempts.get(task_id)
 
@@ -54,8 +58,9 @@ class Attempts:
         return min([usually, *(attempt.task.spec.orphan_grace / 3 for attempt in self._attempts.values())])
 
     async def stop_all(self, why: StopWhy, *, fast: bool) -> None:
-        living = [attempt for attempt in self._attempts.values() if not attempt.frozen]
-        results = await asyncio.gather(*(attempt.stop(why, fast=fast) for attempt in living), return_exceptions=True)
+        results = await asyncio.gather(
+            *(attempt.stop(why, fast=fast) for attempt in self.living), return_exceptions=True
+        )
         for result in results:
             if isinstance(result, BaseException):
                 say(f"holdfast: a stop could not be recorded and is tried again: {result}")

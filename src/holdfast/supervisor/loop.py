@@ -21,6 +21,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.narrator import Narrator
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.reloading import Reloading, has_terminal
+from holdfast.supervisor.reports import Reports
 from holdfast.supervisor.requests import Requests
 from holdfast.supervisor.resumes import Resumes
 from holdfast.supervisor.retention import Retention
@@ -48,6 +49,7 @@ class Supervisor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._attempts = Attempts(context)
+        self._reports = Reports(self._attempts, context.clock)
         self._requests = Requests(context, self._attempts)
         self._resumes = Resumes(context)
         self._claims = Claims(context, self._attempts)
@@ -71,7 +73,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        for duty in (self._lifeline, self._narrator.run):
+        for duty in (self._lifeline, self._narrator.run, self._reports.run):
             self._background.append(asyncio.create_task(_for_ever(duty)))
         try:
             await recover(self._context, self._attempts)

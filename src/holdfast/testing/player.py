@@ -95,6 +95,16 @@ def do_heartbeat(_flag: bool) -> None:
     os.utime(path)
 
 
+def do_report(what: dict[str, object]) -> None:
+    """By the plain file protocol, as any program can (docs/howto/agent-reports.md)."""
+    report = {"token": os.environ["HOLDFAST_RUN_TOKEN"], "report": what["kind"], "message": what.get("message", "")}
+    if "percent" in what:
+        report["percent"] = what["percent"]
+    fd = os.open(os.path.join(os.environ["HOLDFAST_CHANNEL"], "reports"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(fd, (json.dumps(report) + "\n").encode())
+    os.close(fd)
+
+
 def do_spawn(what: dict[str, object]) -> None:
     """A child that does not want to die with us. Returns when it exists and (if asked) has written its pid."""
     seconds = float(str(what.get("lives", 3600)))

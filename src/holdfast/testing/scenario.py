@@ -13,6 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.units import parse_duration
 
 SPAWN_KINDS = ("plain", "group", "session", "daemon", "ignore-term")
+REPORT_KINDS = ("progress", "complete", "fail")
 LIMIT_KINDS = ("rate", "usage", "context", "auth", "billing", "overloaded", "network")
 
 
@@ -31,6 +32,12 @@ def _flag(value: object) -> object:
 def _code(value: object) -> object:
     if not isinstance(value, int) or not 0 <= value <= 255:
         raise ValueError("must be a number from 0 to 255")
+    return value
+
+
+def _percent(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+        raise ValueError("must be a number from 0 to 100")
     return value
 
 
@@ -88,6 +95,7 @@ ACTIONS: dict[str, Callable[[object], object]] = {
     "exit": _code,
     "limit": _table({"kind": _choice(*LIMIT_KINDS)}, {"for": parse_duration}),
     "heartbeat": _flag,
+    "report": _table({"kind": _choice(*REPORT_KINDS)}, {"message": _text, "percent": _percent}),
 }
 
 

@@ -260,6 +260,20 @@ PAGES: dict[str, Page] = {
         (0, 1, 2, 3, 4, 69),
         ("backup", "salvage", "workspaces"),
     ),
+    "agent": Page(
+        "Called by an agent about its own run, which its environment names. `heartbeat` and `progress` are signs of "
+        "life. `complete` and `fail` are claimed results: the first one counts, and the agent then has "
+        "`health.claim_grace` (30 s) to exit before its processes are ended. `complete` needs exit code 0; `fail` "
+        "fails the task whatever the code.",
+        (
+            ("still at work, though silent", "holdfast agent heartbeat"),
+            ("shown by `ps` and `why`", 'holdfast agent progress "running the tests" --percent 40'),
+            ("done", 'holdfast agent complete "all tests pass"'),
+            ("given up", 'holdfast agent fail "the base does not build"'),
+        ),
+        (0, 2, 69),
+        ("why", "events"),
+    ),
     "rehearse": Page(
         "Plays a scenario for real (supervisor, worktree, processes) in a throw-away repository and home, and "
         "says what was left behind.",

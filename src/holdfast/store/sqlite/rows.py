@@ -8,9 +8,12 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast.core.model import (
+    Claim,
+    Heard,
     Instant,
     PauseReason,
     Repo,
+    ReportKind,
     Request,
     RequestKind,
     Run,
@@ -161,7 +164,24 @@ def run(row: Row) -> Run:
         timeout=row["timeout"],
         outcome=row["outcome"],
         reason=row["reason"],
+        claim=_claim(row["claim"]),
+        heard=_heard(row["reports"]),
     )
+
+
+def _claim(text: str | None) -> Claim | None:
+    if text is None:
+        return None
+    kept = decode(text)
+    at = Instant(wall=kept["at"], boottime=kept["boottime"], boot_id=kept["boot_id"])
+    return Claim(kind=ReportKind(kept["kind"]), message=kept["message"], at=at)
+
+
+def _heard(text: str | None) -> Heard:
+    if text is None:
+        return Heard()
+    kept = decode(text)
+    return Heard(offset=kept["offset"], refused=kept["refused"], contradicted=kept["contradicted"])
 
 
 def workspace(row: Row) -> Workspace:

@@ -11,8 +11,8 @@ from holdfast.core.adaptive import Allotted
 from holdfast.core.model import Event, Instant, Level, Run, StopWhy
 from holdfast.core.outcome import EXPECTED, Outcome, Verdict
 from holdfast.errors import Conflict, NotFound
-from holdfast.store.port import Grip
-from holdfast.store.sqlite import rows
+from holdfast.store.port import AgentNews, Grip
+from holdfast.store.sqlite import reports, rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refusing_duplicates, require_owner
@@ -84,6 +84,30 @@ class SqliteRuns:
             ),
             now,
         )
+
+    def reported(self, grip: Grip, run_id: str, news: AgentNews, now: Instant) -> Run:
+        require_owner(self._tasks, grip)
+        row = self._sql.row("get", id=run_id)
+        if row is None:
+            raise NotFound(f"Run not found: {run_id}")
+        run = rows.run(row)
+        claim = reports.claim_that_stands(run, news, now)
+        changed = self._sql.change(
+            "reported",
+            id=run_id,
+            task_id=grip.task_id,
+            claim=reports.written_claim(claim),
+            reports=reports.written(reports.heard(run, claim, news), news, row["reports"], now),
+        )
+        if changed == 0:
+            raise Conflict(f"Run {run_id} has ended; it cannot report any more.")
+        faults.tx("run.reported")
+        reason = reports.reason_for_people(run, claim, news)
+        if reason is not None:
+            self._tasks.change("say", id=grip.task_id, reason=reason, now=now.wall)
+        for event in reports.events_of(run, claim, news):
+            self._events.emit(event, now)
+        return self._get(run_id)
 
     def ended(self, grip: Grip, run_id: str, verdict: Verdict, now: Instant) -> None:
         require_owner(self._tasks, grip)

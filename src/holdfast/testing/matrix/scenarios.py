@@ -5,6 +5,7 @@ Agents are shell scripts: they start in a millisecond. What they write they tell
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,10 +49,19 @@ def write(path: str, text: str) -> str:
 COMMIT = "git add -A && git -c user.name=A -c user.email=a@localhost commit -qm work\n"
 
 
-def add(world: World, prompt: str, script: str, *, role: str = "add", **options: object) -> None:
+def add(
+    world: World,
+    prompt: str,
+    script: str,
+    *,
+    role: str = "add",
+    settings: Mapping[str, str] | None = None,
+    **options: object,
+) -> None:
     """Queue a task in a process of its own. If that died before it could say so, it is asked again."""
 
     def work() -> None:
+        os.environ.update(settings or {})
         task = Commands(str(world.home)).add(
             NewTask(prompt=prompt, directory=str(world.repo), command=("sh", "-c", RAN + script), **options)  # type: ignore[arg-type]  # options of NewTask
         )
@@ -171,6 +181,17 @@ def adoption(world: World) -> None:
         world.wait_until(taken, "it is adopted", while_running="up2")
     (world.root / "go").touch()
     world.wait("up2")
+
+
+CLAIM = """printf '{"token":"%s","report":"complete"}\\n' "$HOLDFAST_RUN_TOKEN" >> "$HOLDFAST_CHANNEL/reports"\n"""
+
+
+def claim(world: World) -> None:
+    """The agent claims its result and hangs, with a daemon: it is ended after the grace, and its result counts."""
+    hang = "(setsid sleep 1000 &) \n exec sleep 1000"
+    script = write("done.txt", "done") + CLAIM + hang
+    add(world, "claim and hang", script, settings={"HOLDFAST_HEALTH_CLAIM_GRACE": "10ms"})
+    world.up("up")
 
 
 def start_up(world: World) -> None:
@@ -307,6 +328,7 @@ SCENARIOS: dict[str, Scenario] = {
         keepers_may_die=False,
         is_attended=True,
     ),
+    "claim": Scenario(claim, {"claim and hang": ("completed",)}, "claims its result, does not exit, is ended"),
     "start-up": Scenario(
         start_up,
         {f"leave {point}": ("completed",) for point in ("worktree.added", "trash.renamed", "rundir.intent")},

@@ -32,6 +32,10 @@ UPDATE runs SET stop_why = :why, stop_reason = :reason
 WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'stopping') AND stop_why IS NOT :why
   AND (stop_why IS NULL OR :why = 'cancel' OR (:why = 'down' AND stop_why != 'cancel'))
 
+-- name: reported
+UPDATE runs SET claim = :claim, reports = :reports
+WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stopping')
+
 -- name: ended
 UPDATE runs
 SET state = 'ended', outcome = :outcome, reason = :reason, resets_at = :resets_at, session_id = :session_id,

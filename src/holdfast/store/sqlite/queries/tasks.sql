@@ -54,6 +54,10 @@ RETURNING {task_columns}
 UPDATE tasks SET base_commit = :base_commit, branch = :branch, updated_at = :now
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
+-- name: say
+-- What a running task is about, for people. The caller has checked the fence.
+UPDATE tasks SET reason = :reason, updated_at = :now WHERE id = :id AND state = 'running'
+
 -- name: settle
 -- One statement: the fence, no run left open that is not this one's, and the new state.
 UPDATE tasks

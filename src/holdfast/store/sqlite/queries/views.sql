@@ -25,7 +25,7 @@ ORDER BY seq DESC LIMIT 100
 
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
-       timeout, timeout_why
+       timeout, timeout_why, claim, reports
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: workspace

@@ -1,0 +1,71 @@
+"""The agent's side of its run's channel: what `holdfast agent …` writes. Two files, no store, a fast start.
+
+Any program can do the same with a shell: docs/howto/agent-reports.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping
+
+from holdfast import faults
+from holdfast.errors import Unavailable, UsageError
+from holdfast.text import one_line
+
+MOST_MESSAGE = 900  # characters; with every one of four bytes a report still fits into its 4 KiB
+_FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Reporter:
+    """Speaks for the run that the environment names."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._channel = environment.get("HOLDFAST_CHANNEL", "")
+        self._token = environment.get("HOLDFAST_RUN_TOKEN", "")
+        if not self._channel or not self._token:
+            raise UsageError(
+                "`holdfast agent` is for agents that Holdfast runs: it finds its run by HOLDFAST_CHANNEL and "
+                "HOLDFAST_RUN_TOKEN, which are not set here."
+            )
+
+    def heartbeat(self) -> None:
+        path = os.path.join(self._channel, "heartbeat")
+        try:
+            faults.effect("channel.heartbeat")
+            os.close(os.open(path, os.O_WRONLY | _FLAGS, 0o600))
+            os.utime(path, follow_symlinks=False)
+        except OSError as error:
+            raise _unreachable(path, error) from error
+
+    def report(self, kind: str, message: str = "", percent: float | None = None) -> None:
+        said: dict[str, object] = {
+            "token": self._token,
+            "report": kind,
+            "message": one_line(message.encode(errors="replace").decode(), MOST_MESSAGE),
+        }
+        if percent is not None:
+            said["percent"] = percent
+        self._append(json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode())
+
+    def _append(self, line: bytes) -> None:
+        """With one write, so that writers do not mix. It begins a new line: what is torn before it stays alone."""
+        path = os.path.join(self._channel, "reports")
+        whole = b"\n" + line + b"\n"
+        try:
+            faults.effect("channel.report")
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | _FLAGS, 0o600)
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise OSError(0, "it is not a plain file")
+                if os.write(fd, whole) != len(whole):
+                    raise OSError(0, "it was written only in part")
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise _unreachable(path, error) from error
+
+
+def _unreachable(path: str, error: OSError) -> Unavailable:
+    return Unavailable(f"The report was not made: {path}: {error.strerror}. Nothing else changed; try again.")

@@ -1,0 +1,45 @@
+"""`holdfast agent …`: called by agents, about their own run. It imports next to nothing: agents call it often."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from holdfast.errors import UsageError
+
+ACTIONS = ("heartbeat", "progress", "complete", "fail")
+_NEED_A_MESSAGE = ("progress", "fail")
+
+
+def configure_agent(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=ACTIONS, help="what to report")
+    parser.add_argument("message", nargs="*", help="in your words, on one line; up to 900 characters are kept")
+    parser.add_argument("--percent", metavar="N", type=_percent, help="progress: how much is done, 0 to 100")
+
+
+def run_agent(arguments: argparse.Namespace) -> int:
+    from holdfast.api.reporting import Reporter
+
+    action, message = arguments.action, " ".join(arguments.message).strip()
+    if action in _NEED_A_MESSAGE and not message:
+        raise UsageError(f'Say it in words: `holdfast agent {action} "…"`.')
+    if action == "heartbeat" and message:
+        raise UsageError("A heartbeat has no message; `holdfast agent progress` has.")
+    if arguments.percent is not None and action != "progress":
+        raise UsageError("--percent goes with `holdfast agent progress`.")
+    reporter = Reporter(os.environ)
+    if action == "heartbeat":
+        reporter.heartbeat()
+    else:
+        reporter.report(action, message, arguments.percent)
+    return 0
+
+
+def _percent(word: str) -> float:
+    try:
+        value = float(word.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError("a percentage is a number from 0 to 100")
+    return value

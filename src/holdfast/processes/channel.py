@@ -1,0 +1,177 @@
+"""Reading what an agent reports: JSON lines that it appends to `reports` in its run's channel.
+
+An agent writes here with the rights of our user, so everything is a stranger's word: never followed, never waited for,
+read in bounded pieces, believed only with the run's token. What is no report is counted, and the reading goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+
+from holdfast.core.model import Report, ReportKind
+from holdfast.processes.port import Batch
+from holdfast.text import one_line
+
+REPORTS = "reports"
+MOST_LINE = 4096  # bytes of one report
+MOST_MESSAGE = 900  # characters
+BLOCK = 128 * 1024  # bytes read at a time: a few milliseconds of the supervisor's loop
+MOST_READ = 16 * 1024 * 1024  # bytes of one run's reports; what is behind them is ignored
+_NOT_PLAIN = (errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENODEV)
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class NotPlain(OSError):
+    """Something else than a file that can be read."""
+
+
+class Channel:
+    """One run's reports, from an offset on."""
+
+    def __init__(self, directory: str, token: str, offset: int = 0) -> None:
+        self._directory = directory
+        self._token = token
+        self._offset = offset
+        self._inode: int | None = None
+        self._skipping = False  # inside of a line that is too long
+        self._overfull = False
+        self._stamp: object = None
+        self._more = False
+
+    def changed(self) -> bool:
+        return self._more or self._look() != self._stamp
+
+    def read(self, *, last: bool = False) -> Batch:
+        self._stamp = self._look()  # before the reading: what is written meanwhile is seen the next time
+        self._more = False
+        if self._stamp is None:
+            return Batch(offset=self._offset)
+        try:
+            with _opened(self._directory, REPORTS) as fd:
+                block = self._next_block(fd)
+        except FileNotFoundError:
+            return Batch(offset=self._offset)
+        except NotPlain as problem:
+            return Batch(offset=self._offset, refused=1, refused_why=str(problem))
+        if self._offset + len(block) > MOST_READ:
+            return self._too_much()
+        found: list[Report] = []
+        refusals: list[str] = []
+        for line in self._lines(block, refusals, last=last):
+            report = parse(line, self._token)
+            if isinstance(report, Report):
+                found.append(report)
+            else:
+                refusals.append(report)
+        why = refusals[0] if refusals else ""
+        return Batch(offset=self._offset, reports=found, refused=len(refusals), refused_why=why, more=self._more)
+
+    def _next_block(self, fd: int) -> bytes:
+        facts = os.fstat(fd)
+        if facts.st_size < self._offset or self._inode not in (None, facts.st_ino):
+            self._offset, self._skipping = 0, False  # another file, or written anew: from its beginning
+        self._inode = facts.st_ino
+        block = os.pread(fd, BLOCK, self._offset)
+        self._more = self._offset + len(block) < facts.st_size
+        return block
+
+    def _lines(self, block: bytes, refusals: list[str], *, last: bool) -> Iterator[bytes]:
+        """Whole lines; how far they reach is noted. What is unfinished waits for its rest, if there can be one."""
+        *lines, rest = block.split(b"\n")
+        for line in lines:
+            self._offset += len(line) + 1
+            if self._skipping:
+                self._skipping = False
+            elif line.strip():
+                yield line
+        if len(rest) > MOST_LINE or (self._skipping and rest):
+            if not self._skipping:
+                refusals.append(_TOO_LONG)
+            self._skipping = True
+            self._offset += len(rest)
+        elif rest and last and not self._more:
+            self._offset += len(rest)
+            yield rest
+
+    def _too_much(self) -> Batch:
+        self._more = False
+        if self._overfull:
+            return Batch(offset=self._offset)
+        self._overfull = True
+        return Batch(offset=self._offset, refused=1, refused_why=f"more than {MOST_READ // 1024**2} MiB of reports")
+
+    def _look(self) -> object:
+        try:
+            found = os.stat(os.path.join(self._directory, REPORTS), follow_symlinks=False)
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+_TOO_LONG = f"a line of more than {MOST_LINE} bytes"
+
+
+def parse(line: bytes, token: str) -> Report | str:
+    """A report, or why it is none. Nothing of the line is quoted: it may be hostile, or hold another run's token."""
+    if len(line) > MOST_LINE:
+        return _TOO_LONG
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return "a line that is no JSON"
+    if not isinstance(said, dict):
+        return "a line that is no JSON object"
+    if not token or said.get("token") != token:
+        return "a wrong token"
+    if said.get("report") not in tuple(ReportKind):
+        return "an unknown kind of report"
+    message, percent = said.get("message", ""), said.get("percent")
+    if not isinstance(message, str):
+        return "a message that is no text"
+    if percent is not None and not _is_percent(percent):
+        return "a percentage that is none"
+    printable = message.encode(errors="replace").decode()  # half a character pair cannot be stored
+    report = Report(kind=ReportKind(said["report"]), message=one_line(printable, MOST_MESSAGE), percent=percent)
+    if report.kind is ReportKind.PROGRESS and not str(report):
+        return "a progress that says nothing"
+    return report
+
+
+def _is_percent(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 100
+
+
+@contextlib.contextmanager
+def _opened(directory: str, name: str) -> Iterator[int]:
+    """A plain file of that very directory, open. Errors of the machine (no descriptors left, say) come through."""
+    try:
+        folder = os.open(directory, _FLAGS | os.O_DIRECTORY)
+        try:
+            fd = os.open(name, _FLAGS, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno in _NOT_PLAIN:
+            raise NotPlain(f"'{name}' cannot be opened as a plain file") from error
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise NotPlain(f"'{name}' is not a plain file")
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def read_plain(path: str, most: int) -> bytes:
+    """A plain file's content, up to `most` bytes; whatever stands in its place, it is not waited for."""
+    with _opened(os.path.dirname(path), os.path.basename(path)) as fd:
+        pieces, left = [], most
+        while left > 0 and (piece := os.read(fd, min(left, 1024 * 1024))):
+            pieces.append(piece)
+            left -= len(piece)
+    return b"".join(pieces)

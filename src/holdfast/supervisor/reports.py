@@ -1,0 +1,85 @@
+"""Looks after what running agents say of themselves, and ends those that claimed their result but do not exit."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.clock import Clock
+from holdfast.core.model import StopWhy
+from holdfast.errors import Conflict
+from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.context import Bell
+from holdfast.supervisor.saying import say_trouble
+
+LOOK_EVERY = 1.0  # a stat per running agent; hints (`changed`) come before it
+
+
+class Reports:
+    def __init__(self, attempts: Attempts, clock: Clock) -> None:
+        self._attempts = attempts
+        self._clock = clock
+        self._hints: set[str] = set()
+        self._bell = Bell()
+
+    def changed(self, run_id: str) -> None:
+        """Somebody saw a change in that run's channel. Only a hint: it is looked at soon, and checked."""
+        self._hints.add(run_id)
+        self._bell.ring()
+
+    async def run(self) -> None:
+        """For ever: what is hinted at, at once; every agent, now and then."""
+        loop = asyncio.get_running_loop()
+        next_round = loop.time()
+        while True:
+            hints, self._hints = self._hints, set()
+            is_round = loop.time() >= next_round
+            if is_round:
+                next_round = loop.time() + LOOK_EVERY
+            await self.look(None if is_round else hints)
+            await self._bell.wait(max(0.0, min(next_round - loop.time(), self._until_overdue())))
+
+    async def look(self, run_ids: set[str] | None = None) -> None:
+        """At these runs, or at all of them. One that cannot be read or recorded does not hold the others up."""
+        talking = [
+            attempt
+            for attempt in self._attempts.living
+            if (listener := attempt.listener) is not None
+            and (run_ids is None or listener.run_id in run_ids or listener.claim is not None)
+            and (listener.has_news() or self._is_overdue(attempt))
+        ]
+        results = await asyncio.gather(*(self._attend(attempt) for attempt in talking), return_exceptions=True)
+        for attempt, result in zip(talking, results, strict=True):
+            if isinstance(result, Exception):
+                self._trouble(attempt, result)
+
+    async def _attend(self, attempt: Attempt) -> None:
+        listener = attempt.listener
+        if listener is None:
+            return
+        if listener.has_news():
+            await listener.hear()
+        if self._is_overdue(attempt):
+            await attempt.stop(StopWhy.CLAIMED, fast=False, reason=listener.stop_reason())
+            listener.stopped()
+
+    def _trouble(self, attempt: Attempt, error: Exception) -> None:
+        if attempt.listener is not None:
+            attempt.listener.hold_off()
+        is_news = not isinstance(error, Conflict)  # a run that ended, or is another supervisor's: the attempt knows
+        if is_news:
+            say_trouble(f"the reports of task {attempt.task.id} could not be taken in, and are tried again: ", error)
+
+    def _is_overdue(self, attempt: Attempt) -> bool:
+        left = self._grace_left(attempt)
+        return left is not None and left <= 0
+
+    def _grace_left(self, attempt: Attempt) -> float | None:
+        """A stop for another reason goes before: it is under way already."""
+        if attempt.listener is None or attempt.stop_wanted not in (None, StopWhy.CLAIMED):
+            return None
+        return attempt.listener.grace_left(self._clock())
+
+    def _until_overdue(self) -> float:
+        lefts = [self._grace_left(attempt) for attempt in self._attempts.living]
+        return min([LOOK_EVERY, *(left for left in lefts if left is not None)])
