@@ -18,6 +18,8 @@ EVENTS: Mapping[str, str] = {
     "run.started": "an agent process runs; its pid is recorded",
     "run.stopping": "we asked a run to end, and why; recorded before the signal",
     "run.ended": "its whole process tree is proven gone; `outcome` says how it ended",
+    "agent.stuck": "a living agent is hung (stuck, looping, no sign of life ever); once per episode, with evidence",
+    "agent.recovered": "an agent that was told of as stuck shows signs of life again",
     "agent.terminated": "once per run: how its agent ended, and whether that was unexpected",
     "workspace.created": "a workspace is ready for its task",
     "workspace.kept": "what a successful agent left uncommitted was committed to its branch",

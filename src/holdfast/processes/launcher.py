@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from holdfast import clock, faults
 from holdfast.core.liveness import Identity
@@ -19,6 +19,7 @@ from holdfast.errors import LaunchError
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, open_pidfd, signal_exactly
+from holdfast.processes.observer import RunObserver
 from holdfast.processes.openers import processes_with_open
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import RunDirectory
@@ -82,10 +83,15 @@ class KeptProcesses:
             "stdin",
             "intent.json.new",
             "pid.json.new",
+            "reading.json",
+            "reading.json.new",
         ):
             with contextlib.suppress(OSError):  # whatever the agent put in its place is not worth an error
                 os.unlink(directory.file(name))
         faults.passed("rundir.forgotten")
+
+    def observe(self, on_change: Callable[[str], None]) -> RunObserver:
+        return RunObserver(self._root, on_change)
 
 
 class KeptRun:
@@ -97,6 +103,15 @@ class KeptRun:
         self._keeper = keeper
         self._ready = ready
         self._started = False
+
+    @property
+    def keeper(self) -> Identity | None:
+        return self._keeper
+
+    @property
+    def agent(self) -> Identity | None:
+        identities = self._directory.identities()
+        return identities[1] if identities else None
 
     async def wait_started(self) -> int | None:
         if self._ready is not None:

@@ -21,7 +21,7 @@ from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
-from holdfast.supervisor.context import Context
+from holdfast.supervisor.context import Context, Patient
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.preparing import ensure_workspace
 
@@ -57,6 +57,8 @@ class Attempt:
         except NotOwner:
             self._let_go()
         finally:
+            if self._context.health is not None and self._run is not None:
+                self._context.health.over(self._run.id)
             if self._live is not None:
                 self._live.close()
 
@@ -133,6 +135,7 @@ class Attempt:
             if run.state is RunState.INTENDED:
                 await self._write(lambda tx: tx.runs.started(self.grip, run.id, pid, self._context.clock()))
             self.beat()
+            self._watch_health(run)
             await self._send_stop()
         end = await self._live.wait_over()
         if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
@@ -190,6 +193,28 @@ class Attempt:
         with contextlib.suppress(NotOwner):
             await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
         self._live.stop(fast=self._fast)
+        if self._context.health is not None:
+            grace = self._context.settings.fast_grace if self._fast else self.task.spec.grace
+            self._context.health.ending(run.id, grace)
+
+    def _watch_health(self, run: Run) -> None:
+        if self._context.health is None or self._live is None:
+            return
+        spec, adapter = self.task.spec, self._context.agents[self.task.spec.agent]
+        self._context.health.began(
+            Patient(
+                run_id=run.id,
+                task_id=self.task.id,
+                rules=spec.health,
+                sign=adapter.sign if adapter.reads_events else None,
+                timeout=spec.timeout,
+                grace=spec.grace,
+                keeper=self._live.keeper,
+                agent=self._live.agent or self._live.keeper,
+                adopted=run.state is not RunState.INTENDED,
+                stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
+            )
+        )
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         spec = self.task.spec

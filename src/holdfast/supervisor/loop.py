@@ -18,6 +18,7 @@ from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.health import Health
 from holdfast.supervisor.narrator import Narrator
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.reloading import Reloading, has_terminal
@@ -46,6 +47,7 @@ class Supervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._health = context.health = Health(context)
         self._attempts = Attempts(context)
         self._requests = Requests(context, self._attempts)
         self._resumes = Resumes(context)
@@ -70,7 +72,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        for duty in (self._lifeline, self._narrator.run):
+        for duty in (self._lifeline, self._narrator.run, self._health.run):
             self._background.append(asyncio.create_task(_for_ever(duty)))
         try:
             await recover(self._context, self._attempts)
@@ -82,6 +84,7 @@ class Supervisor:
             os.close(bell_fd)
             # However we came here: nothing of ours may write on, and agents stay with their keepers.
             await end_all([*self._background, *self._attempts.tasks, *self._cleanup.tasks, *self._retention.tasks])
+            self._health.close()
             with contextlib.suppress(Unavailable):
                 self._narrator.look()
 

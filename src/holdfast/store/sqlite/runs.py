@@ -6,7 +6,7 @@ import apsw
 
 from holdfast import faults
 from holdfast.core.model import Event, Instant, Level, Run, StopWhy
-from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.outcome import Outcome, Verdict, reason_word
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows
@@ -107,7 +107,7 @@ class SqliteRuns:
                 run_id=run_id,
                 message=f"Agent of run {run_id} ended ({verdict.outcome}): {verdict.reason}.",
                 reason=verdict.reason,
-                data=data,
+                data={**data, "reason_word": reason_word(verdict.outcome)},
             ),
             now,
         )

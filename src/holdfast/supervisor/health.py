@@ -1,0 +1,328 @@
+"""Health in one place (R-TERM-01): every verdict on a living run is made here, and nowhere else.
+
+One heap of due moments for all runs, one inotify queue, one snapshot of /proc for all that are due: an idle fleet costs
+next to nothing. A change touches its own run only. Every run is looked at again after TICK at the latest, whatever
+hints were missed. The exit of an agent is not noticed here but by its keeper's pidfd (attempt.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import math
+from collections.abc import Callable, Iterable
+
+from holdfast import clock
+from holdfast.core.health import STOP_WHY, Condition, Diagnosis
+from holdfast.core.model import Event, Level
+from holdfast.processes.port import Observer
+from holdfast.supervisor.context import Bell, Context, Patient
+from holdfast.supervisor.saying import debug, say_trouble
+from holdfast.supervisor.watch import Watch
+from holdfast.workspaces.changed import changed_since
+from holdfast.workspaces.threads import in_thread
+
+TICK = 30.0  # the backstop (R-TERM-03)
+SAVE_EVERY = 10.0
+AGAIN = 1.0  # after a look that could not be taken, or a stop that could not be recorded
+TOLD = 10.0  # between two looks at a run that was told of and may go on; its output wakes us at once
+BREATH = 0.02  # between two looks at a run that writes faster than we read
+SNAPSHOT_SHARE = 50.0  # a snapshot is followed by so many times its cost without one: at most 2 % of a core
+HEADLINES = {
+    Condition.STUCK: "is stuck",
+    Condition.LOOPING: "goes in circles",
+    Condition.STARTUP_TIMEOUT: "never showed a sign of life",
+}
+
+
+class Health:
+    """A service of the supervisor. Attempts tell which runs begin, are being ended, and are over."""
+
+    def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
+        self._context = context
+        self._now = monotonic
+        self._bell = Bell()
+        self._watches: dict[str, Watch] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._observer: Observer | None = None
+        self._next_snapshot = -math.inf
+        self.on_channel: Callable[[str], None] | None = None  # a run's agent wrote into its channel: (run id)
+
+    # -- from the attempts -------------------------------------------------------------------------------------------
+
+    def began(self, patient: Patient) -> None:
+        if self._observer is None:
+            self._observer = self._context.processes.observe(self._on_change)
+        now = self._now()
+        view = self._observer.watch(patient.run_id, patient.sign, patient.agent if patient.adopted else None, now)
+        watch = self._watches[patient.run_id] = Watch(patient, view, now)
+        self._schedule(watch, now)
+
+    def ending(self, run_id: str, grace: float) -> None:
+        """It was told to stop: no verdict any more, but an alarm if it does not."""
+        watch = self._watches.get(run_id)
+        if watch is not None:
+            watch.is_stopping = True
+            watch.ending_within(grace, self._now())
+            self._schedule(watch, watch.alarm_at)
+
+    def over(self, run_id: str) -> None:
+        """It ended, or we leave it to its keeper: then the next supervisor reads on from here."""
+        watch = self._watches.pop(run_id, None)
+        if watch is None:
+            return
+        if self._observer is not None:
+            self._observer.unwatch(run_id)
+        if not watch.view.leader_ended():
+            self._save(watch)
+
+    def close(self) -> None:
+        for run_id in list(self._watches):
+            self.over(run_id)
+        if self._observer is not None:
+            self._observer.close()
+            self._observer = None
+
+    # -- when to look ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        while True:
+            until = self._heap[0][0] - self._now() if self._heap else TICK
+            if until > 0:
+                await self._bell.wait(min(until, TICK))
+            await self.look()
+
+    def _schedule(self, watch: Watch, at: float) -> None:
+        """At that moment, unless it is to be looked at earlier anyway. Older entries of it are passed over."""
+        if at < watch.due:
+            watch.due = at
+            heapq.heappush(self._heap, (at, watch.patient.run_id))
+            if self._heap[0][0] == at:
+                self._bell.ring()
+
+    def _on_change(self, run_id: str) -> None:
+        """Cheap: it only notes when. A verdict is due when the silence is long enough, not at each line."""
+        watch = self._watches.get(run_id)
+        if watch is None:
+            return
+        now = self._now()
+        tools = len(watch.view.talk.tools)
+        if self._look_at(watch, now):
+            asyncio.get_running_loop().call_later(BREATH, self._on_change, run_id)
+        loops = 0 < watch.patient.rules.loop_steps <= watch.view.talk.steps
+        if loops or watch.view.told or len(watch.view.talk.tools) != tools:
+            self._schedule(watch, now)
+        elif watch.is_unsaved:
+            self._schedule(watch, watch.saved_at + SAVE_EVERY)
+
+    def _look_at(self, watch: Watch, now: float) -> bool:
+        """True: there is more to read."""
+        seen = watch.view.look(now)
+        if seen.output and watch.patient.sign is not None:
+            watch.is_unsaved = True
+        if seen.channel and self.on_channel is not None:
+            self.on_channel(watch.patient.run_id)
+        if not watch.leader_ended and watch.view.leader_ended():
+            watch.leader_ended = True
+            watch.ending_within(watch.patient.grace, now)
+            self._schedule(watch, watch.alarm_at)
+        return seen.behind
+
+    # -- a look ------------------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """At every run that is due."""
+        due = self._take_due()
+        now = self._now()
+        for watch in due:
+            if self._look_at(watch, now):
+                asyncio.get_running_loop().call_later(BREATH, self._on_change, watch.patient.run_id)
+            watch.judge(now)
+        self._look_at_trees(due, now)
+        try:
+            await asyncio.gather(*(self._act(watch) for watch in due))
+        finally:
+            for watch in due:
+                if self._watches.get(watch.patient.run_id) is watch:
+                    self._schedule(watch, self._next_moment(watch, self._now()))
+
+    def _take_due(self) -> list[Watch]:
+        found: list[Watch] = []
+        now = self._now()
+        while self._heap and self._heap[0][0] <= now:
+            at, run_id = heapq.heappop(self._heap)
+            watch = self._watches.get(run_id)
+            if watch is not None and watch.due == at:
+                watch.due = math.inf
+                found.append(watch)
+        return found
+
+    def _look_at_trees(self, due: Iterable[Watch], now: float) -> None:
+        """If one of them needs it, a snapshot for all: then they are due together the next time as well."""
+        wanted = [watch for watch in due if _wants_tree(watch, now) or now >= watch.alarm_at]
+        if not wanted or self._observer is None:
+            return
+        if now < self._next_snapshot and not any(_cannot_wait(watch, now) for watch in wanted):
+            return
+        for watch in self._watches.values():
+            if watch.diagnosis is not None and watch.diagnosis.needs_tree and watch not in wanted:
+                wanted.append(watch)
+        began = clock.own_cpu()
+        roots = {watch.patient.run_id: watch.patient.keeper for watch in wanted}
+        trees = self._observer.trees({run_id: root for run_id, root in roots.items() if root is not None})
+        after, boottime = self._now(), clock.boottime()
+        self._next_snapshot = after + SNAPSHOT_SHARE * (clock.own_cpu() - began)
+        for watch in wanted:
+            tree = trees.get(watch.patient.run_id)
+            if tree is not None:
+                watch.note_tree(tree, after, boottime)
+                watch.judge(after)
+
+    def _next_moment(self, watch: Watch, now: float) -> float:
+        at = min(now + TICK, watch.alarm_at)
+        if watch.is_unsaved:
+            at = min(at, watch.saved_at + SAVE_EVERY)
+        diagnosis = watch.diagnosis
+        if diagnosis is None or watch.is_stopping or watch.leader_ended:
+            return at
+        if diagnosis.condition is not Condition.ALIVE:  # told already: it may wake up, or the stop failed
+            return min(at, now + (AGAIN if watch.patient.rules.on_stuck == "kill" else TOLD))
+        wanted = diagnosis.look_at
+        if diagnosis.needs_tree:
+            wanted = min(diagnosis.due, max(wanted, self._next_snapshot))
+        if wanted <= diagnosis.facts.now:  # it could not be looked at: its keeper is gone, or hidden from us
+            wanted = now + AGAIN
+        return min(at, wanted)
+
+    # -- what follows ------------------------------------------------------------------------------------------------
+
+    async def _act(self, watch: Watch) -> None:
+        """Nothing that fails here may keep other runs from being looked at; it is tried again."""
+        try:
+            now = self._now()
+            if watch.is_unsaved and now >= watch.saved_at + SAVE_EVERY:
+                watch.saved_at = now
+                self._save(watch)
+            if now >= watch.alarm_at:
+                await self._alarm(watch)
+            if watch.diagnosis is not None and not watch.is_stopping and not watch.leader_ended:
+                await self._follow(watch, watch.diagnosis)
+        except Exception as trouble:  # noqa: BLE001 - told, and tried again at the next look
+            say_trouble(f"the health of run {watch.patient.run_id}: ", trouble)
+
+    async def _follow(self, watch: Watch, diagnosis: Diagnosis) -> None:
+        run_id = watch.patient.run_id
+        debug(lambda: f"health of run {run_id}: {diagnosis.condition}; {'; '.join(diagnosis.evidence)}")
+        if diagnosis.condition is Condition.ALIVE:
+            if watch.view.told:
+                await self._tell_recovery(watch, diagnosis)
+            return
+        if diagnosis.condition is Condition.LOOPING and await self._files_change(watch):
+            return
+        is_known = bool(watch.view.told)
+        if not is_known:
+            await self._tell(watch, diagnosis)
+            watch.view.told = str(diagnosis.condition)
+            self._save(watch)
+        if watch.patient.rules.on_stuck == "kill":
+            reason = f"{diagnosis.reason} ({'; '.join(diagnosis.evidence)})"
+            await watch.patient.stop(STOP_WHY[diagnosis.condition], reason)
+        elif not is_known:
+            await self._alert(watch, diagnosis)
+
+    async def _files_change(self, watch: Watch) -> bool:
+        """An agent that says the same again and again, but whose files change, makes progress (R-TERM-07)."""
+        task_id, talk = watch.patient.task_id, watch.view.talk
+        workspace = await self._context.writer.write(lambda tx: tx.workspaces.current(task_id))
+        if workspace is None or talk.progress_at is None:
+            return False
+        heard_at = clock.file_time() - (self._now() - talk.progress_at)
+        name = await in_thread(changed_since, workspace.path, heard_at)
+        if name is None:
+            return False
+        debug(lambda: f"health of run {watch.patient.run_id}: {name} changed, so it does not go in circles")
+        talk.progressed(self._now())
+        watch.judge(self._now())
+        return True
+
+    async def _tell(self, watch: Watch, diagnosis: Diagnosis) -> None:
+        patient = watch.patient
+        event = Event(
+            kind="agent.stuck",
+            level=Level.WARNING,
+            component="health",
+            task_id=patient.task_id,
+            run_id=patient.run_id,
+            message=f"The agent of run {patient.run_id} {HEADLINES[diagnosis.condition]}: {diagnosis.reason}.",
+            reason=str(diagnosis.condition),
+            data={
+                "condition": str(diagnosis.condition),
+                "evidence": list(diagnosis.evidence),
+                "on_stuck": patient.rules.on_stuck,
+            },
+        )
+        await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
+
+    async def _tell_recovery(self, watch: Watch, diagnosis: Diagnosis) -> None:
+        patient, was = watch.patient, watch.view.told
+        watch.view.told = ""
+        event = Event(
+            kind="agent.recovered",
+            component="health",
+            task_id=patient.task_id,
+            run_id=patient.run_id,
+            message=f"The agent of run {patient.run_id} shows signs of life again.",
+            reason=was,
+            data={"condition": was, "evidence": list(diagnosis.evidence)},
+        )
+        await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
+        self._save(watch)
+
+    async def _alert(self, watch: Watch, diagnosis: Diagnosis) -> None:
+        patient = watch.patient
+        await self._context.writer.write(
+            lambda tx: tx.events.raise_alert(
+                f"stuck:{patient.run_id}",
+                f"The agent of task {patient.task_id} {HEADLINES[diagnosis.condition]}: {diagnosis.reason}.",
+                f"`holdfast why {patient.task_id}` has the evidence; `holdfast cancel {patient.task_id}` ends it.",
+                self._context.clock(),
+                task_id=patient.task_id,
+                level=Level.WARNING,
+            )
+        )
+
+    async def _alarm(self, watch: Watch) -> None:
+        """It was to be gone by now (R-TERM-06). Its keeper goes on trying; somebody should know."""
+        patient = watch.patient
+        watch.alarm_at = math.inf
+        pids = ", ".join(map(str, watch.pids)) or "unknown"
+        await self._context.writer.write(
+            lambda tx: tx.events.raise_alert(
+                f"unended:{patient.run_id}",
+                f"Run {patient.run_id} of task {patient.task_id} is being ended and still lives, 2 s after its grace "
+                f"(pids: {pids}).",
+                "Its keeper goes on killing; see what keeps these processes (another user's, or stuck in the kernel).",
+                self._context.clock(),
+                task_id=patient.task_id,
+            )
+        )
+
+    def _save(self, watch: Watch) -> None:
+        watch.is_unsaved = False
+        with contextlib.suppress(OSError):  # a full disk, say: the next supervisor reads from the start
+            watch.view.save()
+
+
+def _cannot_wait(watch: Watch, now: float) -> bool:
+    return now >= watch.alarm_at or (watch.diagnosis is not None and now >= watch.diagnosis.due)
+
+
+def _wants_tree(watch: Watch, now: float) -> bool:
+    diagnosis = watch.diagnosis
+    return (
+        diagnosis is not None
+        and diagnosis.needs_tree
+        and not watch.is_stopping
+        and (diagnosis.condition is not Condition.ALIVE or diagnosis.look_at <= now)
+    )
