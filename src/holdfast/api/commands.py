@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -231,7 +232,8 @@ def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimit
     health = HealthRules(
         stuck_after=settings["health.stuck_after"] if new.stuck_after is None else new.stuck_after,
         tool_silence=settings["health.tool_silence"],
-        startup_timeout=settings["health.startup_timeout"],
+        # who switches it off for a run wants its silence not to matter, from its first moment on
+        startup_timeout=math.inf if new.stuck_after == math.inf else settings["health.startup_timeout"],
         on_stuck=settings["health.on_stuck"],
         loop_steps=settings["health.loop_steps"],
         claim_grace=settings["health.claim_grace"],

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from holdfast import clock
 from holdfast.core.liveness import Identity
 from holdfast.core.signs import Sign
 from holdfast.processes.changes import Changes
 from holdfast.processes.port import Tree
 from holdfast.processes.trees import trees
-from holdfast.processes.view import RunView
+from holdfast.processes.view import RunView, started_moment
 
 
 class RunObserver:
@@ -26,11 +25,7 @@ class RunObserver:
     ) -> RunView:
         """`agent` is given for a run that somebody else launched: it tells since when it runs."""
         path = os.path.join(self._root, run_id)
-        started_at = now
-        if agent is not None:
-            age = clock.boottime() - agent.start_ticks / os.sysconf("SC_CLK_TCK")
-            started_at = now - max(0.0, age)
-        view = RunView(path, sign, started_at)
+        view = RunView(path, sign, now if agent is None else started_moment(agent, now))
         if agent is not None:
             view.take_over(now)
         self._changes.watch(run_id, path)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast import clock, faults
+from holdfast.core.liveness import Identity
 from holdfast.core.signs import Sign, Talk
 from holdfast.processes.reading import OutputReader
 from holdfast.processes.rundir import CHANNEL
@@ -159,6 +160,11 @@ class RunView:
             "stamps": self._stamps,
             "talk": self.talk.dump(),
         }
+
+
+def started_moment(agent: Identity, now: float) -> float:
+    """When a process started, by CLOCK_MONOTONIC (earlier than true if the machine slept meanwhile)."""
+    return now - max(0.0, clock.boottime() - agent.start_ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def read_state(path: str) -> dict[str, Any] | None:

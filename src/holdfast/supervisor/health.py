@@ -107,11 +107,10 @@ class Health:
         if watch is None:
             return
         now = self._now()
-        tools = len(watch.view.talk.tools)
+        before = watch.which_rule
         if self._look_at(watch, now):
             asyncio.get_running_loop().call_later(BREATH, self._on_change, run_id)
-        loops = 0 < watch.patient.rules.loop_steps <= watch.view.talk.steps
-        if loops or watch.view.told or len(watch.view.talk.tools) != tools:
+        if watch.is_looping or watch.view.told or watch.which_rule != before:
             self._schedule(watch, now)
         elif watch.is_unsaved:
             self._schedule(watch, watch.saved_at + SAVE_EVERY)
@@ -226,8 +225,7 @@ class Health:
             watch.view.told = str(diagnosis.condition)
             self._save(watch)
         if watch.patient.rules.on_stuck == "kill":
-            reason = f"{diagnosis.reason} ({'; '.join(diagnosis.evidence)})"
-            await watch.patient.stop(STOP_WHY[diagnosis.condition], reason)
+            await watch.patient.stop(STOP_WHY[diagnosis.condition], diagnosis.reason)
         elif not is_known:
             await self._alert(watch, diagnosis)
 

@@ -34,6 +34,16 @@ class Watch:
         self.diagnosis = judge(self._facts(now), self.patient.rules)
         return self.diagnosis
 
+    @property
+    def is_looping(self) -> bool:
+        return 0 < self.patient.rules.loop_steps <= self.view.talk.steps
+
+    @property
+    def which_rule(self) -> tuple[bool, int]:
+        """When this changes, another threshold holds: the moment of the next look must be found anew."""
+        has_sign = self.view.output_at is not None or self.view.channel_at is not None
+        return has_sign, len(self.view.talk.tools)
+
     def ending_within(self, grace: float, now: float) -> None:
         self.alarm_at = min(self.alarm_at, now + grace + UNENDED_AFTER)
 
