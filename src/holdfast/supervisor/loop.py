@@ -83,8 +83,10 @@ class Supervisor:
             loop.remove_reader(bell_fd)
             os.close(bell_fd)
             # However we came here: nothing of ours may write on, and agents stay with their keepers.
-            await end_all([*self._background, *self._attempts.tasks, *self._cleanup.tasks, *self._retention.tasks])
-            self._health.close()
+            try:
+                await end_all([*self._background, *self._attempts.tasks, *self._cleanup.tasks, *self._retention.tasks])
+            finally:
+                self._health.close()
             with contextlib.suppress(Unavailable):
                 self._narrator.look()
 
