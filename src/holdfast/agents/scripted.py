@@ -71,16 +71,12 @@ class ScriptedAgent:
 
     def sign(self, line: str) -> Sign | None:
         """Talk is progress when it is new; an `event` never is; tools open and close."""
-        if not line.strip():
-            return None
-        event = next(iter(_events([line])), None)
-        if event is None:
-            return Sign(kind=SignKind.PROGRESS, content=line)
-        if event["holdfast"] == "tool":
-            return _tool_sign(event)
-        if event["holdfast"] == "event":
-            return Sign(kind=SignKind.STEP, content=str(event.get("name")))
-        return Sign(kind=SignKind.PROGRESS, content=line)
+        if line.startswith(('{"holdfast": "tool"', '{"holdfast": "event"')):
+            for event in _events([line]):
+                if event["holdfast"] == "tool":
+                    return _tool_sign(event)
+                return Sign(kind=SignKind.STEP, content=str(event.get("name")))
+        return Sign(kind=SignKind.PROGRESS, content=line) if line.strip() else None
 
 
 def _tool_sign(event: Mapping[str, object]) -> Sign:
@@ -89,7 +85,7 @@ def _tool_sign(event: Mapping[str, object]) -> Sign:
         kind=SignKind.TOOL_CLOSED if event.get("closed") else SignKind.TOOL_OPENED,
         tool=str(event.get("id")),
         name=str(event.get("name")),
-        content=str(event.get("name")),
+        content=f"{event.get('name')} {event.get('input')}",
         deadline=float(deadline) if isinstance(deadline, int | float) else None,
     )
 

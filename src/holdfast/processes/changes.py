@@ -14,23 +14,23 @@ from holdfast.processes.rundir import CHANNEL
 
 COALESCE = 0.05
 POLL = 2.0
+_LOGS = ("out.log", "err.log")
 # Not the directory itself for writes: our beats to the keeper's FIFO would wake us.
 _WATCHED = (
-    ("out.log", IN_MODIFY),
-    ("err.log", IN_MODIFY),
+    *((name, IN_MODIFY) for name in _LOGS),
     ("", IN_MOVED_TO),  # exit.json: the leader has ended
     (CHANNEL, IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_MOVED_TO),
 )
 
 
 class Changes:
-    """Calls `on_change(run_id)` on the loop's thread."""
+    """Calls `on_change(run_id, is_output)` on the loop's thread; `is_output`: it only wrote to its logs."""
 
-    def __init__(self, on_change: Callable[[str], None]) -> None:
+    def __init__(self, on_change: Callable[[str, bool], None]) -> None:
         self._on_change = on_change
         self._loop = asyncio.get_running_loop()
         self._watches: dict[str, list[int]] = {}
-        self._runs: dict[int, str] = {}
+        self._runs: dict[int, tuple[str, bool]] = {}
         self._polled: set[str] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._poll: asyncio.TimerHandle | None = None
@@ -41,25 +41,23 @@ class Changes:
             self._inotify = None
 
     def watch(self, run_id: str, path: str) -> None:
-        watches: list[int] = []
+        watches = self._watches[run_id] = []
         try:
             if self._inotify is None:
                 raise OSError("no inotify")
             for name, mask in _WATCHED:
-                watches.append(self._inotify.add(f"{path}/{name}" if name else path, mask))
+                watch = self._inotify.add(f"{path}/{name}" if name else path, mask)
+                watches.append(watch)
+                self._runs[watch] = run_id, name in _LOGS
         except OSError:
             self._polled.add(run_id)
             self._start_polling()
-        self._watches[run_id] = watches
-        self._runs.update(dict.fromkeys(watches, run_id))
 
     def unwatch(self, run_id: str) -> None:
         self._polled.discard(run_id)
         for watch in self._watches.pop(run_id, []):
-            if self._runs.get(watch) == run_id:
-                del self._runs[watch]
-                if self._inotify is not None:
-                    self._inotify.remove(watch)
+            if self._runs.pop(watch, None) is not None and self._inotify is not None:
+                self._inotify.remove(watch)
 
     def close(self) -> None:
         for timer in (self._pause, self._poll):
@@ -79,16 +77,16 @@ class Changes:
         assert self._inotify is not None
         self._loop.remove_reader(self._inotify.fd)  # what comes meanwhile waits in the queue and is read in one go
         self._pause = self._loop.call_later(COALESCE, self._listen)
-        changed: set[str] = set()
+        changed: set[tuple[str, bool]] = set()
         for watch, mask in self._inotify.read():
             if watch == -1:  # the queue was full: anything may have changed
-                changed.update(self._watches)
+                changed.update((run_id, False) for run_id in self._watches)
             elif mask & IN_IGNORED:
                 self._runs.pop(watch, None)
             elif watch in self._runs:
                 changed.add(self._runs[watch])
-        for run_id in changed:
-            self._on_change(run_id)
+        for run_id, is_output in changed:
+            self._on_change(run_id, is_output)
 
     def _start_polling(self) -> None:
         if self._poll is None:
@@ -97,6 +95,6 @@ class Changes:
     def _call_all_changed(self) -> None:
         self._poll = None
         for run_id in list(self._polled):
-            self._on_change(run_id)
+            self._on_change(run_id, False)
         if self._polled:
             self._start_polling()

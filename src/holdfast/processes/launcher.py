@@ -90,7 +90,7 @@ class KeptProcesses:
                 os.unlink(directory.file(name))
         faults.passed("rundir.forgotten")
 
-    def observe(self, on_change: Callable[[str], None]) -> RunObserver:
+    def observe(self, on_change: Callable[[str, bool], None]) -> RunObserver:
         return RunObserver(self._root, on_change)
 
 

@@ -14,9 +14,9 @@ from holdfast.processes.view import RunView, started_moment
 
 
 class RunObserver:
-    """Made on the loop's thread. `on_change(run_id)`: something of that run may have changed."""
+    """Made on the loop's thread. See the port for `on_change`."""
 
-    def __init__(self, root: str, on_change: Callable[[str], None]) -> None:
+    def __init__(self, root: str, on_change: Callable[[str, bool], None]) -> None:
         self._root = root
         self._changes = Changes(on_change)
 

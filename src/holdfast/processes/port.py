@@ -123,6 +123,7 @@ class Processes(Protocol):
         """Drop what a settled run does not need any more; its logs stay."""
         ...
 
-    def observe(self, on_change: Callable[[str], None]) -> Observer:
-        """Call `on_change(run_id)`, on the loop's thread, when a watched run may have written something."""
+    def observe(self, on_change: Callable[[str, bool], None]) -> Observer:
+        """Call `on_change(run_id, is_output)`, on the loop's thread, when a watched run may have written something;
+        `is_output`: to its logs, and nothing else."""
         ...

@@ -27,6 +27,7 @@ TICK = 30.0  # the backstop (R-TERM-03)
 SAVE_EVERY = 10.0
 AGAIN = 1.0  # after a look that could not be taken, or a stop that could not be recorded
 TOLD = 10.0  # between two looks at a run that was told of and may go on; its output wakes us at once
+READ_EVERY = 0.5  # its time is known from the file: only circles and tools are seen later by so much
 BREATH = 0.02  # between two looks at a run that writes faster than we read
 SNAPSHOT_SHARE = 50.0  # a snapshot is followed by so many times its cost without one: at most 2 % of a core
 HEADLINES = {
@@ -46,6 +47,7 @@ class Health:
         self._watches: dict[str, Watch] = {}
         self._heap: list[tuple[float, str]] = []
         self._observer: Observer | None = None
+        self._written: set[str] = set()  # runs whose new output is read in a moment
         self._next_snapshot = -math.inf
         self.on_channel: Callable[[str], None] | None = None  # a run's agent wrote into its channel: (run id)
 
@@ -101,7 +103,21 @@ class Health:
             if self._heap[0][0] == at:
                 self._bell.ring()
 
-    def _on_change(self, run_id: str) -> None:
+    def _on_change(self, run_id: str, is_output: bool) -> None:
+        """What a run wrote to its logs can wait a moment, so that twenty lines cost as much as one."""
+        if not is_output:
+            self._note_change(run_id)
+            return
+        if not self._written:
+            asyncio.get_running_loop().call_later(READ_EVERY, self._note_written)
+        self._written.add(run_id)
+
+    def _note_written(self) -> None:
+        written, self._written = self._written, set()
+        for run_id in written:
+            self._note_change(run_id)
+
+    def _note_change(self, run_id: str) -> None:
         """Cheap: it only notes when. A verdict is due when the silence is long enough, not at each line."""
         watch = self._watches.get(run_id)
         if watch is None:
@@ -109,7 +125,7 @@ class Health:
         now = self._now()
         before = watch.which_rule
         if self._look_at(watch, now):
-            asyncio.get_running_loop().call_later(BREATH, self._on_change, run_id)
+            asyncio.get_running_loop().call_later(BREATH, self._note_change, run_id)
         if watch.is_looping or watch.view.told or watch.which_rule != before:
             self._schedule(watch, now)
         elif watch.is_unsaved:
@@ -136,7 +152,7 @@ class Health:
         now = self._now()
         for watch in due:
             if self._look_at(watch, now):
-                asyncio.get_running_loop().call_later(BREATH, self._on_change, watch.patient.run_id)
+                asyncio.get_running_loop().call_later(BREATH, self._note_change, watch.patient.run_id)
             watch.judge(now)
         self._look_at_trees(due, now)
         try:
