@@ -49,17 +49,18 @@ class Talk:
         self.tools: dict[str, OpenTool] = {}
         self.steps = 0  # events in a row without progress
         self.last_step = ""  # what the newest of them said
-        self.progress_at: float | None = None  # when the newest progress was heard
+        self.progress_at: float | None = None  # when the newest progress was made, at the earliest
         self._lately: dict[int, None] = {}  # in order, the newest last; sums, so that it stays small
 
-    def hear(self, sign: Sign, at: float) -> None:
+    def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
+        """It is read now (`at`); it may have been written since the last reading (`not_before`)."""
         if sign.kind is SignKind.TOOL_OPENED:
             self._open(sign, at)
         elif sign.kind is SignKind.TOOL_CLOSED:
             self.tools.pop(sign.tool, None)
         is_new = sign.kind is not SignKind.STEP and self._is_new(sign)
         if is_new:
-            self.progressed(at)
+            self.progressed(at if not_before is None else not_before)
         elif sign.kind is not SignKind.TOOL_CLOSED:  # its opening was counted
             self.steps += 1
             self.last_step = (sign.content or sign.name or str(sign.kind))[:200]

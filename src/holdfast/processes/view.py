@@ -93,12 +93,12 @@ class RunView:
     def _read_on(self, now: float) -> bool:
         if self._sign is None:
             return False
-        sign = self._sign
+        sign, last_look = self._sign, self._looked_at
 
         def hear(line: str) -> None:
             heard = sign(line)
             if heard is not None:
-                self.talk.hear(heard, now)
+                self.talk.hear(heard, now, last_look)
 
         return self._reader.read_on(hear)
 
