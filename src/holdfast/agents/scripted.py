@@ -107,7 +107,7 @@ def _events(output: Iterable[str]) -> Iterable[dict[str, object]]:
         if line.startswith('{"holdfast":'):
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue  # cut off in the middle by a kill
             if isinstance(event, dict):
                 yield event

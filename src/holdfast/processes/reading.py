@@ -31,6 +31,8 @@ class OutputReader:
             return False  # the agent can remove it; its silence says the rest
         try:
             block = self._next_block(fd)
+        except OSError:
+            return False  # it put something else in its place
         finally:
             os.close(fd)
         for line in self._lines(block):

@@ -96,7 +96,10 @@ class RunView:
         sign, last_look = self._sign, self._looked_at
 
         def hear(line: str) -> None:
-            heard = sign(line)
+            try:
+                heard = sign(line)
+            except Exception:  # noqa: BLE001 - foreign output met a fault of ours: the line is not understood, that is all
+                return
             if heard is not None:
                 self.talk.hear(heard, now, last_look)
 
@@ -142,7 +145,9 @@ class RunView:
             return
         path = os.path.join(self.path, STATE)
         faults.effect("reading.save")
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
+        # the agent can write here too: neither a link nor a pipe in its place may lead us astray or hold us up
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(f"{path}.new", flags, 0o600), "w", encoding="utf-8") as file:
             json.dump(self._dump(), file)
         os.rename(f"{path}.new", path)
         faults.passed("reading.saved")
@@ -170,7 +175,7 @@ def started_moment(agent: Identity, now: float) -> float:
 def read_state(path: str) -> dict[str, Any] | None:
     """The kept state of a run directory, or None without a valid one."""
     try:
-        with open(os.path.join(path, STATE), "rb") as file:
+        with open(os.open(os.path.join(path, STATE), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
             kept = json.loads(file.read(LARGEST_STATE))
     except (OSError, ValueError, RecursionError):
         return None

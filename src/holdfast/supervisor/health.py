@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 
 from holdfast import clock
 from holdfast.core.health import STOP_WHY, Condition, Diagnosis
-from holdfast.core.model import Event, Level
 from holdfast.processes.port import Observer
+from holdfast.supervisor import verdicts
 from holdfast.supervisor.context import Bell, Context, Patient
 from holdfast.supervisor.saying import debug, say_trouble
 from holdfast.supervisor.watch import Watch
@@ -27,14 +27,10 @@ TICK = 30.0  # the backstop (R-TERM-03)
 SAVE_EVERY = 10.0
 AGAIN = 1.0  # after a look that could not be taken, or a stop that could not be recorded
 TOLD = 10.0  # between two looks at a run that was told of and may go on; its output wakes us at once
+ABSENT = 5.0  # whoever oversleeps by so much was not there, and looks twice like one who takes over
 READ_EVERY = 0.5  # its time is known from the file: only circles and tools are seen later by so much
 BREATH = 0.02  # between two looks at a run that writes faster than we read
 SNAPSHOT_SHARE = 50.0  # a snapshot is followed by so many times its cost without one: at most 2 % of a core
-HEADLINES = {
-    Condition.STUCK: "is stuck",
-    Condition.LOOPING: "goes in circles",
-    Condition.STARTUP_TIMEOUT: "never showed a sign of life",
-}
 
 
 class Health:
@@ -90,10 +86,18 @@ class Health:
 
     async def run(self) -> None:
         while True:
-            until = self._heap[0][0] - self._now() if self._heap else TICK
+            began = self._now()
+            until = min(self._heap[0][0] - began, TICK) if self._heap else TICK
             if until > 0:
-                await self._bell.wait(min(until, TICK))
+                await self._bell.wait(until)
+            if self._now() > began + max(until, 0.0) + ABSENT:
+                self._begin_anew()
             await self.look()
+
+    def _begin_anew(self) -> None:
+        """We stood still (stopped, or frozen together with our agents): what happened meanwhile proves nothing."""
+        for watch in self._watches.values():
+            watch.watched_since = self._now()
 
     def _schedule(self, watch: Watch, at: float) -> None:
         """At that moment, unless it is to be looked at earlier anyway. Older entries of it are passed over."""
@@ -150,12 +154,12 @@ class Health:
         """At every run that is due."""
         due = self._take_due()
         now = self._now()
-        for watch in due:
-            if self._look_at(watch, now):
-                asyncio.get_running_loop().call_later(BREATH, self._note_change, watch.patient.run_id)
-            watch.judge(now)
-        self._look_at_trees(due, now)
         try:
+            for watch in due:
+                if self._look_at(watch, now):
+                    asyncio.get_running_loop().call_later(BREATH, self._note_change, watch.patient.run_id)
+                watch.judge(now)
+            self._look_at_trees(due, now)
             await asyncio.gather(*(self._act(watch) for watch in due))
         finally:
             for watch in due:
@@ -220,7 +224,8 @@ class Health:
                 watch.saved_at = now
                 self._save(watch)
             if now >= watch.alarm_at:
-                await self._alarm(watch)
+                watch.alarm_at = math.inf
+                await verdicts.alarm(self._context, watch.patient, watch.pids)
             if watch.diagnosis is not None and not watch.is_stopping and not watch.leader_ended:
                 await self._follow(watch, watch.diagnosis)
         except Exception as trouble:  # noqa: BLE001 - told, and tried again at the next look
@@ -231,19 +236,21 @@ class Health:
         debug(lambda: f"health of run {run_id}: {diagnosis.condition}; {'; '.join(diagnosis.evidence)}")
         if diagnosis.condition is Condition.ALIVE:
             if watch.view.told:
-                await self._tell_recovery(watch, diagnosis)
-            return
-        if diagnosis.condition is Condition.LOOPING and await self._files_change(watch):
+                was, watch.view.told = watch.view.told, ""
+                await verdicts.tell_recovery(self._context, watch.patient, was, diagnosis)
+                self._save(watch)
             return
         is_known = bool(watch.view.told)
+        if diagnosis.condition is Condition.LOOPING and not is_known and await self._files_change(watch):
+            return
         if not is_known:
-            await self._tell(watch, diagnosis)
+            await verdicts.tell(self._context, watch.patient, diagnosis)
             watch.view.told = str(diagnosis.condition)
             self._save(watch)
         if watch.patient.rules.on_stuck == "kill":
             await watch.patient.stop(STOP_WHY[diagnosis.condition], diagnosis.reason)
         elif not is_known:
-            await self._alert(watch, diagnosis)
+            await verdicts.alert(self._context, watch.patient, diagnosis)
 
     async def _files_change(self, watch: Watch) -> bool:
         """An agent that says the same again and again, but whose files change, makes progress (R-TERM-07)."""
@@ -259,68 +266,6 @@ class Health:
         talk.progressed(self._now())
         watch.judge(self._now())
         return True
-
-    async def _tell(self, watch: Watch, diagnosis: Diagnosis) -> None:
-        patient = watch.patient
-        event = Event(
-            kind="agent.stuck",
-            level=Level.WARNING,
-            component="health",
-            task_id=patient.task_id,
-            run_id=patient.run_id,
-            message=f"The agent of run {patient.run_id} {HEADLINES[diagnosis.condition]}: {diagnosis.reason}.",
-            reason=str(diagnosis.condition),
-            data={
-                "condition": str(diagnosis.condition),
-                "evidence": list(diagnosis.evidence),
-                "on_stuck": patient.rules.on_stuck,
-            },
-        )
-        await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
-
-    async def _tell_recovery(self, watch: Watch, diagnosis: Diagnosis) -> None:
-        patient, was = watch.patient, watch.view.told
-        watch.view.told = ""
-        event = Event(
-            kind="agent.recovered",
-            component="health",
-            task_id=patient.task_id,
-            run_id=patient.run_id,
-            message=f"The agent of run {patient.run_id} shows signs of life again.",
-            reason=was,
-            data={"condition": was, "evidence": list(diagnosis.evidence)},
-        )
-        await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
-        self._save(watch)
-
-    async def _alert(self, watch: Watch, diagnosis: Diagnosis) -> None:
-        patient = watch.patient
-        await self._context.writer.write(
-            lambda tx: tx.events.raise_alert(
-                f"stuck:{patient.run_id}",
-                f"The agent of task {patient.task_id} {HEADLINES[diagnosis.condition]}: {diagnosis.reason}.",
-                f"`holdfast why {patient.task_id}` has the evidence; `holdfast cancel {patient.task_id}` ends it.",
-                self._context.clock(),
-                task_id=patient.task_id,
-                level=Level.WARNING,
-            )
-        )
-
-    async def _alarm(self, watch: Watch) -> None:
-        """It was to be gone by now (R-TERM-06). Its keeper goes on trying; somebody should know."""
-        patient = watch.patient
-        watch.alarm_at = math.inf
-        pids = ", ".join(map(str, watch.pids)) or "unknown"
-        await self._context.writer.write(
-            lambda tx: tx.events.raise_alert(
-                f"unended:{patient.run_id}",
-                f"Run {patient.run_id} of task {patient.task_id} is being ended and still lives, 2 s after its grace "
-                f"(pids: {pids}).",
-                "Its keeper goes on killing; see what keeps these processes (another user's, or stuck in the kernel).",
-                self._context.clock(),
-                task_id=patient.task_id,
-            )
-        )
 
     def _save(self, watch: Watch) -> None:
         watch.is_unsaved = False

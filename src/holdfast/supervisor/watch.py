@@ -25,7 +25,7 @@ class Watch:
         self.leader_ended = False
         self.alarm_at = view.started_at + patient.timeout + patient.grace + UNENDED_AFTER
         self.diagnosis: Diagnosis | None = None
-        self._watched_since = now if patient.adopted else view.started_at
+        self.watched_since = now if patient.adopted else view.started_at
         self._trail: CpuTrail | None = None
         self._tree: Tree | None = None
         self._child_at: float | None = None
@@ -69,7 +69,7 @@ class Watch:
         return Facts(
             now=now,
             started_at=self.view.started_at,
-            watched_since=self._watched_since,
+            watched_since=self.watched_since,
             reads_events=self.patient.sign is not None,
             output_at=self.view.output_at,
             heartbeat_at=self.view.channel_at,

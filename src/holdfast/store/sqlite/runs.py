@@ -107,7 +107,12 @@ class SqliteRuns:
                 run_id=run_id,
                 message=f"Agent of run {run_id} ended ({verdict.outcome}): {verdict.reason}.",
                 reason=verdict.reason,
-                data={**data, "reason_word": reason_word(verdict.outcome)},
+                data={
+                    **data,
+                    "reason_word": reason_word(verdict.outcome),
+                    "agent": self._tasks.value("agent_of", id=grip.task_id),
+                    "stage": "work",
+                },
             ),
             now,
         )
