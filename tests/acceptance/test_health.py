@@ -67,9 +67,10 @@ FIXTURES = {
     "the same words while its files change": Fixture(
         "completed",
         (
-            {"repeat": {"say": "Once more", "every": "10ms", "times": 15}},
+            {"repeat": {"say": "Once more", "every": "50ms", "times": 15}},
             {"write": {"path": "work.txt", "text": "1"}},
-            {"repeat": {"say": "Once more", "every": "10ms", "times": 15}},
+            {"repeat": {"say": "Once more", "every": "50ms", "times": 15}},
+            {"sleep": "1s"},
         ),
     ),
     "never any output": Fixture("startup_timeout", ({"mute": True}, {"burn": {"for": "60s", "percent": 3}})),
