@@ -50,6 +50,7 @@ class RunView:
         self._sign = sign
         self._reader = OutputReader(os.path.join(path, "out.log"))
         self._stamps: dict[str, Stamp] = {}
+        self._behind = True  # nothing was read yet
         self._looked_at = started_at
         self._saved: tuple[object, ...] = ()
 
@@ -58,13 +59,14 @@ class RunView:
         wall = clock.file_time()
         output_at = self._newest(_OUTPUT, now, wall)
         channel_at = self._newest(_CHANNEL, now, wall)
-        behind = self._read_on(now)
+        if output_at is not None or self._behind:
+            self._behind = self._read_on(now)
         self._looked_at = now
         if output_at is not None:
             self.output_at = output_at
         if channel_at is not None:
             self.channel_at = channel_at
-        return Seen(output=output_at is not None, channel=channel_at is not None, behind=behind)
+        return Seen(output=output_at is not None, channel=channel_at is not None, behind=self._behind)
 
     def leader_ended(self) -> bool:
         return os.path.exists(os.path.join(self.path, "exit.json"))

@@ -138,6 +138,8 @@ class Attempt:
             self._watch_health(run)
             await self._send_stop()
         end = await self._live.wait_over()
+        if self._context.health is not None:
+            self._context.health.over(run.id)  # before its work is saved, which may take long
         if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
             end = ProcessEnd(cause=Cause.UNPROVEN, detail="it was started, but its records have vanished")
         return await self._ended(run, end)

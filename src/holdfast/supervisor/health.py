@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 
 from holdfast import clock
 from holdfast.core.health import STOP_WHY, Condition, Diagnosis
@@ -42,6 +42,7 @@ class Health:
         self._bell = Bell()
         self._watches: dict[str, Watch] = {}
         self._heap: list[tuple[float, str]] = []
+        self._reactions: dict[str, asyncio.Task[None]] = {}
         self._observer: Observer | None = None
         self._written: set[str] = set()  # runs whose new output is read in a moment
         self._next_snapshot = -math.inf
@@ -75,6 +76,11 @@ class Health:
         if not watch.view.leader_ended():
             self._save(watch)
 
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """What is being told or done at this moment."""
+        return list(self._reactions.values())
+
     def close(self) -> None:
         for run_id in list(self._watches):
             self.over(run_id)
@@ -87,12 +93,11 @@ class Health:
     async def run(self) -> None:
         while True:
             began = self._now()
-            until = min(self._heap[0][0] - began, TICK) if self._heap else TICK
-            if until > 0:
-                await self._bell.wait(until)
-            if self._now() > began + max(until, 0.0) + ABSENT:
+            until = max(0.0, min(self._heap[0][0] - began, TICK)) if self._heap else TICK
+            await self._bell.wait(until)
+            if self._now() > began + until + ABSENT:
                 self._begin_anew()
-            await self.look()
+            self.look()
 
     def _begin_anew(self) -> None:
         """We stood still (stopped, or frozen together with our agents): what happened meanwhile proves nothing."""
@@ -150,7 +155,7 @@ class Health:
 
     # -- a look ------------------------------------------------------------------------------------------------------
 
-    async def look(self) -> None:
+    def look(self) -> None:
         """At every run that is due."""
         due = self._take_due()
         now = self._now()
@@ -160,11 +165,12 @@ class Health:
                     asyncio.get_running_loop().call_later(BREATH, self._note_change, watch.patient.run_id)
                 watch.judge(now)
             self._look_at_trees(due, now)
-            await asyncio.gather(*(self._act(watch) for watch in due))
+            for watch in due:
+                self._keep(watch, now)
+                self._react(watch, now)
         finally:
             for watch in due:
-                if self._watches.get(watch.patient.run_id) is watch:
-                    self._schedule(watch, self._next_moment(watch, self._now()))
+                self._schedule(watch, self._next_moment(watch, now))
 
     def _take_due(self) -> list[Watch]:
         found: list[Watch] = []
@@ -184,8 +190,9 @@ class Health:
             return
         if now < self._next_snapshot and not any(_cannot_wait(watch, now) for watch in wanted):
             return
-        for watch in self._watches.values():
-            if watch.diagnosis is not None and watch.diagnosis.needs_tree and watch not in wanted:
+        wanted_by = {watch.patient.run_id for watch in wanted}
+        for run_id, watch in self._watches.items():
+            if watch.diagnosis is not None and watch.diagnosis.needs_tree and run_id not in wanted_by:
                 wanted.append(watch)
         began = clock.own_cpu()
         roots = {watch.patient.run_id: watch.patient.keeper for watch in wanted}
@@ -199,7 +206,7 @@ class Health:
                 watch.judge(after)
 
     def _next_moment(self, watch: Watch, now: float) -> float:
-        at = min(now + TICK, watch.alarm_at)
+        at = min(now + TICK, watch.alarm_at if watch.alarm_at > now else now + AGAIN)
         if watch.is_unsaved:
             at = min(at, watch.saved_at + SAVE_EVERY)
         diagnosis = watch.diagnosis
@@ -216,29 +223,39 @@ class Health:
 
     # -- what follows ------------------------------------------------------------------------------------------------
 
-    async def _act(self, watch: Watch) -> None:
-        """Nothing that fails here may keep other runs from being looked at; it is tried again."""
-        try:
-            now = self._now()
-            if watch.is_unsaved and now >= watch.saved_at + SAVE_EVERY:
-                watch.saved_at = now
-                self._save(watch)
+    def _react(self, watch: Watch, now: float) -> None:
+        """In a task of its own: a store or a disk that takes its time must not keep other runs from being looked at."""
+        diagnosis, run_id = watch.diagnosis, watch.patient.run_id
+        if watch.is_stopping or watch.leader_ended or diagnosis is None:
+            work = self._alarm(watch) if now >= watch.alarm_at else None
+        else:
+            debug(lambda: f"health of run {run_id}: {diagnosis.condition}; {'; '.join(diagnosis.evidence)}")
             if now >= watch.alarm_at:
-                watch.alarm_at = math.inf
-                await verdicts.alarm(self._context, watch.patient, watch.pids)
-            if watch.diagnosis is not None and not watch.is_stopping and not watch.leader_ended:
-                await self._follow(watch, watch.diagnosis)
+                work = self._alarm(watch)
+            else:
+                is_news = diagnosis.condition is not Condition.ALIVE or watch.view.told
+                work = self._follow(watch, diagnosis) if is_news else None
+        if work is not None and run_id not in self._reactions:
+            reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
+            reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
+        elif work is not None:
+            work.close()  # the last one is still at it
+
+    async def _safely(self, run_id: str, work: Coroutine[object, None, None]) -> None:
+        try:
+            await work
         except Exception as trouble:  # noqa: BLE001 - told, and tried again at the next look
-            say_trouble(f"the health of run {watch.patient.run_id}: ", trouble)
+            say_trouble(f"the health of run {run_id}: ", trouble)
+
+    async def _alarm(self, watch: Watch) -> None:
+        await verdicts.alarm(self._context, watch.patient, watch.pids)
+        watch.alarm_at = math.inf
 
     async def _follow(self, watch: Watch, diagnosis: Diagnosis) -> None:
-        run_id = watch.patient.run_id
-        debug(lambda: f"health of run {run_id}: {diagnosis.condition}; {'; '.join(diagnosis.evidence)}")
         if diagnosis.condition is Condition.ALIVE:
-            if watch.view.told:
-                was, watch.view.told = watch.view.told, ""
-                await verdicts.tell_recovery(self._context, watch.patient, was, diagnosis)
-                self._save(watch)
+            await verdicts.tell_recovery(self._context, watch.patient, watch.view.told, diagnosis)
+            watch.view.told = ""
+            self._save(watch)
             return
         is_known = bool(watch.view.told)
         if diagnosis.condition is Condition.LOOPING and not is_known and await self._files_change(watch):
@@ -248,7 +265,9 @@ class Health:
             watch.view.told = str(diagnosis.condition)
             self._save(watch)
         if watch.patient.rules.on_stuck == "kill":
-            await watch.patient.stop(STOP_WHY[diagnosis.condition], diagnosis.reason)
+            self._look_at(watch, self._now())  # it may have woken up while that was recorded
+            if watch.judge(self._now()).condition is not Condition.ALIVE and not watch.is_stopping:
+                await watch.patient.stop(STOP_WHY[diagnosis.condition], diagnosis.reason)
         elif not is_known:
             await verdicts.alert(self._context, watch.patient, diagnosis)
 
@@ -266,6 +285,11 @@ class Health:
         talk.progressed(self._now())
         watch.judge(self._now())
         return True
+
+    def _keep(self, watch: Watch, now: float) -> None:
+        if watch.is_unsaved and now >= watch.saved_at + SAVE_EVERY:
+            watch.saved_at = now
+            self._save(watch)
 
     def _save(self, watch: Watch) -> None:
         watch.is_unsaved = False

@@ -84,7 +84,15 @@ class Supervisor:
             os.close(bell_fd)
             # However we came here: nothing of ours may write on, and agents stay with their keepers.
             try:
-                await end_all([*self._background, *self._attempts.tasks, *self._cleanup.tasks, *self._retention.tasks])
+                await end_all(
+                    [
+                        *self._background,
+                        *self._health.tasks,
+                        *self._attempts.tasks,
+                        *self._cleanup.tasks,
+                        *self._retention.tasks,
+                    ]
+                )
             finally:
                 self._health.close()
             with contextlib.suppress(Unavailable):
