@@ -32,6 +32,21 @@ def boottime() -> float:
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
+def monotonic() -> float:
+    """Seconds that do not count the machine's sleep: how long an agent was silent (system-wide, anew at each boot)."""
+    return time.monotonic()
+
+
+def own_cpu() -> float:
+    """CPU seconds that this thread has used: what something cost us, however busy the machine is."""
+    return time.thread_time()
+
+
+def file_time() -> float:
+    """The clock that files' times are written by: never moved by tests."""
+    return time.time()
+
+
 def now() -> Instant:
     """Now, by the system's clocks. HOLDFAST_CLOCK_OFFSET moves the wall clock in tests."""
     return Instant(wall=time.time() + _offset(), boottime=boottime(), boot_id=boot_id())

@@ -960,7 +960,10 @@ class TestRuns:
         events = scene.events(grip.task_id, after)
         assert [e["kind"] for e in events] == ["run.started", "run.stopping", "run.ended", "agent.terminated"]
         assert {e["run"] for e in events} == {run_id}
-        assert events[-1]["data"] == {"outcome": "cancelled", "unexpected": False, "fence": grip.fence}
+        facts = {"outcome": "cancelled", "unexpected": False, "fence": grip.fence}
+        assert events[-2]["data"] == facts
+        words = {"reason_word": "cancelled", "agent": "scripted", "stage": "work"}
+        assert events[-1]["data"] == facts | words
 
     @pytest.mark.parametrize("outcome", Outcome)
     def test_only_an_end_that_somebody_wanted_is_expected(self, scene: Scene, outcome: Outcome) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.agents.port import Command, WorkOrder
 from holdfast.core.outcome import Outcome, ProcessEnd, Verdict
+from holdfast.core.signs import Sign
 
 
 class CommandAgent:
     name = "command"
+    reads_events = False
 
     def problem(self, options: Mapping[str, object]) -> str | None:
         if not _argv(options):
@@ -23,6 +25,9 @@ class CommandAgent:
         if end.code == 0:
             return Verdict(outcome=Outcome.COMPLETED, reason="the command exited with code 0", error_tail=error_tail)
         return Verdict(outcome=Outcome.FAILED, reason=f"the command exited with code {end.code}", error_tail=error_tail)
+
+    def sign(self, line: str) -> Sign | None:
+        return None  # any text may mean anything
 
 
 def _argv(options: Mapping[str, object]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an agent adapter is: it builds a command and judges an ending. It does no I/O of its own."""
+"""What an agent adapter is: it builds a command, reads events and judges an ending. It does no I/O of its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.core.outcome import ProcessEnd, Verdict
+from holdfast.core.signs import Sign
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,7 @@ class Command:
 
 class AgentAdapter(Protocol):
     name: str
+    reads_events: bool  # False: its output is only bytes to us, and `sign` is never asked
 
     def problem(self, options: Mapping[str, object]) -> str | None:
         """Why a task with these options cannot be accepted, or None."""
@@ -39,4 +41,8 @@ class AgentAdapter(Protocol):
 
     def judge(self, end: ProcessEnd, output: Iterable[str], error_tail: str) -> Verdict:
         """What the agent's own words say about an ending. Names its positive evidence of success."""
+        ...
+
+    def sign(self, line: str) -> Sign | None:
+        """What one line of its output says about its health; None: nothing. Pure, and cheap: every line comes here."""
         ...

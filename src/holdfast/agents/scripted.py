@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.agents.port import Command, WorkOrder
 from holdfast.core.outcome import Outcome, ProcessEnd, Verdict
+from holdfast.core.signs import Sign, SignKind
 from holdfast.testing import player
 
 PLAYER = os.path.abspath(player.__file__)
@@ -25,6 +26,7 @@ _LIMITS = {
 
 class ScriptedAgent:
     name = "scripted"
+    reads_events = True
 
     def problem(self, options: Mapping[str, object]) -> str | None:
         return None if "steps" in options else "the scripted agent needs a scenario: give one with --scenario FILE"
@@ -67,6 +69,26 @@ class ScriptedAgent:
             error_tail=error_tail,
         )
 
+    def sign(self, line: str) -> Sign | None:
+        """Talk is progress when it is new; an `event` never is; tools open and close."""
+        if line.startswith(('{"holdfast": "tool"', '{"holdfast": "event"')):
+            for event in _events([line]):
+                if event["holdfast"] == "tool":
+                    return _tool_sign(event)
+                return Sign(kind=SignKind.STEP, content=str(event.get("name")))
+        return Sign(kind=SignKind.PROGRESS, content=line) if line.strip() else None
+
+
+def _tool_sign(event: Mapping[str, object]) -> Sign:
+    deadline = event.get("deadline")
+    return Sign(
+        kind=SignKind.TOOL_CLOSED if event.get("closed") else SignKind.TOOL_OPENED,
+        tool=str(event.get("id")),
+        name=str(event.get("name")),
+        content=f"{event.get('name')} {event.get('input')}",
+        deadline=float(deadline) if isinstance(deadline, int | float) else None,
+    )
+
 
 def _limited(limit: Mapping[str, object], session: str | None, error_tail: str) -> Verdict:
     until = limit.get("until")
@@ -85,6 +107,7 @@ def _events(output: Iterable[str]) -> Iterable[dict[str, object]]:
         if line.startswith('{"holdfast":'):
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue  # cut off in the middle by a kill
-            yield event
+            if isinstance(event, dict):
+                yield event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -234,7 +235,7 @@ def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimit
     health = HealthRules(
         stuck_after=settings["health.stuck_after"] if new.stuck_after is None else new.stuck_after,
         tool_silence=settings["health.tool_silence"],
-        startup_timeout=settings["health.startup_timeout"] if new.startup_timeout is None else new.startup_timeout,
+        startup_timeout=_startup_timeout(new, settings),
         on_stuck=new.on_stuck or settings["health.on_stuck"],
         loop_steps=settings["health.loop_steps"],
         claim_grace=settings["health.claim_grace"],
@@ -247,6 +248,13 @@ def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimit
         "output_kept": settings["limits.output_kept"],
     }
     return health, RunLimits(**{**limits, **new.limits})
+
+
+def _startup_timeout(new: NewTask, settings: config.Config) -> float:
+    """Who switches stuck off for a run wants its silence not to matter, from its first moment on."""
+    if new.startup_timeout is not None:
+        return new.startup_timeout
+    return math.inf if new.stuck_after == math.inf else float(settings["health.startup_timeout"])
 
 
 def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> None:

@@ -76,6 +76,11 @@ class Queries:
             raise NotFound(f"Task not found: {task_id}")
         return found[0]
 
+    def health_rules(self, task_id: str) -> Row:
+        """What differs from the default, as it was resolved when the task was added."""
+        settings = json.loads(self.state(task_id)["settings"])
+        return dict(settings.get("health", {}))
+
     def ahead_of(self, task_id: str) -> int:
         return int(self._reader.view("ahead", id=task_id)[0]["count(*)"])
 

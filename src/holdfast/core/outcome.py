@@ -45,6 +45,15 @@ class Outcome(StrEnum):
 EXPECTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED})
 """Ends that somebody wanted: the agent's success, or our own stop. Every other one is unexpected (R-TERM-08)."""
 
+_UNHEALTHY = frozenset({Outcome.STUCK, Outcome.LOOPING, Outcome.STARTUP_TIMEOUT})
+
+
+def reason_word(outcome: Outcome) -> str:
+    """How `agent.terminated` names an ending (R-TERM-08): three verdicts of ours are one word there."""
+    if outcome in _UNHEALTHY:
+        return "health_check_failed"
+    return "error" if outcome is Outcome.FAILED else str(outcome)
+
 
 class Cause(StrEnum):
     """Why the keeper says its agent's leader ended (`cause` in exit.json)."""

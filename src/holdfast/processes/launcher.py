@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from holdfast import clock, faults
 from holdfast.core.liveness import Identity, Life
@@ -24,6 +24,7 @@ from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
 from holdfast.processes.nursery import Nursery
+from holdfast.processes.observer import RunObserver
 from holdfast.processes.openers import has_open, processes_with_open
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import CHANNEL, RunDirectory
@@ -113,12 +114,17 @@ class KeptProcesses:
             "stdin",
             "intent.json.new",
             "pid.json.new",
+            "reading.json",
+            "reading.json.new",
         ):
             with contextlib.suppress(OSError):  # whatever the agent put in its place is not worth an error
                 os.unlink(directory.file(name))
         if self._cgroups is not None:
             self._cgroups.remove(run_id)  # there only if its keeper was killed before it could
         faults.passed("rundir.forgotten")
+
+    def observe(self, on_change: Callable[[str, bool], None]) -> RunObserver:
+        return RunObserver(self._root, on_change)
 
 
 class KeptRun:
@@ -139,6 +145,15 @@ class KeptRun:
         self._ready = ready
         self._started = False
         self._handle: int | None = None  # the keeper's pidfd, while we wait for its end
+
+    @property
+    def keeper(self) -> Identity | None:
+        return self._keeper
+
+    @property
+    def agent(self) -> Identity | None:
+        identities = self._directory.identities()
+        return identities[1] if identities else None
 
     async def wait_started(self) -> int | None:
         if self._ready is not None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.core.liveness import Identity
 from holdfast.core.model import Report
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.rules import DEFAULT_LIMITS, RunLimits
+from holdfast.core.signs import Sign, Talk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +57,16 @@ class ReportChannel(Protocol):
 class LiveRun(Protocol):
     """A run whose keeper lives, or has ended and left its records."""
 
+    @property
+    def keeper(self) -> Identity | None:
+        """The root of its process tree; None while it is not known."""
+        ...
+
+    @property
+    def agent(self) -> Identity | None:
+        """The leader of its process tree, as recorded; None while it is not."""
+        ...
+
     async def wait_started(self) -> int | None:
         """The agent's pid as soon as it is recorded; None when the keeper ended without starting it."""
         ...
@@ -69,6 +81,60 @@ class LiveRun(Protocol):
     def error_tail(self) -> str: ...
     def channel(self, offset: int) -> ReportChannel:
         """The agent's reports from there on."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tree:
+    """The processes of one run at one moment, the keeper aside."""
+
+    cpu: float  # seconds that they and those before them have used
+    newest_start: float  # when the youngest started, in seconds since boot
+    resident: int  # bytes of memory
+    pids: tuple[int, ...]
+
+
+class Seen(Protocol):
+    """What a look found to be new."""
+
+    @property
+    def output(self) -> bool: ...
+    @property
+    def channel(self) -> bool: ...
+    @property
+    def behind(self) -> bool:
+        """There is more to read than one look reads: look again soon."""
+        ...
+
+
+class View(Protocol):
+    """What can be seen of one run from outside. Moments are CLOCK_MONOTONIC."""
+
+    started_at: float
+    output_at: float | None
+    channel_at: float | None
+    talk: Talk
+    told: str
+
+    def look(self, now: float) -> Seen: ...
+    def leader_ended(self) -> bool: ...
+    def save(self) -> None:
+        """For the next supervisor. May raise OSError; nothing is lost but time."""
+        ...
+
+
+class Observer(Protocol):
+    """Watches runs without a timer or a poller of their own."""
+
+    def watch(self, run_id: str, sign: Callable[[str], Sign | None] | None, agent: Identity | None, now: float) -> View:
+        """`agent` is given for a run of an earlier supervisor: it goes on from what that one kept."""
+        ...
+
+    def unwatch(self, run_id: str) -> None: ...
+    def trees(self, roots: Mapping[str, Identity]) -> Mapping[str, Tree]:
+        """The tree below each keeper, from one snapshot of all processes."""
         ...
 
     def close(self) -> None: ...
@@ -90,4 +156,9 @@ class Processes(Protocol):
 
     def sweep(self, open_runs: Iterable[str]) -> int:
         """Remove what killed keepers of other runs left in the kernel; how much."""
+        ...
+
+    def observe(self, on_change: Callable[[str, bool], None]) -> Observer:
+        """Call `on_change(run_id, is_output)`, on the loop's thread, when a watched run may have written something;
+        `is_output`: to its logs, and nothing else."""
         ...

@@ -22,7 +22,7 @@ from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
-from holdfast.supervisor.context import Context
+from holdfast.supervisor.context import Context, Patient
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.intending import intend
 from holdfast.supervisor.listening import Listener
@@ -62,6 +62,8 @@ class Attempt:
             self._let_go()
         finally:
             self.listener = None
+            if self._context.health is not None and self._run is not None:
+                self._context.health.over(self._run.id)
             if self._live is not None:
                 self._live.close()
 
@@ -144,8 +146,11 @@ class Attempt:
             channel = self._live.channel(run.heard.offset)
             self.listener = Listener(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
             self.beat()
+            self._watch_health(run)
             await self._send_stop()
         end = await self._live.wait_over()
+        if self._context.health is not None:
+            self._context.health.over(run.id)  # before its work is saved, which may take long
         if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
             end = ProcessEnd(cause=Cause.UNPROVEN, detail="it was started, but its records have vanished")
         return await self._ended(run, end)
@@ -204,6 +209,28 @@ class Attempt:
         with contextlib.suppress(NotOwner):
             await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
         self._live.stop(fast=self._fast)
+        if self._context.health is not None:
+            grace = self._context.settings.fast_grace if self._fast else self.task.spec.grace
+            self._context.health.ending(run.id, grace)
+
+    def _watch_health(self, run: Run) -> None:
+        if self._context.health is None or self._live is None:
+            return
+        spec, adapter = self.task.spec, self._context.agents[self.task.spec.agent]
+        self._context.health.began(
+            Patient(
+                run_id=run.id,
+                task_id=self.task.id,
+                rules=spec.health,
+                sign=adapter.sign if adapter.reads_events else None,
+                timeout=spec.timeout,
+                grace=spec.grace,
+                keeper=self._live.keeper,
+                agent=self._live.agent or self._live.keeper,
+                adopted=run.state is not RunState.INTENDED,
+                stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
+            )
+        )
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         spec = self.task.spec

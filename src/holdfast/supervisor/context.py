@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.agents.port import AgentAdapter
 from holdfast.clock import Clock
-from holdfast.core.model import TaskSpec
+from holdfast.core.liveness import Identity
+from holdfast.core.model import StopWhy, TaskSpec
 from holdfast.core.policy import Limits
 from holdfast.core.pressure import Pressure, PressureLimits
+from holdfast.core.rules import HealthRules
+from holdfast.core.signs import Sign
 from holdfast.processes.port import Processes
 from holdfast.store.port import Store, Writer
 from holdfast.workspaces.port import WorkspaceStrategy
@@ -86,6 +89,30 @@ class SettingsSource(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patient:
+    """A run whose health is watched: what the health service needs to know, and the one thing that it may do."""
+
+    run_id: str
+    task_id: str
+    rules: HealthRules
+    sign: Callable[[str], Sign | None] | None  # None: its agent writes no events that we read
+    timeout: float
+    grace: float
+    keeper: Identity | None
+    agent: Identity | None
+    adopted: bool  # it was launched by an earlier supervisor
+    stop: Callable[[StopWhy, str], Awaitable[None]]
+
+
+class RunWatch(Protocol):
+    """Who watches the health of runs."""
+
+    def began(self, patient: Patient) -> None: ...
+    def ending(self, run_id: str, grace: float) -> None: ...
+    def over(self, run_id: str) -> None: ...
+
+
 @dataclass(kw_only=True, slots=True)
 class Context:
     """Fixed, except for `limits` and `settings`, which reloading.py replaces when the user's file changed."""
@@ -107,3 +134,4 @@ class Context:
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)
     news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events to tell
+    health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone

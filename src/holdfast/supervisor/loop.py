@@ -18,6 +18,7 @@ from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.health import Health
 from holdfast.supervisor.narrator import Narrator
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.reloading import Reloading, has_terminal
@@ -48,8 +49,10 @@ class Supervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._health = context.health = Health(context)
         self._attempts = Attempts(context)
         self._reports = Reports(self._attempts, context.clock)
+        self._health.on_channel = self._reports.changed
         self._requests = Requests(context, self._attempts)
         self._resumes = Resumes(context)
         self._claims = Claims(context, self._attempts)
@@ -73,7 +76,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        for duty in (self._lifeline, self._narrator.run, self._reports.run):
+        for duty in (self._lifeline, self._narrator.run, self._health.run, self._reports.run):
             self._background.append(asyncio.create_task(_for_ever(duty)))
         try:
             await recover(self._context, self._attempts)
@@ -84,7 +87,18 @@ class Supervisor:
             loop.remove_reader(bell_fd)
             os.close(bell_fd)
             # However we came here: nothing of ours may write on, and agents stay with their keepers.
-            await end_all([*self._background, *self._attempts.tasks, *self._cleanup.tasks, *self._retention.tasks])
+            try:
+                await end_all(
+                    [
+                        *self._background,
+                        *self._health.tasks,
+                        *self._attempts.tasks,
+                        *self._cleanup.tasks,
+                        *self._retention.tasks,
+                    ]
+                )
+            finally:
+                self._health.close()
             with contextlib.suppress(Unavailable):
                 self._narrator.look()
 

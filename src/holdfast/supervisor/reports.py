@@ -12,7 +12,7 @@ from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Bell
 from holdfast.supervisor.saying import say_trouble
 
-LOOK_EVERY = 1.0  # a stat per running agent; hints (`changed`) come before it
+LOOK_EVERY = 10.0  # a stat per running agent, in case a hint was missed (`changed`; health.py sees changes at once)
 
 
 class Reports:

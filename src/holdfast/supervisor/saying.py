@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import traceback
+from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
+
+_DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
 
 
 def say(text: str) -> None:
     """A line on standard error; on a full disk (the log is a file) it is dropped."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
+
+
+def debug(words: Callable[[], str]) -> None:
+    """A line for whoever set HOLDFAST_DEBUG; nobody else pays for making it."""
+    if _DEBUG:
+        say(f"debug: {words()}")
 
 
 def say_trouble(words: str, error: Exception) -> None:

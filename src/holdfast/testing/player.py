@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 
+FOR_EVER = 10.0**8
+
 
 def tell(event: str, /, **fields: object) -> None:
     """An event for the adapter, one JSON line."""
@@ -89,10 +91,88 @@ def do_limit(what: dict[str, object]) -> None:
     do_exit(1)
 
 
-def do_heartbeat(_flag: bool) -> None:
+def do_heartbeat(how: bool | dict[str, float]) -> None:
+    """Once, or every so often and nothing else."""
     path = os.path.join(os.environ["HOLDFAST_CHANNEL"], "heartbeat")
-    do_touch(path)
-    os.utime(path)
+    until = time.monotonic() + (how["for"] if isinstance(how, dict) else 0)
+    while True:
+        do_touch(path)
+        os.utime(path)
+        if not isinstance(how, dict) or time.monotonic() >= until:
+            return
+        time.sleep(how["every"])
+
+
+def do_say(text: str) -> None:
+    tell("text", text=text)
+
+
+def do_event(name: str) -> None:
+    """An event that says nothing new, however often it comes."""
+    tell("event", name=name)
+
+
+tools_opened = 0
+
+
+def do_tool(what: dict[str, object]) -> None:
+    """A tool of the agent: opened, at work, closed. Without `for` it never ends."""
+    global tools_opened
+    tools_opened += 1
+    tell("tool", id=tools_opened, name=what["name"], input=what.get("input"), deadline=what.get("deadline"))
+    seconds = float(str(what.get("for", FOR_EVER)))
+    work = what.get("work", "sleep")
+    if work == "child":
+        child = os.fork()
+        if child == 0:
+            burn(seconds)
+            os._exit(0)
+        os.waitpid(child, 0)
+    elif work == "burn":
+        burn(seconds)
+    else:
+        time.sleep(seconds)
+    tell("tool", id=tools_opened, name=what["name"], closed=True)
+
+
+def do_repeat(what: dict[str, object]) -> None:
+    """The same again and again; without `times` for ever."""
+    left = float(str(what.get("times", FOR_EVER)))
+    while left > 0:
+        left -= 1
+        if "say" in what:
+            do_say(str(what["say"]))
+        else:
+            do_event(str(what.get("event", "tick")))
+        time.sleep(float(str(what["every"])))
+
+
+def do_burn(what: float | dict[str, float]) -> None:
+    how = what if isinstance(what, dict) else {"for": what}
+    burn(how["for"], how.get("percent", 100))
+
+
+def burn(seconds: float, percent: float = 100) -> None:
+    """Use so much of one core: in slices of a tenth of a second."""
+    until = time.monotonic() + seconds
+    while (now := time.monotonic()) < until:
+        while time.monotonic() < now + 0.1 * percent / 100:
+            pass
+        time.sleep(0.1 * (1 - percent / 100))
+
+
+def do_block(_flag: bool) -> None:
+    """Wait for the end of a pipe that a child inherited and never closes."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.close(read)
+        do_hang(True)
+    os.close(write)
+    os.read(read, 1)
+
+
+def do_mute(_flag: bool) -> None:
+    """As the first step: not even the greeting is printed (see main)."""
 
 
 def do_report(what: dict[str, object]) -> None:
@@ -143,9 +223,14 @@ def become(kind: str) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def greet(script: dict[str, object]) -> None:
+    tell("session", id=script["session"] or f"scripted-{os.environ.get('HOLDFAST_RUN_ID', os.getpid())}")
+
+
 def main() -> None:
     script = json.load(sys.stdin)
-    tell("session", id=script["session"] or f"scripted-{os.environ.get('HOLDFAST_RUN_ID', os.getpid())}")
+    if not (script["steps"] and script["steps"][0]["do"] == "mute"):
+        greet(script)
     for step in script["steps"]:
         if step["run"] in (None, script["run"]):
             globals()[f"do_{step['do']}"](step["with"])

@@ -14,6 +14,7 @@ from holdfast.units import parse_duration
 
 SPAWN_KINDS = ("plain", "group", "session", "daemon", "ignore-term")
 REPORT_KINDS = ("progress", "complete", "fail")
+TOOL_WORK = ("sleep", "burn", "child")
 LIMIT_KINDS = ("rate", "usage", "context", "auth", "billing", "overloaded", "network")
 
 
@@ -79,6 +80,27 @@ def _anywhere(value: object) -> object:
     return os.path.expandvars(str(_text(value)))
 
 
+def _either(first: Callable[[object], object], second: Callable[[object], object]) -> Callable[[object], object]:
+    """A short form and a table."""
+
+    def check(value: object) -> object:
+        return second(value) if isinstance(value, dict) else first(value)
+
+    return check
+
+
+def _share(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
+        raise ValueError("must be a number from 1 to 100")
+    return value
+
+
+def _times(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("must be a whole number from 1")
+    return value
+
+
 ACTIONS: dict[str, Callable[[object], object]] = {
     "print": _text,
     "stderr": _text,
@@ -94,8 +116,18 @@ ACTIONS: dict[str, Callable[[object], object]] = {
     "crash": _choice("SIGKILL", "SIGSEGV", "SIGABRT", "SIGTERM", "SIGINT"),
     "exit": _code,
     "limit": _table({"kind": _choice(*LIMIT_KINDS)}, {"for": parse_duration}),
-    "heartbeat": _flag,
     "report": _table({"kind": _choice(*REPORT_KINDS)}, {"message": _text, "percent": _percent}),
+    "heartbeat": _either(_flag, _table({"every": parse_duration, "for": parse_duration}, {})),
+    "say": _text,
+    "event": _text,
+    "tool": _table(
+        {"name": _text},
+        {"for": parse_duration, "deadline": parse_duration, "work": _choice(*TOOL_WORK), "input": _text},
+    ),
+    "repeat": _table({"every": parse_duration}, {"say": _text, "event": _text, "times": _times}),
+    "burn": _either(parse_duration, _table({"for": parse_duration}, {"percent": _share})),
+    "block": _flag,
+    "mute": _flag,
 }
 
 

@@ -153,11 +153,13 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 
 def run_why(arguments: argparse.Namespace) -> int:
+    from holdfast.api.health import health_lines
     from holdfast.api.show import budgets, explain
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
+    lines += health_lines(queries, task)
     lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
     used = budgets(task)
     events = queries.last_events(task_id=task["id"], limit=12)

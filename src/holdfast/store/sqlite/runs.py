@@ -9,7 +9,7 @@ import apsw
 from holdfast import faults
 from holdfast.core.adaptive import Allotted
 from holdfast.core.model import Event, Instant, Level, Run, StopWhy
-from holdfast.core.outcome import EXPECTED, Outcome, Verdict
+from holdfast.core.outcome import EXPECTED, Outcome, Verdict, reason_word
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.port import AgentNews, Grip
 from holdfast.store.sqlite import reports, rows
@@ -147,7 +147,12 @@ class SqliteRuns:
                 run_id=run_id,
                 message=f"Agent of run {run_id} ended ({verdict.outcome}): {verdict.reason}.",
                 reason=verdict.reason,
-                data=data,
+                data={
+                    **data,
+                    "reason_word": reason_word(verdict.outcome),
+                    "agent": self._tasks.value("agent_of", id=grip.task_id),
+                    "stage": "work",
+                },
             ),
             now,
         )

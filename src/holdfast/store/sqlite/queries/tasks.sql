@@ -33,6 +33,9 @@ INSERT OR IGNORE INTO needs (task_id, needs_id) VALUES (:task_id, :needs_id)
 -- name: get
 SELECT {task_columns} FROM tasks WHERE id = :id
 
+-- name: agent_of
+SELECT agent FROM tasks WHERE id = :id
+
 -- name: claim
 -- One statement: pick, raise the fence, take ownership, and only while our own lease is good.
 UPDATE tasks

@@ -1,0 +1,92 @@
+"""How a running task is, and why one was ended as hung: the same facts and rules that the supervisor goes by."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from holdfast import clock
+from holdfast.api.queries import Queries
+from holdfast.core.cputrail import CpuTrail
+from holdfast.core.health import Condition, Facts, TreeFacts, judge, window_of
+from holdfast.core.liveness import Identity
+from holdfast.core.rules import health_from
+from holdfast.processes.rundir import RunDirectory
+from holdfast.processes.trees import trees
+from holdfast.processes.view import RunView, started_moment
+
+Row = dict[str, Any]
+GLANCE = 0.2  # seconds between two looks at its processes
+_HUNG = frozenset({Condition.STUCK, Condition.LOOPING, Condition.STARTUP_TIMEOUT})
+
+
+def health_lines(queries: Queries, task: Row) -> list[str]:
+    """For `holdfast why`: the evidence of now for a running agent, that of the verdict for one that was hung."""
+    lines = _verdicts(queries, task, [run for run in task["runs"] if run["outcome"] in _HUNG])
+    if task["runs"] and task["state"] == "running" and task["runs"][-1]["state"] in ("started", "stopping"):
+        lines += _now(queries, task, task["runs"][-1])
+    return lines
+
+
+def _verdicts(queries: Queries, task: Row, hung: list[Row]) -> list[str]:
+    if not hung:
+        return []
+    told = {
+        event["run"]: event
+        for event in queries.last_events(task_id=task["id"], limit=1000)
+        if event["kind"] == "agent.stuck"
+    }
+    return [
+        f"Health of run {run['number']}: {run['outcome']}; {'; '.join(told[run['id']]['data']['evidence'])}."
+        for run in hung
+        if run["id"] in told
+    ]
+
+
+def _now(queries: Queries, task: Row, run: Row) -> list[str]:
+    from holdfast.wiring import AGENTS
+
+    path = queries.run_directory(run["id"])
+    identities = RunDirectory(path).identities()
+    if identities is None or identities[0].boot_id != clock.boot_id():
+        return []
+    keeper, agent = identities
+    adapter, rules = AGENTS[task["agent"]], health_from(queries.health_rules(task["id"]))
+    now = clock.monotonic()
+    view = RunView(path, adapter.sign if adapter.reads_events else None, started_moment(agent, now))
+    view.take_over(now)
+    while view.look(now).behind:
+        pass
+    tree = _glance(keeper, window_of(rules, seen=True))
+    facts = Facts(
+        now=clock.monotonic(),
+        started_at=view.started_at,
+        watched_since=view.started_at,
+        reads_events=adapter.reads_events,
+        output_at=view.output_at,
+        heartbeat_at=view.channel_at,
+        tools=tuple(view.talk.tools.values()),
+        steps=view.talk.steps,
+        last_step=view.talk.last_step,
+        tree=tree,
+    )
+    condition = view.told or judge(facts, rules).condition
+    return [f"Health: {condition}; {'; '.join(judge(facts, rules).evidence)}."]
+
+
+def _glance(keeper: Identity, window: float) -> TreeFacts | None:
+    trail, found = CpuTrail(window), {}
+    for pause in (GLANCE, 0.0):
+        found = trees({"": keeper})
+        if "" not in found:
+            return None
+        trail.add(clock.monotonic(), found[""].cpu)
+        time.sleep(pause)
+    return TreeFacts(
+        looked_at=trail.read_at or 0.0,
+        members=len(found[""].pids),
+        child_at=clock.monotonic() - max(0.0, clock.boottime() - found[""].newest_start),
+        quiet_since=trail.quiet_since or 0.0,
+        share=trail.share,
+        span=trail.span,
+    )

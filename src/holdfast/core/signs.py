@@ -1,0 +1,119 @@
+"""What an agent's events say about its health: a sign per event, and what they add up to.
+
+An adapter turns a line into a Sign without any memory. Talk has the memory: which tools are open, and how many events
+in a row said nothing new.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
+MOST_TOOLS = 256
+
+
+class SignKind(StrEnum):
+    PROGRESS = "progress"  # words, tokens, a result
+    STEP = "step"  # an event that by itself says nothing new: a tick, a retry, "thinking"
+    TOOL_OPENED = "tool_opened"
+    TOOL_CLOSED = "tool_closed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sign:
+    """One event of an agent, in the same words for every agent."""
+
+    kind: SignKind
+    content: str = ""  # what it says, without ids and times: the same again is no progress
+    tool: str = ""  # which tool call: its id
+    name: str = ""  # the tool's name, for people
+    deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenTool:
+    name: str
+    opened_at: float
+    deadline_at: float | None = None  # until then its silence is meant
+
+
+class Talk:
+    """What an agent's signs add up to. All moments by the caller's clock."""
+
+    def __init__(self) -> None:
+        self.tools: dict[str, OpenTool] = {}
+        self.steps = 0  # events in a row without progress
+        self.last_step = ""  # what the newest of them said
+        self.progress_at: float | None = None  # when the newest progress was made, at the earliest
+        self._lately: dict[int, None] = {}  # in order, the newest last; sums, so that it stays small
+
+    def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
+        """It is read now (`at`); it may have been written since the last reading (`not_before`)."""
+        if sign.kind is SignKind.TOOL_OPENED:
+            self._open(sign, at)
+        elif sign.kind is SignKind.TOOL_CLOSED:
+            self.tools.pop(sign.tool, None)
+        is_new = sign.kind is not SignKind.STEP and self._is_new(sign)
+        if is_new:
+            self.progressed(at if not_before is None else not_before)
+        elif sign.kind is not SignKind.TOOL_CLOSED:  # its opening was counted
+            self.steps += 1
+            self.last_step = (sign.content or sign.name or str(sign.kind))[:200]
+
+    def progressed(self, at: float) -> None:
+        """Something new: said by the agent, or seen elsewhere."""
+        self.steps = 0
+        self.progress_at = at
+
+    def _open(self, sign: Sign, at: float) -> None:
+        deadline = sign.deadline
+        is_told = deadline is not None and math.isfinite(deadline) and deadline > 0
+        while len(self.tools) >= MOST_TOOLS:
+            del self.tools[next(iter(self.tools))]
+        self.tools[sign.tool] = OpenTool(
+            name=sign.name[:80],
+            opened_at=at,
+            deadline_at=at + deadline if is_told and deadline is not None else None,
+        )
+
+    def _is_new(self, sign: Sign) -> bool:
+        if not sign.content:
+            return True
+        key = zlib.crc32(f"{sign.kind} {sign.name} {sign.content}".encode(errors="replace"))
+        is_new = key not in self._lately
+        self._lately.pop(key, None)
+        self._lately[key] = None
+        if len(self._lately) > REMEMBERED:
+            del self._lately[next(iter(self._lately))]
+        return is_new
+
+    def dump(self) -> dict[str, Any]:
+        """For the next supervisor, which reads on where we stopped."""
+        return {
+            "tools": {key: [tool.name, tool.opened_at, tool.deadline_at] for key, tool in self.tools.items()},
+            "steps": self.steps,
+            "last_step": self.last_step,
+            "progress_at": self.progress_at,
+            "lately": list(self._lately),
+        }
+
+    @classmethod
+    def load(cls, kept: Mapping[str, Any]) -> Talk:
+        """ValueError (or its like: KeyError, TypeError, AttributeError) for what `dump` did not write."""
+        talk = cls()
+        for key, (name, opened_at, deadline_at) in kept["tools"].items():
+            talk.tools[str(key)] = OpenTool(
+                name=str(name),
+                opened_at=float(opened_at),
+                deadline_at=None if deadline_at is None else float(deadline_at),
+            )
+        talk.steps = int(kept["steps"])
+        talk.last_step = str(kept["last_step"])
+        talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
+        talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
+        return talk

@@ -1,0 +1,100 @@
+"""Which runs wrote something: one inotify queue for all of them, read at most twenty times a second.
+
+Where inotify is missing (or has no room left), the runs that it cannot watch are simply called changed every POLL
+seconds: whoever listens looks for itself, and a false "changed" costs four stat calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.processes.inotify import IN_ATTRIB, IN_CREATE, IN_IGNORED, IN_MODIFY, IN_MOVED_TO, Inotify
+from holdfast.processes.rundir import CHANNEL
+
+COALESCE = 0.05
+POLL = 2.0
+_LOGS = ("out.log", "err.log")
+# Not the directory itself for writes: our beats to the keeper's FIFO would wake us.
+_WATCHED = (
+    *((name, IN_MODIFY) for name in _LOGS),
+    ("", IN_MOVED_TO),  # exit.json: the leader has ended
+    (CHANNEL, IN_MODIFY | IN_ATTRIB | IN_CREATE | IN_MOVED_TO),
+)
+
+
+class Changes:
+    """Calls `on_change(run_id, is_output)` on the loop's thread; `is_output`: it only wrote to its logs."""
+
+    def __init__(self, on_change: Callable[[str, bool], None]) -> None:
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._watches: dict[str, list[int]] = {}
+        self._runs: dict[int, tuple[str, bool]] = {}
+        self._polled: set[str] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._poll: asyncio.TimerHandle | None = None
+        try:
+            self._inotify: Inotify | None = Inotify()
+            self._listen()
+        except OSError:
+            self._inotify = None
+
+    def watch(self, run_id: str, path: str) -> None:
+        watches = self._watches[run_id] = []
+        try:
+            if self._inotify is None:
+                raise OSError("no inotify")
+            for name, mask in _WATCHED:
+                watch = self._inotify.add(f"{path}/{name}" if name else path, mask)
+                watches.append(watch)
+                self._runs[watch] = run_id, name in _LOGS
+        except OSError:
+            self._polled.add(run_id)
+            self._start_polling()
+
+    def unwatch(self, run_id: str) -> None:
+        self._polled.discard(run_id)
+        for watch in self._watches.pop(run_id, []):
+            if self._runs.pop(watch, None) is not None and self._inotify is not None:
+                self._inotify.remove(watch)
+
+    def close(self) -> None:
+        for timer in (self._pause, self._poll):
+            if timer is not None:
+                timer.cancel()
+        if self._inotify is not None:
+            self._loop.remove_reader(self._inotify.fd)
+            self._inotify.close()
+            self._inotify = None
+
+    def _listen(self) -> None:
+        self._pause = None
+        if self._inotify is not None:
+            self._loop.add_reader(self._inotify.fd, self._read)
+
+    def _read(self) -> None:
+        assert self._inotify is not None
+        self._loop.remove_reader(self._inotify.fd)  # what comes meanwhile waits in the queue and is read in one go
+        self._pause = self._loop.call_later(COALESCE, self._listen)
+        changed: set[tuple[str, bool]] = set()
+        for watch, mask in self._inotify.read():
+            if watch == -1:  # the queue was full: anything may have changed
+                changed.update((run_id, False) for run_id in self._watches)
+            elif mask & IN_IGNORED:
+                self._runs.pop(watch, None)
+            elif watch in self._runs:
+                changed.add(self._runs[watch])
+        for run_id, is_output in changed:
+            self._on_change(run_id, is_output)
+
+    def _start_polling(self) -> None:
+        if self._poll is None:
+            self._poll = self._loop.call_later(POLL, self._call_all_changed)
+
+    def _call_all_changed(self) -> None:
+        self._poll = None
+        for run_id in list(self._polled):
+            self._on_change(run_id, False)
+        if self._polled:
+            self._start_polling()

@@ -1,0 +1,74 @@
+"""One snapshot of /proc for all runs: what each process tree has used so far, and who is in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from holdfast import clock
+from holdfast.core.liveness import Identity
+from holdfast.processes.port import Tree
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class _Process:
+    __slots__ = ("children_cpu", "own_cpu", "parent", "pid", "resident", "start")
+
+    def __init__(self, pid: int, fields: list[bytes]) -> None:
+        self.pid = pid
+        self.parent = int(fields[1])
+        self.own_cpu = int(fields[11]) + int(fields[12])
+        self.children_cpu = int(fields[13]) + int(fields[14])  # of those that ended and were waited for
+        self.start = int(fields[19])
+        self.resident = int(fields[21])
+
+
+def trees(roots: Mapping[str, Identity]) -> dict[str, Tree]:
+    """The tree below each keeper, by run. A keeper that is gone, or whose pid is another's now, has none."""
+    processes: dict[int, _Process] = {}
+    children: dict[int, list[_Process]] = {}
+    for process in _all():
+        processes[process.pid] = process
+        children.setdefault(process.parent, []).append(process)
+    found = {}
+    for run_id, root in roots.items():
+        keeper = processes.get(root.pid)
+        if keeper is not None and keeper.start == root.start_ticks and root.boot_id == clock.boot_id():
+            found[run_id] = _tree(keeper, children)
+    return found
+
+
+def _tree(keeper: _Process, children: Mapping[int, list[_Process]]) -> Tree:
+    members: list[_Process] = []
+    waiting = list(children.get(keeper.pid, ()))
+    while waiting:
+        process = waiting.pop()
+        members.append(process)
+        waiting.extend(children.get(process.pid, ()))
+    # The keeper's own time is ours, not the agent's; that of the children it collected is the agent's.
+    ticks = keeper.children_cpu + sum(process.own_cpu + process.children_cpu for process in members)
+    return Tree(
+        cpu=ticks / _TICKS,
+        newest_start=max((process.start for process in members), default=0) / _TICKS,
+        resident=sum(process.resident for process in members) * _PAGE,
+        pids=tuple(process.pid for process in members),
+    )
+
+
+def _all() -> Iterable[_Process]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                fd = os.open(f"/proc/{name}/stat", os.O_RDONLY)
+            except OSError:
+                continue  # gone meanwhile
+            try:
+                fields = os.read(fd, 1024).rpartition(b")")[2].split()
+            except OSError:
+                continue
+            finally:
+                os.close(fd)
+            if len(fields) > 21:
+                yield _Process(int(name), fields)

@@ -1,0 +1,311 @@
+"""Health in one place (R-TERM-01): every verdict on a living run is made here, and nowhere else.
+
+One heap of due moments for all runs, one inotify queue, one snapshot of /proc for all that are due: an idle fleet costs
+next to nothing. A change touches its own run only. Every run is looked at again after TICK at the latest, whatever
+hints were missed. The exit of an agent is not noticed here but by its keeper's pidfd (attempt.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import math
+from collections.abc import Callable, Coroutine, Iterable
+
+from holdfast import clock
+from holdfast.core.health import STOP_WHY, Condition, Diagnosis
+from holdfast.processes.port import Observer
+from holdfast.supervisor import verdicts
+from holdfast.supervisor.context import Bell, Context, Patient
+from holdfast.supervisor.saying import debug, say_trouble
+from holdfast.supervisor.watch import Watch
+from holdfast.workspaces.changed import changed_since
+from holdfast.workspaces.threads import in_thread
+
+TICK = 30.0  # the backstop (R-TERM-03)
+SAVE_EVERY = 10.0
+AGAIN = 1.0  # after a look that could not be taken, or a stop that could not be recorded
+TOLD = 10.0  # between two looks at a run that was told of and may go on; its output wakes us at once
+ABSENT = 5.0  # whoever oversleeps by so much was not there, and looks twice like one who takes over
+READ_EVERY = 0.5  # its time is known from the file: only circles and tools are seen later by so much
+BREATH = 0.02  # between two looks at a run that writes faster than we read
+SNAPSHOT_SHARE = 50.0  # a snapshot is followed by so many times its cost without one: at most 2 % of a core
+
+
+class Health:
+    """A service of the supervisor. Attempts tell which runs begin, are being ended, and are over."""
+
+    def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
+        self._context = context
+        self._now = monotonic
+        self._bell = Bell()
+        self._watches: dict[str, Watch] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._reactions: dict[str, asyncio.Task[None]] = {}
+        self._observer: Observer | None = None
+        self._written: set[str] = set()  # runs whose new output is read in a moment
+        self._next_snapshot = -math.inf
+        self.on_channel: Callable[[str], None] | None = None  # a run's agent wrote into its channel: (run id)
+
+    # -- from the attempts -------------------------------------------------------------------------------------------
+
+    def began(self, patient: Patient) -> None:
+        if self._observer is None:
+            self._observer = self._context.processes.observe(self._on_change)
+        now = self._now()
+        view = self._observer.watch(patient.run_id, patient.sign, patient.agent if patient.adopted else None, now)
+        watch = self._watches[patient.run_id] = Watch(patient, view, now)
+        self._schedule(watch, now)
+
+    def ending(self, run_id: str, grace: float) -> None:
+        """It was told to stop: no verdict any more, but an alarm if it does not."""
+        watch = self._watches.get(run_id)
+        if watch is not None:
+            watch.is_stopping = True
+            watch.ending_within(grace, self._now())
+            self._schedule(watch, watch.alarm_at)
+
+    def over(self, run_id: str) -> None:
+        """It ended, or we leave it to its keeper: then the next supervisor reads on from here."""
+        watch = self._watches.pop(run_id, None)
+        if watch is None:
+            return
+        if self._observer is not None:
+            self._observer.unwatch(run_id)
+        if not watch.view.leader_ended():
+            self._save(watch)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """What is being told or done at this moment."""
+        return list(self._reactions.values())
+
+    def close(self) -> None:
+        for run_id in list(self._watches):
+            self.over(run_id)
+        if self._observer is not None:
+            self._observer.close()
+            self._observer = None
+
+    # -- when to look ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        while True:
+            began = self._now()
+            until = max(0.0, min(self._heap[0][0] - began, TICK)) if self._heap else TICK
+            await self._bell.wait(until)
+            if self._now() > began + until + ABSENT:
+                self._begin_anew()
+            self.look()
+
+    def _begin_anew(self) -> None:
+        """We stood still (stopped, or frozen together with our agents): what happened meanwhile proves nothing."""
+        for watch in self._watches.values():
+            watch.watched_since = self._now()
+
+    def _schedule(self, watch: Watch, at: float) -> None:
+        """At that moment, unless it is to be looked at earlier anyway. Older entries of it are passed over."""
+        if at < watch.due:
+            watch.due = at
+            heapq.heappush(self._heap, (at, watch.patient.run_id))
+            if self._heap[0][0] == at:
+                self._bell.ring()
+
+    def _on_change(self, run_id: str, is_output: bool) -> None:
+        """What a run wrote to its logs can wait a moment, so that twenty lines cost as much as one."""
+        if not is_output:
+            self._note_change(run_id)
+            return
+        if not self._written:
+            asyncio.get_running_loop().call_later(READ_EVERY, self._note_written)
+        self._written.add(run_id)
+
+    def _note_written(self) -> None:
+        written, self._written = self._written, set()
+        for run_id in written:
+            self._note_change(run_id)
+
+    def _note_change(self, run_id: str) -> None:
+        """Cheap: it only notes when. A verdict is due when the silence is long enough, not at each line."""
+        watch = self._watches.get(run_id)
+        if watch is None:
+            return
+        now = self._now()
+        before = watch.which_rule
+        if self._look_at(watch, now):
+            asyncio.get_running_loop().call_later(BREATH, self._note_change, run_id)
+        if watch.is_looping or watch.view.told or watch.which_rule != before:
+            self._schedule(watch, now)
+        elif watch.is_unsaved:
+            self._schedule(watch, watch.saved_at + SAVE_EVERY)
+
+    def _look_at(self, watch: Watch, now: float) -> bool:
+        """True: there is more to read."""
+        seen = watch.view.look(now)
+        if seen.output and watch.patient.sign is not None:
+            watch.is_unsaved = True
+        if seen.channel and self.on_channel is not None:
+            self.on_channel(watch.patient.run_id)
+        if not watch.leader_ended and watch.view.leader_ended():
+            watch.leader_ended = True
+            watch.ending_within(watch.patient.grace, now)
+            self._schedule(watch, watch.alarm_at)
+        return seen.behind
+
+    # -- a look ------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """At every run that is due."""
+        due = self._take_due()
+        now = self._now()
+        try:
+            for watch in due:
+                if self._look_at(watch, now):
+                    asyncio.get_running_loop().call_later(BREATH, self._note_change, watch.patient.run_id)
+                watch.judge(now)
+            self._look_at_trees(due, now)
+            for watch in due:
+                self._keep(watch, now)
+                self._react(watch, now)
+        finally:
+            for watch in due:
+                self._schedule(watch, self._next_moment(watch, now))
+
+    def _take_due(self) -> list[Watch]:
+        found: list[Watch] = []
+        now = self._now()
+        while self._heap and self._heap[0][0] <= now:
+            at, run_id = heapq.heappop(self._heap)
+            watch = self._watches.get(run_id)
+            if watch is not None and watch.due == at:
+                watch.due = math.inf
+                found.append(watch)
+        return found
+
+    def _look_at_trees(self, due: Iterable[Watch], now: float) -> None:
+        """If one of them needs it, a snapshot for all: then they are due together the next time as well."""
+        wanted = [watch for watch in due if _wants_tree(watch, now) or now >= watch.alarm_at]
+        if not wanted or self._observer is None:
+            return
+        if now < self._next_snapshot and not any(_cannot_wait(watch, now) for watch in wanted):
+            return
+        wanted_by = {watch.patient.run_id for watch in wanted}
+        for run_id, watch in self._watches.items():
+            if watch.diagnosis is not None and watch.diagnosis.needs_tree and run_id not in wanted_by:
+                wanted.append(watch)
+        began = clock.own_cpu()
+        roots = {watch.patient.run_id: watch.patient.keeper for watch in wanted}
+        trees = self._observer.trees({run_id: root for run_id, root in roots.items() if root is not None})
+        after, boottime = self._now(), clock.boottime()
+        self._next_snapshot = after + SNAPSHOT_SHARE * (clock.own_cpu() - began)
+        for watch in wanted:
+            tree = trees.get(watch.patient.run_id)
+            if tree is not None:
+                watch.note_tree(tree, after, boottime)
+                watch.judge(after)
+
+    def _next_moment(self, watch: Watch, now: float) -> float:
+        at = min(now + TICK, watch.alarm_at if watch.alarm_at > now else now + AGAIN)
+        if watch.is_unsaved:
+            at = min(at, watch.saved_at + SAVE_EVERY)
+        diagnosis = watch.diagnosis
+        if diagnosis is None or watch.is_stopping or watch.leader_ended:
+            return at
+        if diagnosis.condition is not Condition.ALIVE:  # told already: it may wake up, or the stop failed
+            return min(at, now + (AGAIN if watch.patient.rules.on_stuck == "kill" else TOLD))
+        wanted = diagnosis.look_at
+        if diagnosis.needs_tree:
+            wanted = min(diagnosis.due, max(wanted, self._next_snapshot))
+        if wanted <= diagnosis.facts.now:  # it could not be looked at: its keeper is gone, or hidden from us
+            wanted = now + AGAIN
+        return min(at, wanted)
+
+    # -- what follows ------------------------------------------------------------------------------------------------
+
+    def _react(self, watch: Watch, now: float) -> None:
+        """In a task of its own: a store or a disk that takes its time must not keep other runs from being looked at."""
+        diagnosis, run_id = watch.diagnosis, watch.patient.run_id
+        if watch.is_stopping or watch.leader_ended or diagnosis is None:
+            work = self._alarm(watch) if now >= watch.alarm_at else None
+        else:
+            debug(lambda: f"health of run {run_id}: {diagnosis.condition}; {'; '.join(diagnosis.evidence)}")
+            if now >= watch.alarm_at:
+                work = self._alarm(watch)
+            else:
+                is_news = diagnosis.condition is not Condition.ALIVE or watch.view.told
+                work = self._follow(watch, diagnosis) if is_news else None
+        if work is not None and run_id not in self._reactions:
+            reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
+            reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
+        elif work is not None:
+            work.close()  # the last one is still at it
+
+    async def _safely(self, run_id: str, work: Coroutine[object, None, None]) -> None:
+        try:
+            await work
+        except Exception as trouble:  # noqa: BLE001 - told, and tried again at the next look
+            say_trouble(f"the health of run {run_id}: ", trouble)
+
+    async def _alarm(self, watch: Watch) -> None:
+        await verdicts.alarm(self._context, watch.patient, watch.pids)
+        watch.alarm_at = math.inf
+
+    async def _follow(self, watch: Watch, diagnosis: Diagnosis) -> None:
+        if diagnosis.condition is Condition.ALIVE:
+            await verdicts.tell_recovery(self._context, watch.patient, watch.view.told, diagnosis)
+            watch.view.told = ""
+            self._save(watch)
+            return
+        is_known = bool(watch.view.told)
+        if diagnosis.condition is Condition.LOOPING and not is_known and await self._files_change(watch):
+            return
+        if not is_known:
+            await verdicts.tell(self._context, watch.patient, diagnosis)
+            watch.view.told = str(diagnosis.condition)
+            self._save(watch)
+        if watch.patient.rules.on_stuck == "kill":
+            self._look_at(watch, self._now())  # it may have woken up while that was recorded
+            if watch.judge(self._now()).condition is not Condition.ALIVE and not watch.is_stopping:
+                await watch.patient.stop(STOP_WHY[diagnosis.condition], diagnosis.reason)
+        elif not is_known:
+            await verdicts.alert(self._context, watch.patient, diagnosis)
+
+    async def _files_change(self, watch: Watch) -> bool:
+        """An agent that says the same again and again, but whose files change, makes progress (R-TERM-07)."""
+        task_id, talk = watch.patient.task_id, watch.view.talk
+        workspace = await self._context.writer.write(lambda tx: tx.workspaces.current(task_id))
+        if workspace is None or talk.progress_at is None:
+            return False
+        heard_at = clock.file_time() - (self._now() - talk.progress_at)
+        name = await in_thread(changed_since, workspace.path, heard_at)
+        if name is None:
+            return False
+        debug(lambda: f"health of run {watch.patient.run_id}: {name} changed, so it does not go in circles")
+        talk.progressed(self._now())
+        watch.judge(self._now())
+        return True
+
+    def _keep(self, watch: Watch, now: float) -> None:
+        if watch.is_unsaved and now >= watch.saved_at + SAVE_EVERY:
+            watch.saved_at = now
+            self._save(watch)
+
+    def _save(self, watch: Watch) -> None:
+        watch.is_unsaved = False
+        with contextlib.suppress(OSError):  # a full disk, say: the next supervisor reads from the start
+            watch.view.save()
+
+
+def _cannot_wait(watch: Watch, now: float) -> bool:
+    return now >= watch.alarm_at or (watch.diagnosis is not None and now >= watch.diagnosis.due)
+
+
+def _wants_tree(watch: Watch, now: float) -> bool:
+    diagnosis = watch.diagnosis
+    return (
+        diagnosis is not None
+        and diagnosis.needs_tree
+        and not watch.is_stopping
+        and (diagnosis.condition is not Condition.ALIVE or diagnosis.look_at <= now)
+    )

@@ -1,0 +1,94 @@
+"""What the health service knows of one run: what was seen so far, turned into facts for core/health.py."""
+
+from __future__ import annotations
+
+import math
+
+from holdfast.core.cputrail import CpuTrail
+from holdfast.core.health import Diagnosis, Facts, TreeFacts, judge, window_of
+from holdfast.processes.port import Tree, View
+from holdfast.supervisor.context import Patient
+
+UNENDED_AFTER = 2.0  # seconds after its grace that a run which is being ended may still live (R-TERM-06)
+
+
+class Watch:
+    """Moments are CLOCK_MONOTONIC."""
+
+    def __init__(self, patient: Patient, view: View, now: float) -> None:
+        self.patient = patient
+        self.view = view
+        self.due = math.inf  # as it stands in the service's heap
+        self.saved_at = now
+        self.is_unsaved = False
+        self.is_stopping = False
+        self.leader_ended = False
+        self.alarm_at = view.started_at + patient.timeout + patient.grace + UNENDED_AFTER
+        self.diagnosis: Diagnosis | None = None
+        self.watched_since = now if patient.adopted else view.started_at
+        self._trail: CpuTrail | None = None
+        self._tree: Tree | None = None
+        self._child_at: float | None = None
+
+    def judge(self, now: float) -> Diagnosis:
+        self.diagnosis = judge(self._facts(now), self.patient.rules)
+        return self.diagnosis
+
+    @property
+    def is_looping(self) -> bool:
+        return 0 < self.patient.rules.loop_steps <= self.view.talk.steps
+
+    @property
+    def which_rule(self) -> tuple[bool, int]:
+        """When this changes, another threshold holds: the moment of the next look must be found anew."""
+        has_sign = self.view.output_at is not None or self.view.channel_at is not None
+        return has_sign, len(self.view.talk.tools)
+
+    def ending_within(self, grace: float, now: float) -> None:
+        self.alarm_at = min(self.alarm_at, now + grace + UNENDED_AFTER)
+
+    def note_tree(self, tree: Tree, now: float, boottime: float) -> None:
+        """A look at its processes. A process that is younger than all we saw is a sign of life of its own time."""
+        rules, seen = self.patient.rules, self._facts(now).sign_at is not None
+        window = window_of(rules, seen=seen)
+        if self._trail is None or self._trail.window != window:
+            self._trail = CpuTrail(window)
+            if self._tree is None:
+                self._trail.add(self.view.started_at, 0.0)  # nobody has to look to know that
+        if self._tree is not None and tree.newest_start > self._tree.newest_start:
+            self._child_at = max(self._trail.read_at or 0.0, now - max(0.0, boottime - tree.newest_start))
+        self._tree = tree
+        self._trail.add(now, tree.cpu)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return self._tree.pids if self._tree is not None else ()
+
+    def _facts(self, now: float) -> Facts:
+        talk = self.view.talk
+        return Facts(
+            now=now,
+            started_at=self.view.started_at,
+            watched_since=self.watched_since,
+            reads_events=self.patient.sign is not None,
+            output_at=self.view.output_at,
+            heartbeat_at=self.view.channel_at,
+            tools=tuple(talk.tools.values()),
+            steps=talk.steps,
+            last_step=talk.last_step,
+            tree=self._tree_facts(),
+        )
+
+    def _tree_facts(self) -> TreeFacts | None:
+        trail, tree = self._trail, self._tree
+        if trail is None or tree is None or trail.read_at is None or trail.quiet_since is None:
+            return None
+        return TreeFacts(
+            looked_at=trail.read_at,
+            members=len(tree.pids),
+            child_at=self._child_at,
+            quiet_since=trail.quiet_since,
+            share=trail.share,
+            span=trail.span,
+            at_work=trail.at_work,
+        )

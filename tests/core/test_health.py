@@ -1,0 +1,361 @@
+"""Is a living agent at work? The table, and what must hold for every run (R-TERM-04, R-TERM-07)."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.cputrail import AT_WORK, QUIET_SHARE, CpuTrail
+from holdfast.core.health import (
+    LOOK_TWICE,
+    STOP_WHY,
+    Condition,
+    Facts,
+    TreeFacts,
+    judge,
+    seconds,
+    window_of,
+)
+from holdfast.core.rules import HealthRules
+from holdfast.core.signs import REMEMBERED, OpenTool, Sign, SignKind, Talk
+
+RULES = HealthRules()  # stuck after 300 s, tool_silence 2700 s, start-up 300 s, 50 steps
+ALIVE, STUCK, LOOPING, STARTUP = Condition
+NOW = 10_000.0
+
+
+def events(**facts: object) -> Facts:
+    """An agent whose events we read, started an hour ago."""
+    given = {"now": NOW, "started_at": NOW - 3600, "watched_since": NOW - 3600, "reads_events": True, **facts}
+    return Facts(**given)  # type: ignore[arg-type]  # the table's own words
+
+
+def plain(**facts: object) -> Facts:
+    """An agent without events."""
+    return events(reads_events=False, **facts)
+
+
+def tool(*, deadline: float | None = None) -> tuple[OpenTool, ...]:
+    return (OpenTool(name="make", opened_at=NOW - 400, deadline_at=deadline),)
+
+
+def tree(*, quiet: float = 400.0, child: float | None = None, looked: float = 0.0) -> TreeFacts:
+    """Quiet for so long; its newest child so long ago."""
+    return TreeFacts(
+        looked_at=NOW - looked,
+        members=2,
+        child_at=None if child is None else NOW - child,
+        quiet_since=NOW - quiet,
+        share=0.002,
+        span=quiet,
+    )
+
+
+TABLE = [
+    ("it just wrote something", events(output_at=NOW), RULES, ALIVE),
+    ("silent, but not for long enough", events(output_at=NOW - 299), RULES, ALIVE),
+    ("silent for long enough", events(output_at=NOW - 300), RULES, STUCK),
+    ("an idle Node process burns a little CPU", events(output_at=NOW - 300, tree=tree(quiet=0)), RULES, STUCK),
+    ("silent, but its heart beats", events(output_at=NOW - 3000, heartbeat_at=NOW - 10), RULES, ALIVE),
+    ("a heartbeat and then nothing", events(heartbeat_at=NOW - 300), RULES, STUCK),
+    ("a tool is open and nobody looked at its processes", events(output_at=NOW - 400, tools=tool()), RULES, ALIVE),
+    ("a tool is open and works", events(output_at=NOW - 400, tools=tool(), tree=tree(quiet=20)), RULES, ALIVE),
+    ("a tool is open and quiet", events(output_at=NOW - 400, tools=tool(), tree=tree()), RULES, STUCK),
+    (
+        "quiet when somebody looked, long ago",
+        events(output_at=NOW - 900, tools=tool(), tree=tree(quiet=900, looked=700)),
+        RULES,
+        ALIVE,
+    ),
+    ("a tool that starts processes", events(output_at=NOW - 400, tools=tool(), tree=tree(child=5)), RULES, ALIVE),
+    (
+        "a tool whose newest process is old",
+        events(output_at=NOW - 400, tools=tool(), tree=tree(child=300)),
+        RULES,
+        STUCK,
+    ),
+    (
+        "a sleeping tool before its deadline",
+        events(output_at=NOW - 900, tools=tool(deadline=NOW + 1), tree=tree(quiet=900)),
+        RULES,
+        ALIVE,
+    ),
+    (
+        "just after its deadline",
+        events(output_at=NOW - 900, tools=tool(deadline=NOW - 1), tree=tree(quiet=900)),
+        RULES,
+        ALIVE,
+    ),
+    (
+        "long after its deadline",
+        events(output_at=NOW - 900, tools=tool(deadline=NOW - 300), tree=tree(quiet=900)),
+        RULES,
+        STUCK,
+    ),
+    (
+        "busy for longer than a tool may be",
+        events(output_at=NOW - 2700, tools=tool(), tree=tree(quiet=0)),
+        RULES,
+        STUCK,
+    ),
+    (
+        "a deadline beyond what a tool may take",
+        events(output_at=NOW - 2700, tools=tool(deadline=NOW + 99)),
+        RULES,
+        STUCK,
+    ),
+    ("no events: silent and quiet", plain(output_at=NOW - 400, tree=tree()), RULES, STUCK),
+    ("no events: silent but at work", plain(output_at=NOW - 400, tree=tree(quiet=1)), RULES, ALIVE),
+    ("no events: at work for very long", plain(output_at=NOW - 2700, tree=tree(quiet=1)), RULES, STUCK),
+    (
+        "no events, patience beyond tool_silence",
+        plain(output_at=NOW - 2800, tree=tree(quiet=2800)),
+        replace(RULES, stuck_after=3000.0),
+        ALIVE,
+    ),
+    ("never any output", events(started_at=NOW - 300, watched_since=NOW - 300), RULES, STARTUP),
+    ("not yet any output", events(started_at=NOW - 299, watched_since=NOW - 299), RULES, ALIVE),
+    ("never any output, but a heartbeat", events(heartbeat_at=NOW - 1), RULES, ALIVE),
+    (
+        "no events, never any output, quiet",
+        plain(started_at=NOW - 301, watched_since=NOW - 301, tree=tree(quiet=301)),
+        RULES,
+        STARTUP,
+    ),
+    (
+        "no events, never any output, at work",
+        plain(started_at=NOW - 301, watched_since=NOW - 301, tree=tree(quiet=5)),
+        RULES,
+        ALIVE,
+    ),
+    ("start-up is off: silence from the start counts", events(), replace(RULES, startup_timeout=math.inf), STUCK),
+    ("the same again and again", events(output_at=NOW, steps=50), RULES, LOOPING),
+    ("nearly", events(output_at=NOW, steps=49), RULES, ALIVE),
+    ("looping is off", events(output_at=NOW, steps=9999), replace(RULES, loop_steps=0), ALIVE),
+    ("stuck is off", events(output_at=1.0), replace(RULES, stuck_after=math.inf), ALIVE),
+    ("stuck is off by a zero", events(output_at=1.0), replace(RULES, stuck_after=0.0), ALIVE),
+    ("all is off", events(), replace(RULES, stuck_after=math.inf, startup_timeout=0.0, loop_steps=0), ALIVE),
+    ("tool_silence is off", plain(output_at=1.0, tree=tree(quiet=0)), replace(RULES, tool_silence=math.inf), ALIVE),
+    ("taken over a moment ago", events(output_at=NOW - 999, watched_since=NOW - 1), RULES, ALIVE),
+    (
+        "taken over, and looked at for a while",
+        events(output_at=NOW - 999, watched_since=NOW - LOOK_TWICE),
+        RULES,
+        STUCK,
+    ),
+    ("busy for too long, taken over a moment ago", plain(output_at=NOW - 2800, watched_since=NOW - 1), RULES, ALIVE),
+]
+
+
+@pytest.mark.parametrize(("name", "facts", "rules", "expected"), TABLE, ids=[row[0] for row in TABLE])
+def test_the_table(name: str, facts: Facts, rules: HealthRules, expected: Condition) -> None:
+    found = judge(facts, rules)
+    assert found.condition is expected, found
+    assert bool(found.reason) is (expected is not ALIVE)
+    assert len(found.evidence) >= 4
+    if expected is ALIVE and found.look_at <= NOW:
+        assert found.needs_tree  # only somebody who has not looked at the processes is to look at once
+
+
+moments = st.floats(0, NOW)
+limits = st.sampled_from([0.0, 1.0, 30.0, 300.0, 2700.0, math.inf])
+all_rules = st.builds(
+    HealthRules, stuck_after=limits, tool_silence=limits, startup_timeout=limits, loop_steps=st.sampled_from([0, 3, 50])
+)
+trees = st.builds(
+    TreeFacts,
+    looked_at=moments,
+    members=st.integers(0, 9),
+    child_at=st.none() | moments,
+    quiet_since=moments,
+    share=st.floats(0, 4),
+    span=moments,
+    at_work=st.booleans(),
+)
+tools = st.lists(
+    st.builds(OpenTool, name=st.text(max_size=5), opened_at=moments, deadline_at=st.none() | st.floats(0, 2 * NOW)),
+    max_size=3,
+).map(tuple)
+all_facts = st.builds(
+    Facts,
+    now=st.just(NOW),
+    started_at=moments,
+    watched_since=moments,
+    reads_events=st.booleans(),
+    output_at=st.none() | moments,
+    heartbeat_at=st.none() | moments,
+    tools=tools,
+    steps=st.integers(0, 99),
+    last_step=st.text(max_size=5),
+    tree=st.none() | trees,
+)
+
+
+@given(all_facts, all_rules)
+@settings(max_examples=200)
+def test_every_verdict_has_a_reason_and_evidence(facts: Facts, rules: HealthRules) -> None:
+    found = judge(facts, rules)
+    assert all(found.evidence)
+    if found.condition is not ALIVE:
+        assert found.reason
+        assert found.condition in STOP_WHY
+
+
+@given(all_facts, all_rules)
+@settings(max_examples=200)
+def test_a_sign_of_life_is_life(facts: Facts, rules: HealthRules) -> None:
+    """Whatever else was seen: output or a heartbeat just now ends every silence."""
+    for fresh in (replace(facts, output_at=facts.now), replace(facts, heartbeat_at=facts.now)):
+        assert judge(fresh, rules).condition in (ALIVE, LOOPING)
+
+
+@given(all_facts, all_rules, st.floats(0, 5000))
+@settings(max_examples=200)
+def test_nobody_misses_a_verdict_who_looks_when_told(facts: Facts, rules: HealthRules, later: float) -> None:
+    """Without any news, nothing is found before `look_at`; and a silence never heals by itself."""
+    found = judge(facts, rules)
+    if found.condition is ALIVE and facts.now + later < found.look_at:
+        assert judge(replace(facts, now=facts.now + later), rules).condition is ALIVE
+    if found.condition is not ALIVE:
+        assert judge(replace(facts, now=facts.now + later), rules).condition is found.condition
+
+
+@given(all_facts, all_rules)
+@settings(max_examples=200)
+def test_without_an_open_tool_the_processes_of_an_agent_with_events_do_not_matter(
+    facts: Facts, rules: HealthRules
+) -> None:
+    alone = replace(facts, reads_events=True, tools=())
+    assert judge(alone, rules).condition is judge(replace(alone, tree=None), rules).condition
+    assert not judge(alone, rules).needs_tree
+
+
+def test_each_threshold_has_its_window() -> None:
+    rules = HealthRules(stuck_after=10, startup_timeout=99)
+    assert (window_of(rules, seen=True), window_of(rules, seen=False)) == (10, 99)
+    assert window_of(replace(rules, startup_timeout=math.inf), seen=False) == 10
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"), [(0.31, "0.3 s"), (42.4, "42 s"), (300, "5 m"), (9000, "2.5 h"), (-1, "0.0 s")]
+)
+def test_durations_are_short(amount: float, words: str) -> None:
+    assert seconds(amount) == words
+
+
+# -- the CPU trail
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 40), st.floats(0, 2)), min_size=1, max_size=60), st.sampled_from([2.0, 300.0]))
+@settings(max_examples=300)
+def test_quiet_means_less_than_a_hundredth_of_a_core(steps: list[tuple[float, float]], window: float) -> None:
+    """Against the whole history: from `quiet_since` on, less was used than 1 % of the window; and it is the earliest
+    such reading within the window (or just before it)."""
+    trail, history, at, cpu = CpuTrail(window), [], 0.0, 0.0
+    for pause, used in steps:
+        at, cpu = at + pause, cpu + used
+        history.append((at, cpu))
+        trail.add(at, cpu)
+        allowed = [moment for moment, before in history if cpu - before < QUIET_SHARE * window]
+        assert trail.quiet_since in allowed
+        older = [moment for moment in allowed if moment < trail.quiet_since]
+        assert not older or trail.quiet_since <= at - window or older[-1] <= at - window
+        assert len(trail._readings) <= window / 0.1 + 2
+
+
+def test_a_counter_that_falls_proves_nothing() -> None:
+    trail = CpuTrail(300)
+    trail.add(0, 5.0)
+    trail.add(100, 5.0)
+    assert not trail.at_work
+    trail.add(200, 1.0)  # a process went that nobody waited for
+    assert (trail.quiet_since, trail.at_work) == (200, True)
+    trail.add(201, 1.0 + AT_WORK)
+    assert trail.at_work
+
+
+# -- signs
+
+
+def said(text: str) -> Sign:
+    return Sign(kind=SignKind.PROGRESS, content=text)
+
+
+def opened(name: str, key: str = "1", deadline: float | None = None) -> Sign:
+    return Sign(kind=SignKind.TOOL_OPENED, tool=key, name=name, content=name, deadline=deadline)
+
+
+def closed(key: str = "1") -> Sign:
+    return Sign(kind=SignKind.TOOL_CLOSED, tool=key, content="done")
+
+
+def test_new_words_are_progress_and_the_same_again_is_not() -> None:
+    talk = Talk()
+    for number in range(60):
+        talk.hear(said(f"{number}"), 1.0)
+    assert talk.steps == 0
+    for _again in range(7):
+        talk.hear(said("once more"), 2.0)
+    assert (talk.steps, talk.last_step, talk.progress_at) == (6, "once more", 2.0)
+    talk.hear(said("something else"), 3.0)
+    assert talk.steps == 0
+
+
+def test_a_circle_of_several_events_is_a_circle() -> None:
+    talk = Talk()
+    for _round in range(10):
+        for name in ("read", "edit", "test"):
+            talk.hear(opened(name), 1.0)
+            talk.hear(closed(), 1.0)
+    assert talk.steps == 27
+    assert talk.tools == {}
+
+
+def test_an_event_without_content_of_its_own_is_a_step() -> None:
+    talk = Talk()
+    for _tick in range(5):
+        talk.hear(Sign(kind=SignKind.STEP, content="thinking"), 1.0)
+    assert talk.steps == 5
+    talk.hear(Sign(kind=SignKind.PROGRESS), 1.0)  # tokens, say
+    assert talk.steps == 0
+
+
+@pytest.mark.parametrize("deadline", [None, -1.0, 0.0, math.nan, math.inf])
+def test_a_deadline_that_is_none(deadline: float | None) -> None:
+    talk = Talk()
+    talk.hear(opened("make", deadline=deadline), 5.0)
+    assert talk.tools["1"] == OpenTool(name="make", opened_at=5.0)
+
+
+signs = st.builds(
+    Sign,
+    kind=st.sampled_from(list(SignKind)),
+    content=st.text(max_size=2),
+    tool=st.sampled_from("abc"),
+    name=st.text(max_size=2),
+    deadline=st.none() | st.floats(),
+)
+
+
+@given(st.lists(signs, max_size=60), st.lists(signs, max_size=60))
+def test_who_takes_over_goes_on_as_if_nothing_had_happened(before: list[Sign], after: list[Sign]) -> None:
+    talk = Talk()
+    for sign in before:
+        talk.hear(sign, 1.0)
+    other = Talk.load(json.loads(json.dumps(talk.dump())))
+    for sign in after:
+        talk.hear(sign, 2.0)
+        other.hear(sign, 2.0)
+    assert other.dump() == talk.dump()
+    assert len(talk.dump()["lately"]) <= REMEMBERED
+
+
+@pytest.mark.parametrize("kept", [{}, {"tools": []}, {"tools": {"a": 1}, "steps": 0}, {"tools": {}, "steps": "x"}])
+def test_what_we_did_not_write_is_refused(kept: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
+        Talk.load(kept)

@@ -1,0 +1,353 @@
+"""Watching runs from outside: reading output as it grows, hearing of changes, and one snapshot of all processes."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.fleet import wait_until
+
+from holdfast import clock
+from holdfast.agents.command import CommandAgent
+from holdfast.agents.scripted import ScriptedAgent
+from holdfast.core.signs import Sign, SignKind
+from holdfast.processes import changes
+from holdfast.processes.changes import Changes
+from holdfast.processes.identity import identify
+from holdfast.processes.inotify import Inotify
+from holdfast.processes.reading import BLOCK, LONGEST_LINE, OutputReader
+from holdfast.processes.trees import trees
+from holdfast.processes.view import STATE, RunView
+
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "channel").mkdir()
+    for name in ("out.log", "err.log"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def punch(path: Path, start: int, length: int) -> None:
+    """What the keeper does beyond the output cap."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+        done = ctypes.CDLL(None).fallocate(fd, mode, ctypes.c_long(start), ctypes.c_long(length))
+    finally:
+        os.close(fd)
+    if done != 0:
+        pytest.skip("this file system has no holes")
+
+
+def all_lines(reader: OutputReader) -> list[str]:
+    lines: list[str] = []
+    while reader.read_on(lines.append):
+        pass
+    return lines
+
+
+# -- output
+
+
+def test_each_whole_line_is_read_once(run: Path) -> None:
+    log = run / "out.log"
+    reader = OutputReader(str(log))
+    append(log, "one\ntwo\nthr")
+    assert all_lines(reader) == ["one", "two"]
+    assert reader.offset == len("one\ntwo\n")
+    append(log, "ee\n|\r/\r-\r")
+    assert all_lines(reader) == ["three", "|", "/", "-"]
+    assert all_lines(reader) == []
+    assert all_lines(OutputReader(str(log), 4)) == ["two", "three", "|", "/", "-"]
+
+
+def test_a_flood_is_read_in_blocks(run: Path) -> None:
+    log = run / "out.log"
+    wanted = [f"line {number}" for number in range(100_000)]
+    append(log, "\n".join(wanted) + "\n")
+    reader, lines = OutputReader(str(log)), list[str]()
+    assert reader.read_on(lines.append)  # there is more
+    assert reader.offset <= BLOCK
+    assert lines + all_lines(reader) == wanted
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever(run: Path) -> None:
+    log = run / "out.log"
+    append(log, "x" * (LONGEST_LINE + 2 * BLOCK))
+    reader = OutputReader(str(log))
+    assert all_lines(reader) == []
+    append(log, "y\nnext\n")
+    assert all_lines(reader) == ["next"]
+
+
+def test_holes_are_skipped(run: Path) -> None:
+    """Beyond the output cap the keeper frees the middle of the log: it is neither read nor taken for output."""
+    log = run / "out.log"
+    append(log, "".join(f"{number:07}\n" for number in range(1 << 18)))  # 2 MiB
+    punch(log, 1 << 19, 1 << 20)
+    lines = all_lines(OutputReader(str(log)))
+    assert lines[0] == "0000000"
+    assert lines[-1] == f"{(1 << 18) - 1:07}"
+    assert not any("\0" in line for line in lines)
+    assert len(lines) == (1 << 17) - 1  # half of them; the line that the hole ends in may be cut
+    assert all_lines(OutputReader(str(log), 1 << 19)) == lines[1 << 16 :]
+
+
+def test_a_log_that_was_cut_off_or_removed(run: Path) -> None:
+    log = run / "out.log"
+    reader = OutputReader(str(log))
+    append(log, "one\ntwo\n")
+    assert len(all_lines(reader)) == 2
+    os.truncate(log, 0)
+    assert all_lines(reader) == []
+    append(log, "new\n")
+    assert all_lines(reader) == ["new"]
+    log.unlink()
+    assert all_lines(reader) == []
+
+
+# -- one run
+
+
+def test_a_view_sees_output_heartbeats_and_reports(run: Path) -> None:
+    view = RunView(str(run), None, clock.monotonic())
+    seen = view.look(clock.monotonic())
+    assert (seen.output, seen.channel, view.output_at, view.channel_at) == (False, False, None, None)
+    append(run / "err.log", "x")
+    seen = view.look(clock.monotonic())
+    assert (seen.output, seen.channel) == (True, False)
+    (run / "channel" / "heartbeat").touch()
+    assert view.look(clock.monotonic()).channel
+    append(run / "channel" / "reports", "{}\n")
+    assert view.look(clock.monotonic()).channel
+    seen = view.look(clock.monotonic())
+    assert (seen.output, seen.channel) == (False, False)
+
+
+def test_the_time_of_an_output_is_that_of_the_file_within_reason(run: Path) -> None:
+    """A wall clock that jumps moves nothing beyond the last look."""
+    started = clock.monotonic() - 100
+    view = RunView(str(run), None, started)
+    append(run / "out.log", "x")
+    os.utime(run / "out.log", (time.time() - 40, time.time() - 40))
+    now = clock.monotonic()
+    view.look(now)
+    assert view.output_at == pytest.approx(now - 40, abs=1)
+    append(run / "out.log", "y")
+    os.utime(run / "out.log", (1, 1))  # 1970
+    view.look(now + 1)
+    assert view.output_at == now
+    os.utime(run / "out.log", (time.time() + 9999, time.time() + 9999))
+    view.look(now + 2)
+    assert view.output_at == now + 2
+
+
+def test_who_takes_over_reads_on(run: Path) -> None:
+    agent = ScriptedAgent()
+    view = RunView(str(run), agent.sign, clock.monotonic() - 5)
+    append(run / "out.log", json.dumps({"holdfast": "tool", "id": 1, "name": "make"}) + "\nhalf a li")
+    view.look(clock.monotonic())
+    view.told = "stuck"
+    view.save()
+    other = RunView(str(run), agent.sign, 0.0)
+    other.take_over(clock.monotonic())
+    assert (other.output_at, other.started_at, other.told) == (view.output_at, view.started_at, "stuck")
+    assert [tool.name for tool in other.talk.tools.values()] == ["make"]
+    seen = other.look(clock.monotonic())
+    assert not seen.output
+    append(run / "out.log", "ne\n" + json.dumps({"holdfast": "tool", "id": 1, "name": "make", "closed": True}) + "\n")
+    assert other.look(clock.monotonic()).output
+    assert other.talk.tools == {}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda kept: {**kept, "boot_id": "another boot"},
+        lambda kept: {**kept, "offset": 10**9},
+        lambda kept: {**kept, "offset": -1},
+        lambda kept: {**kept, "output_at": 1e18},
+        lambda kept: {**kept, "output_at": "now"},
+        lambda kept: {**kept, "talk": {}},
+        lambda kept: {**kept, "stamps": {"out.log": 1}},
+        lambda kept: [kept],
+        lambda kept: {},
+    ],
+)
+def test_a_spoilt_record_is_none(run: Path, spoil: Callable[[dict[str, object]], object]) -> None:
+    """The agent can write there, and a power cut may tear it: then everything is read again."""
+    agent = ScriptedAgent()
+    append(run / "out.log", json.dumps({"holdfast": "tool", "id": 1, "name": "make"}) + "\n")
+    view = RunView(str(run), agent.sign, clock.monotonic() - 5)
+    view.look(clock.monotonic())
+    view.save()
+    (run / STATE).write_text(json.dumps(spoil(json.loads((run / STATE).read_text()))))
+    now = clock.monotonic()
+    other = RunView(str(run), agent.sign, now - 5)
+    other.take_over(now)
+    assert other.talk.tools == {}
+    assert other.look(now).output
+    assert [tool.name for tool in other.talk.tools.values()] == ["make"]
+    assert other.output_at is not None
+    assert now - 5 <= other.output_at <= now
+
+
+# -- changes
+
+
+class NoInotify(Inotify):
+    def __init__(self) -> None:
+        raise OSError("no inotify here")
+
+
+@pytest.mark.parametrize("how", ["inotify", "polling"])
+def test_changes_are_heard_of(run: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """By the kernel's word, or, where it has none, by looking now and then."""
+    if how == "polling":
+        monkeypatch.setattr(changes, "Inotify", NoInotify)
+        monkeypatch.setattr(changes, "POLL", 0.05)
+    heard: list[tuple[str, bool]] = []
+
+    async def until_heard(act: Callable[[], object]) -> tuple[str, bool]:
+        act()
+        async with asyncio.timeout(20):
+            while not heard:  # noqa: ASYNC110 - a file rings no bell
+                await asyncio.sleep(0.01)
+        first = heard[0]
+        await asyncio.sleep(0.2)
+        heard.clear()
+        return first
+
+    async def listen() -> None:
+        watching = Changes(lambda run_id, is_output: heard.append((run_id, is_output)))
+        try:
+            watching.watch("run", str(run))
+            is_log = how == "inotify"
+            assert await until_heard(lambda: append(run / "out.log", "x")) == ("run", is_log)
+            assert await until_heard(lambda: append(run / "err.log", "x")) == ("run", is_log)
+            assert await until_heard(lambda: (run / "channel" / "heartbeat").touch()) == ("run", False)
+            assert await until_heard(lambda: os.utime(run / "channel" / "heartbeat")) == ("run", False)
+            assert await until_heard(lambda: append(run / "channel" / "reports", "x")) == ("run", False)
+            (run / "exit.json.room").touch()
+            assert await until_heard(lambda: (run / "exit.json.room").rename(run / "exit.json")) == ("run", False)
+            watching.unwatch("run")
+            append(run / "out.log", "x")
+            await asyncio.sleep(0.2)
+            assert heard == []
+        finally:
+            watching.close()
+
+    asyncio.run(listen())
+
+
+def test_many_writes_are_one_change(run: Path) -> None:
+    heard: list[str] = []
+
+    async def listen() -> None:
+        watching = Changes(lambda run_id, _is_output: heard.append(run_id))
+        try:
+            watching.watch("run", str(run))
+            until = time.monotonic() + 0.4
+            while time.monotonic() < until:
+                append(run / "out.log", "x\n")
+                await asyncio.sleep(0.001)
+        finally:
+            watching.close()
+
+    asyncio.run(listen())
+    assert 1 <= len(heard) <= 10
+
+
+# -- processes
+
+BUSY = """
+import os, subprocess, sys, time
+if os.fork() == 0:
+    until = time.process_time() + 0.3
+    while time.process_time() < until: pass
+    os._exit(0)
+os.wait()
+child = subprocess.Popen(["sleep", "1000"])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+@pytest.fixture
+def keeper() -> Iterator[subprocess.Popen[str]]:
+    """Stands for a keeper: its child burns CPU, is waited for, and starts another."""
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {BUSY!r}])"
+    process = subprocess.Popen([sys.executable, "-S", "-c", script], stdout=subprocess.PIPE, text=True, process_group=0)
+    yield process
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def test_a_snapshot_counts_the_living_and_the_dead(keeper: subprocess.Popen[str]) -> None:
+    """CPU of children that ended counts on; the keeper's own does not; another process under its pid is not it."""
+    assert keeper.stdout is not None
+    sleeper = int(keeper.stdout.readline())
+    root = identify(keeper.pid)
+    assert root is not None
+    stranger = type(root)(boot_id=root.boot_id, pid=root.pid, start_ticks=root.start_ticks + 1)
+    found = trees({"run": root, "stranger": stranger})
+    assert set(found) == {"run"}
+    tree = found["run"]
+    assert sleeper in tree.pids
+    assert keeper.pid not in tree.pids
+    assert 0.25 < tree.cpu < 3
+    assert clock.boottime() - 60 < tree.newest_start <= clock.boottime()
+    assert tree.resident > 0
+    os.kill(sleeper, signal.SIGKILL)
+    wait_until(lambda: not trees({"run": root})["run"].pids, "the tree is empty")
+    assert trees({"run": root})["run"].cpu >= tree.cpu
+
+
+# -- signs of the agents that there are
+
+
+@pytest.mark.parametrize(
+    ("line", "sign"),
+    [
+        ("", None),
+        ("   ", None),
+        ("Looking around", Sign(kind=SignKind.PROGRESS, content="Looking around")),
+        ('{"holdfast": "event", "name": "tick"}', Sign(kind=SignKind.STEP, content="tick")),
+        (
+            '{"holdfast": "text", "text": "x"}',
+            Sign(kind=SignKind.PROGRESS, content='{"holdfast": "text", "text": "x"}'),
+        ),
+        (
+            '{"holdfast": "tool", "id": 1, "name": "make", "input": "all", "deadline": 5.0}',
+            Sign(kind=SignKind.TOOL_OPENED, tool="1", name="make", content="make all", deadline=5.0),
+        ),
+        (
+            '{"holdfast": "tool", "id": 1, "name": "make", "closed": true}',
+            Sign(kind=SignKind.TOOL_CLOSED, tool="1", name="make", content="make None"),
+        ),
+        (
+            '{"holdfast": "tool", "id": 1, "na',
+            Sign(kind=SignKind.PROGRESS, content='{"holdfast": "tool", "id": 1, "na'),
+        ),
+    ],
+)
+def test_signs_of_the_scripted_agent(line: str, sign: Sign | None) -> None:
+    assert ScriptedAgent().sign(line) == sign
+    assert CommandAgent().sign(line) is None
