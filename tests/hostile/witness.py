@@ -76,6 +76,7 @@ class Witness:
                     os.kill(pid, signal.SIGKILL)  # within the millisecond in which its mark was seen
             return not self.alive()
 
+        (self.marks / "end").touch()
         wait_until(none_left, "every member of the tree is ended")
 
 
