@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -137,6 +138,14 @@ def why_no_cgroups() -> str:
     return ""
 
 
+def _end_what_is_left(fleet: Fleet) -> None:
+    """A failed test leaves things; by pid, and only what names the fleet's own directory."""
+    fleet.close()
+    for pid in processes_of(fleet.root):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 @contextlib.contextmanager
 def staged(tier: str, tmp_path: Path) -> Iterator[Stage]:
     """A fleet in that tier; skips by name and reason where this machine cannot have it. Nothing may be left."""
@@ -151,7 +160,7 @@ def staged(tier: str, tmp_path: Path) -> Iterator[Stage]:
             fleet = Fleet(root)
         stage = Stage(fleet, tier)
         closing.callback(stage.close)
-        closing.callback(fleet.close)
+        closing.callback(_end_what_is_left, fleet)
         yield stage
         fleet.close()
         wait_until(lambda: processes_of(root) == {}, "no process of the fleet is left", 20)
