@@ -264,6 +264,11 @@ its file and line. How to: [configure](../howto/configure.md).
 below `$XDG_CONFIG_HOME`), the repository's `holdfast.toml`, the environment, flags. Settings of a task are resolved
 when it is added and stored with it.
 
+**Per agent.** Every `health.*` and `limits.*` key may also stand in a table of one agent: `[per_agent.command.health]`
+with `stuck_after = "20m"`, or `per_agent.scripted.limits.memory = "2GB"`. Layers come first: a later layer wins over an
+earlier one, and within a layer the agent's own value wins over the plain one; flags of `add` and `run` win over all.
+There are no variables for it. An agent that this version does not know is a mistake.
+
 **Units.** Durations carry one: `250ms`, `90s`, `5m`, `1h30m`, `2d`. So do sizes: `100k`, `512MiB`, `2G` count in 1024s,
 `1.5GB` and other units that end in a plain `B` in 1000s; `0` needs none.
 

@@ -16,14 +16,17 @@ from holdfast.agents.port import AgentAdapter
 from holdfast.agents.scripted import ScriptedAgent
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
+from holdfast.core.pressure import PressureLimits
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
-from holdfast.processes.children import Children
+from holdfast.processes.cgroups import probe
+from holdfast.processes.children import Children, protect_from_oom
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
+from holdfast.processes.pressure import Machine
 from holdfast.store.port import Host
 from holdfast.store.sqlite.connection import refuse_network_filesystem
 from holdfast.store.sqlite.reserve import Reserve
@@ -50,6 +53,7 @@ def limits_of(settings: config.Config) -> Limits:
         crash=settings["crash.max_in_window"],
         crash_window=settings["crash.window"],
         retry=settings["retry.max"],
+        retry_base=settings["retry.base"],
         lost=settings["lost.max"],
         default_hold=settings["resume.default_hold"],
     )
@@ -62,6 +66,10 @@ class UserSettings:
         self._holds = self._read = settings
         self._how = how
         self._flags = flags
+
+    @property
+    def cgroup(self) -> str:
+        return str(self._holds["processes.cgroup"])
 
     def stamp(self) -> object:
         try:
@@ -81,7 +89,9 @@ class UserSettings:
         self._read = new.but({key: self._holds[key] for key in later})
         agents = self._read["agents"] if "agents" in changed else self._how.agents
         return Tuning(
-            settings=dataclasses.replace(self._how, agents=agents, keeping=keeping_of(self._read)),
+            settings=dataclasses.replace(
+                self._how, agents=agents, keeping=keeping_of(self._read), pressure=pressure_of(self._read)
+            ),
             limits=limits_of(self._read),
             changes={key: change for key, change in changed.items() if key not in later},
             at_next_start=tuple(later),
@@ -97,6 +107,14 @@ def keeping_of(settings: config.Config) -> Keeping:
         runs=settings["retention.runs"],
         tasks=settings["retention.tasks"],
         log_size=settings["retention.log_size"],
+    )
+
+
+def pressure_of(settings: config.Config) -> PressureLimits:
+    return PressureLimits(
+        min_memory=settings["pressure.min_memory"],
+        max_load=settings["pressure.max_load"],
+        max_stall=settings["pressure.max_stall"],
     )
 
 
@@ -141,8 +159,12 @@ async def _supervise_locked(
     children = Children()
     if not children.become_subreaper():
         raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
+    protect_from_oom()
     helpers.take()
     scratch.clear(home)
+    cgroups = probe(home) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
+    if isinstance(cgroups, str):
+        say(f"holdfast: agents run without cgroups of their own: {cgroups}")
     identity = identify(os.getpid())
     assert identity is not None  # we are alive
     host = Host(
@@ -173,6 +195,7 @@ async def _supervise_locked(
     def strategy_of(spec: TaskSpec) -> WorkspaceStrategy:
         return strategies[spec.strategy, spec.directory_copy]
 
+    processes = KeptProcesses(os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups)
     context = Context(
         home=home,
         host_id=host.id,
@@ -180,13 +203,14 @@ async def _supervise_locked(
         jitter=random.random,
         store=store,
         writer=writer,
-        processes=KeptProcesses(os.path.join(home, "runs"), children),
+        processes=processes,
         strategy_of=strategy_of,
         agents=AGENTS,
         environment=agent_environment,
         limits=limits,
         settings=how,
         source=source,
+        pressure=Machine().pressure,
         home_is_ours=lock.is_held,
     )
     try:
@@ -194,6 +218,9 @@ async def _supervise_locked(
         await supervisors[0].run()
     finally:
         writer.close()
+        processes.close()
+        if not isinstance(cgroups, str):
+            cgroups.leave()
 
 
 def run_supervisor(

@@ -536,7 +536,7 @@ def test_a_keeper_killed_before_the_supervisor_looks_leaves_no_daemon(fleet: Fle
     spoils its record and kills its keeper. Before the task ends, or runs again, the daemon is dead."""
     fleet.env["HOLDFAST_LOST_MAX"] = "0"
     daemon = fleet.root / "daemon.pid"
-    supervisor = fleet.up(env={"HOLDFAST_FAULT": "process.spawned:1:stop"})
+    supervisor = fleet.up(env={"HOLDFAST_FAULT": "nursery.answered:1:stop"})
     script = f"setsid sleep 600 & echo $! > {daemon}.new; {spoil}; mv {daemon}.new {daemon}; kill -9 $PPID"
     task_id = sh(fleet, script, "--workspace", "none")
     wait_until(daemon.exists, "the agent has run")

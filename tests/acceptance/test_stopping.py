@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from pathlib import Path
 
+import pytest
 from tests.fleet import Fleet, lives, processes_of, wait_until
+
+from holdfast.testing.matrix.runner import has_cgroups
 
 
 def hold(fleet: Fleet, name: str, *options: object, ignore_term: bool = False) -> tuple[str, int]:
@@ -94,9 +98,12 @@ def test_an_orphaned_keeper_ends_its_agent_and_the_task_is_taken_again(fleet: Fl
     assert [run["outcome"] for run in task["runs"]] == ["lost", "completed"]
 
 
-def test_a_killed_keeper_is_lost_not_success_and_its_tree_dies(fleet: Fleet) -> None:
-    """The supervisor is the outer subreaper: it ends what the keeper left, proves it, and runs the task again."""
-    fleet.up()
+@pytest.mark.parametrize(("cgroups", "proof"), [("auto", "cgroup"), ("off", "outer-subreaper")])
+def test_a_killed_keeper_is_lost_not_success_and_its_tree_dies(fleet: Fleet, cgroups: str, proof: str) -> None:
+    """The supervisor ends what the keeper left (by cgroup, or as the outer subreaper), proves it, runs it again."""
+    if cgroups == "auto" and not has_cgroups():
+        pytest.skip("NOT RUN: this user may make no cgroups here")
+    fleet.up(env={"HOLDFAST_PROCESSES_CGROUP": cgroups})
     reached = fleet.root / "at-work"
     task_id = fleet.add_scenario(
         {"run": 1, "spawn": {"kind": "daemon"}},
@@ -113,13 +120,14 @@ def test_a_killed_keeper_is_lost_not_success_and_its_tree_dies(fleet: Fleet) -> 
     done = fleet.wait_state(task_id, "completed")
     assert [run["outcome"] for run in done["runs"]] == ["lost", "completed"]
     assert not lives(child)
-    assert "outer-subreaper" in (fleet.home / "runs" / run_id / "empty.json").read_text()
+    assert proof in (fleet.home / "runs" / run_id / "empty.json").read_text()
     fleet.wait_clean()
     fleet.doctor()
 
 
 def test_a_keeper_killed_while_no_supervisor_lives_freezes_the_task(fleet: Fleet) -> None:
-    """`unknown` never requeues, cleans or stays silent; an operator's word ends it."""
+    """`unknown` never requeues, cleans or stays silent; an operator's word ends it. (With cgroups there is a proof.)"""
+    fleet.env["HOLDFAST_PROCESSES_CGROUP"] = "off"
     supervisor = fleet.up()
     task_id, pid = hold(fleet, "a")
     keeper = next(pid for pid, command in processes_of(fleet.home).items() if "keeper.py" in command)
@@ -137,6 +145,18 @@ def test_a_keeper_killed_while_no_supervisor_lives_freezes_the_task(fleet: Fleet
     fleet.wait_clean()
     assert fleet.json("salvage", "list")[0]["files"] == 1
     fleet.doctor()
+
+
+def test_a_stopped_supervisor_is_named_as_such(fleet: Fleet) -> None:
+    """Nothing silent: who holds the home, that it does nothing, and what to type."""
+    supervisor = fleet.up()
+    supervisor.send_signal(signal.SIGSTOP)
+    stat = Path(f"/proc/{supervisor.pid}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
+    refused = fleet.cli("up", code=4).stderr
+    assert f"kill -CONT {supervisor.pid}" in refused
+    assert "is stopped" in refused
+    supervisor.send_signal(signal.SIGCONT)
 
 
 def test_a_second_supervisor_on_one_home_is_refused(fleet: Fleet) -> None:

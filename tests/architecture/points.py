@@ -18,7 +18,7 @@ RAW = {
     "os.makedirs", "os.link", "os.symlink", "os.truncate", "os.ftruncate", "os.chmod", "os.fchmod", "os.chown",
     "os.mkfifo", "os.mknod", "os.fsync", "os.fdatasync", "os.pwrite", "os.sendfile", "os.copy_file_range", "os.utime",
     "os.posix_fallocate", "os.kill", "os.killpg", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.popen",
-    "os.execvp", "os.execv", "os.execve", "os.setxattr",
+    "os.execvp", "os.execvpe", "os.execv", "os.execve", "os.setxattr",
     "signal.pidfd_send_signal", "signal.pthread_kill",
     "shutil.rmtree", "shutil.copytree", "shutil.copyfile", "shutil.copy", "shutil.copy2", "shutil.move", "shutil.chown",
     "subprocess.run", "subprocess.Popen", "subprocess.call", "subprocess.check_call", "subprocess.check_output",
@@ -28,7 +28,7 @@ RAW = {
 }  # fmt: skip
 WRITING_MODES = set("wax+")
 RUNS_STATEMENTS = {"row", "rows", "value", "tuples", "put"}
-POINTS = {"faults.tx": "tx.", "faults.effect": "", "faults.passed": "", "fault_point": ""}
+POINTS = {"faults.tx": "tx.", "faults.effect": "", "faults.passed": "", "fault_point": "", "keeper.fault_point": ""}
 
 
 @dataclass

@@ -19,6 +19,7 @@ EXEMPT = {
     ("processes/keeper.py", "fault_point"): "it is the keeper's points",
     ("processes/keeper.py", "signal_exactly"): "its two callers, begin and signal_tree, have one each",
     ("processes/keeper.py", "Keeper.become_agent"): "the child after the fork: it is the agent, not us",
+    ("processes/keeper.py", "Keeper.bound_agent"): "the child after the fork, and a file of /proc",
     ("processes/rundir.py", "RunDirectory.take_lock"): "a lock file: empty, and the kernel forgets the lock",
     ("processes/rundir.py", "RunDirectory._sync"): "its callers, prepare and declare_empty, have points on both sides",
     ("processes/helperlock.py", "HelperLock.__init__"): "a lock file: empty, and the kernel forgets the lock",

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from holdfast.core.adaptive import Allotted
 from holdfast.core.model import (
     Event,
     Instant,
@@ -814,6 +815,55 @@ class TestHosts:
         assert [task.id for task in elsewhere] == theirs
 
 
+class TestHolding:
+    def test_something_waits_exactly_when_a_claim_would_find_it(self, scene: Scene) -> None:
+        """The same condition as the claim's: delays, needs and exclusive checkouts count."""
+
+        def waits() -> bool:
+            return scene.write(lambda tx: tx.tasks.something_waits(scene.now))
+
+        host = scene.open_host()
+        assert not waits()
+        scene.add(not_before=scene.now.wall + 5)
+        assert not waits()
+        scene.tick(5)
+        scene.beat(host)
+        assert waits()
+        grip = scene.take(host)
+        assert not waits()
+        scene.add(needs=(grip.task_id,))
+        assert not waits()
+        exclusive = scene.add(strategy=Strategy.NONE)
+        assert waits()
+        assert scene.take(host).task_id == exclusive.id
+        scene.add(strategy=Strategy.NONE)
+        assert not waits()
+
+    def test_a_host_that_holds_says_why_until_it_is_over(self, scene: Scene) -> None:
+        """One event per episode; a changed reason is only noted."""
+        host = scene.open_host()
+        after = scene.last_seq()
+        scene.write(lambda tx: tx.hosts.hold(host, "no memory", {"memory": 1}, scene.now, tell=True))
+        scene.write(lambda tx: tx.hosts.hold(host, "no memory; load", {"memory": 1}, scene.now, tell=False))
+        assert scene.store.view("host")[0]["held"] == "no memory; load"
+        scene.write(lambda tx: tx.hosts.release(host, "there is room", scene.now))
+        scene.write(lambda tx: tx.hosts.release(host, "again", scene.now))
+        assert scene.store.view("host")[0]["held"] is None
+        events = [(event["kind"], event["reason"]) for event in scene.events(None, after)]
+        assert events == [("dispatch.held", "no memory"), ("dispatch.released", "there is room")]
+        assert scene.events(None, after)[0]["data"] == {"memory": 1}
+
+    @pytest.mark.parametrize("how", ["closed", "lost"])
+    def test_a_host_that_is_gone_holds_nothing(self, scene: Scene, how: str) -> None:
+        host = scene.open_host()
+        scene.write(lambda tx: tx.hosts.hold(host, "no memory", {}, scene.now, tell=True))
+        if how == "closed":
+            scene.write(lambda tx: tx.hosts.close(host, scene.now))
+            assert "dispatch.released" in [event["kind"] for event in scene.events(None)]
+        scene.open_host()
+        assert scene.store.view("host")[0]["held"] is None
+
+
 # -- runs --------------------------------------------------------------------------------------------------------
 
 
@@ -846,6 +896,41 @@ class TestRuns:
         assert claimed is not None
         second = scene.write(lambda tx: tx.runs.intend(grip_of(claimed), new_id(), scene.now))
         assert second.number == 2
+
+    def test_what_runs_of_one_kind_took(self, scene: Scene) -> None:
+        """R-TERM-13: the latest completed runs of completed tasks, of one repository and agent, newest first."""
+        other = scene.write(lambda tx: tx.workspaces.register_repo("/other", "/other/.git", scene.now)).id
+        host = scene.open_host()
+
+        def lasts(seconds: float, verdict: Verdict, decision: Decision, **changes: Any) -> None:
+            grip = scene.running(host, **changes)
+            run_id = scene.started_run(grip)
+            scene.tick(seconds)
+            scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, scene.now))
+            scene.settle(grip, decision, run_id)
+
+        lasts(1.0, COMPLETED, COMPLETE)
+        lasts(9.0, COMPLETED, COMPLETE, agent="command")
+        lasts(8.0, COMPLETED, COMPLETE, repo_id=other)
+        lasts(7.0, ended_with(Outcome.TIMEOUT), FAIL)
+        lasts(2.0, COMPLETED, COMPLETE)
+        lasts(3.0, COMPLETED, COMPLETE)
+        repo = scene.repo.id
+        assert scene.write(lambda tx: tx.runs.recent_durations(repo, "scripted", 50)) == [3.0, 2.0, 1.0]
+        assert scene.write(lambda tx: tx.runs.recent_durations(repo, "scripted", 2)) == [3.0, 2.0]
+        assert scene.write(lambda tx: tx.runs.recent_durations(repo, "nobody", 50)) == []
+
+    def test_a_run_may_have_a_timeout_of_its_own(self, scene: Scene) -> None:
+        """R-TERM-13: recorded with the intent, before anything is started."""
+        grip, run_id = scene.running(), new_id()
+        allotted = Allotted(seconds=720.0, reason="adaptive: because")
+        made = scene.write(lambda tx: tx.runs.intend(grip, run_id, scene.now, allotted))
+        assert made.timeout == 720.0
+        (row,) = scene.runs(grip.task_id)
+        assert (row["timeout"], row["timeout_why"]) == (720.0, "adaptive: because")
+        found = scene.write(lambda tx: tx.runs.open_run(grip.task_id))
+        assert found is not None
+        assert found.timeout == 720.0
 
     def test_a_whole_run_leaves_its_columns_and_events(self, scene: Scene) -> None:
         """R-TERM-08: `agent.terminated` exactly once per run; a death that we asked for is not unexpected."""

@@ -58,6 +58,7 @@ TABLE = [
     # Limits that the kernel or the keeper holds.
     (Cause.OUT_OF_MEMORY, signal.SIGKILL, None, Outcome.FAILED, Outcome.OUT_OF_MEMORY),
     (Cause.OUTPUT_LIMIT, signal.SIGTERM, None, Outcome.COMPLETED, Outcome.OUTPUT_LIMIT),
+    (Cause.PROCESS_LIMIT, signal.SIGKILL, None, Outcome.FAILED, Outcome.PROCESS_LIMIT),
     # The keeper was told to stop, but not by us.
     (Cause.STOPPED, signal.SIGTERM, None, Outcome.FAILED, Outcome.EXTERNAL_KILL),
     # The keeper's own decisions and fate.
@@ -115,6 +116,14 @@ def test_a_signal_from_outside_is_an_external_kill(number: signal.Signals) -> No
     """R-TERM-09: kill -9 of an agent, and its gentler kin; the agent's last words do not hide it."""
     for agent in Outcome:
         assert outcome_of(Cause.EXITED, None, agent, number) is Outcome.EXTERNAL_KILL
+
+
+def test_a_kill_while_the_kernel_ran_out_of_memory_is_told_apart() -> None:
+    """R-TERM-14: the OOM killer was at work meanwhile, so SIGKILL is its doing; any other signal is not."""
+    seen = ProcessEnd(cause=Cause.EXITED, signal=signal.SIGKILL, oom_kills=1)
+    assert classify(seen, None, said(Outcome.FAILED)).outcome is Outcome.OUT_OF_MEMORY
+    term = ProcessEnd(cause=Cause.EXITED, signal=signal.SIGTERM, oom_kills=1)
+    assert classify(term, None, said(Outcome.FAILED)).outcome is Outcome.EXTERNAL_KILL
 
 
 @pytest.mark.parametrize("number", ITS_OWN_FAULT)

@@ -92,6 +92,7 @@ FIRST_TIME = [
     (O.TURN_LIMIT, A.PAUSE, {B.RUNS}, P.BUDGET, False, True),
     (O.OVER_BUDGET, A.PAUSE, {B.RUNS}, P.BUDGET, False, True),
     (O.OUTPUT_LIMIT, A.PAUSE, {B.RUNS}, P.BUDGET, False, True),
+    (O.PROCESS_LIMIT, A.PAUSE, {B.RUNS}, P.BUDGET, False, True),
     (O.LAUNCH_ERROR, A.FAIL, set(), None, False, True),
     (O.LOST, A.REQUEUE, {B.LOST}, None, False, True),
     (O.CANCELLED, A.CANCEL, set(), None, False, True),
@@ -126,7 +127,9 @@ def test_the_first_time(
     assert decision.failure == (str(outcome) if action is A.FAIL else None)
 
 
-@pytest.mark.parametrize("outcome", [O.AUTH, O.BILLING, O.TURN_LIMIT, O.OVER_BUDGET, O.OUTPUT_LIMIT, O.UNKNOWN])
+@pytest.mark.parametrize(
+    "outcome", [O.AUTH, O.BILLING, O.TURN_LIMIT, O.OVER_BUDGET, O.OUTPUT_LIMIT, O.PROCESS_LIMIT, O.UNKNOWN]
+)
 def test_these_wait_for_an_operator(outcome: Outcome) -> None:
     """R-RES-01: no clock brings them back; a spent budget or a broken account needs a person."""
     decision = decided(outcome)
@@ -136,7 +139,7 @@ def test_these_wait_for_an_operator(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize(
     "outcome",
-    sorted(set(Outcome) - {O.AUTH, O.BILLING, O.TURN_LIMIT, O.OVER_BUDGET, O.OUTPUT_LIMIT, O.UNKNOWN}),
+    sorted(set(Outcome) - {O.AUTH, O.BILLING, O.TURN_LIMIT, O.OVER_BUDGET, O.OUTPUT_LIMIT, O.PROCESS_LIMIT, O.UNKNOWN}),
 )
 def test_nothing_else_waits_for_an_operator_the_first_time(outcome: Outcome) -> None:
     assert not decided(outcome).waits_for_operator
@@ -244,6 +247,15 @@ def test_jitter_spreads_the_back_off_upwards_and_stays_under_the_cap(n: int) -> 
     plain, spread = backoff(n, 300.0, 0.0), backoff(n, 300.0, 0.999)
     assert plain <= spread <= 300.0
     assert spread > plain or plain == 300.0
+
+
+@pytest.mark.parametrize(("earlier", "delay"), [(0, 0.05), (1, 0.1), (2, 0.2)])
+def test_the_first_retry_sets_the_pace(earlier: int, delay: float) -> None:
+    """R-TERM-11: `retry.base` scales the doubling, for retries alone."""
+    limits = Limits(retry_base=0.05)
+    assert decided(O.TIMEOUT, spends(B.RETRY, earlier), limits=limits).delay == pytest.approx(delay)
+    assert decided(O.CRASHED, limits=limits).delay == 1.0
+    assert backoff(40, 300.0, 0.0, 0.05) == 300.0
 
 
 def test_retries_do_not_expire() -> None:

@@ -140,6 +140,8 @@ class Stage:
         store.write(lambda tx: tx.hosts.open(host, 30.0, clock.now()))
         writer = GroupWriter(self.home)
         closing.callback(writer.close)
+        processes = KeptProcesses(os.path.join(self.home, "runs"), children)
+        closing.callback(processes.close)
         strategy = WorktreeStrategy(self.home, Git(HelperRunner(children, helpers)))
         return Context(
             home=self.home,
@@ -148,7 +150,7 @@ class Stage:
             jitter=random.random,
             store=store,
             writer=writer,
-            processes=KeptProcesses(os.path.join(self.home, "runs"), children),
+            processes=processes,
             strategy_of=lambda _spec: strategy,
             agents=wiring.AGENTS,
             environment=wiring.agent_environment,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,11 @@ class Launching:
 
 
 @pytest.fixture
-def launching(fleet: Fleet) -> Launching:
-    return Launching(fleet)
+def launching(fleet: Fleet) -> Iterator[Launching]:
+    made = Launching(fleet)
+    asyncio.run(watch(made.processes.launch(made.next("true")), stop=False))  # opens the cradle, which then stays
+    yield made
+    made.processes.close()
 
 
 async def watch(run: LiveRun, *, stop: bool) -> ProcessEnd:

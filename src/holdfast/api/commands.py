@@ -40,6 +40,8 @@ class NewTask:
     delay: float | None = None
     timeout: float | None = None
     stuck_after: float | None = None  # inf: never
+    startup_timeout: float | None = None  # inf: never
+    on_stuck: str | None = None  # kill | notify
     limits: Mapping[str, int] = field(default_factory=dict)  # of core.rules.RunLimits
     max_resumes: int | None = None
     preserve_on_failure: bool | None = None
@@ -83,6 +85,7 @@ class Commands:
         )
         agent, options = _agent(new, settings)
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
+        settings = settings.for_agent(agent)
         health, limits = _rules(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = _base(top, new.base, strategy)
@@ -231,8 +234,8 @@ def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimit
     health = HealthRules(
         stuck_after=settings["health.stuck_after"] if new.stuck_after is None else new.stuck_after,
         tool_silence=settings["health.tool_silence"],
-        startup_timeout=settings["health.startup_timeout"],
-        on_stuck=settings["health.on_stuck"],
+        startup_timeout=settings["health.startup_timeout"] if new.startup_timeout is None else new.startup_timeout,
+        on_stuck=new.on_stuck or settings["health.on_stuck"],
         loop_steps=settings["health.loop_steps"],
         claim_grace=settings["health.claim_grace"],
     )

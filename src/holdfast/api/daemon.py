@@ -27,7 +27,12 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     wiring.run_supervisor(
         home,
         settings,
-        Settings(agents=settings["agents"], idle_exit=idle_exit, keeping=wiring.keeping_of(settings)),
+        Settings(
+            agents=settings["agents"],
+            idle_exit=idle_exit,
+            keeping=wiring.keeping_of(settings),
+            pressure=wiring.pressure_of(settings),
+        ),
         flags,
     )
 

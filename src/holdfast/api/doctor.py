@@ -6,7 +6,6 @@ It looks for itself (directories, admin entries, branches, processes) and compar
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from holdfast.api.queries import Queries
 from holdfast.errors import HoldfastError
 from holdfast.folders import listed
 from holdfast.storage import open_store
+from holdfast.system import LINUX_ONLY, missing
 from holdfast.workspaces import admin, git
 from holdfast.workspaces.names import BRANCH_PREFIX, OWNER_SUFFIX, TRASH
 
@@ -31,7 +31,7 @@ class Finding:
 
 
 def examine(home: str) -> list[Finding]:
-    findings = [*_machine(), *_settings(home)]
+    findings = [*_machine(home), *_settings(home)]
     if not os.path.exists(os.path.join(home, "holdfast.db")):
         return [*findings, Finding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
     try:
@@ -47,7 +47,7 @@ def examine(home: str) -> list[Finding]:
     return findings
 
 
-def _machine() -> Iterator[Finding]:
+def _machine(home: str) -> Iterator[Finding]:
     import apsw
 
     from holdfast.store.sqlite.connection import SAFE_SQLITE
@@ -63,14 +63,31 @@ def _machine() -> Iterator[Finding]:
         yield Finding("ok", "git", ".".join(str(part) for part in git.version()))
     except HoldfastError as error:
         yield Finding("problem", "git", str(error))
-    if sys.platform != "linux":
-        yield Finding(
-            "problem", "system", f"{sys.platform} has no subreapers and pidfds: agents cannot be supervised here"
-        )
-    elif not hasattr(os, "pidfd_open"):
-        yield Finding("problem", "system", "this Python or kernel has no pidfd; Linux 5.4 or newer is needed")
+    lack = missing()
+    if lack is not None:
+        yield Finding("problem", "system", f"agents cannot be supervised here: {lack}")
+        commands = ", ".join(f"`{name}`" for name in LINUX_ONLY)
+        yield Finding("note", "system", f"not supported here: {commands}; adding and looking work")
     else:
-        yield Finding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof (no cgroup tier yet)")
+        yield Finding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof")
+        yield _cgroup_tier(home)
+
+
+def _cgroup_tier(home: str) -> Finding:
+    """Probed by doing, as the supervisor does."""
+    from holdfast.processes.cgroups import probe
+
+    found = probe(home, only_to_look=True)
+    if isinstance(found, str):
+        return Finding(
+            "note",
+            "cgroups",
+            f"none for agents: {found}. Trees are ended with proof all the same; if keeper and supervisor are both "
+            "killed the task is frozen, and limits are held by rlimits and the keeper's own look",
+        )
+    found.leave()
+    held = ", ".join(sorted(found.controllers)) or "none; rlimits and the keeper's own look hold them"
+    return Finding("ok", "cgroups", f"one per agent, in {os.path.dirname(found.base)}; limits by controller: {held}")
 
 
 def _settings(home: str) -> Iterator[Finding]:
@@ -195,6 +212,9 @@ def _stray_branches(repo: Row, tasks: dict[str, Row], in_use: set[str]) -> Itera
 
 def _processes(queries: Queries) -> Iterator[Finding]:
     """Every process that carries the marker of a run of this home."""
+    if missing() is not None:
+        yield Finding("note", "processes", "whether one is left over cannot be seen on this system")
+        return
     open_runs = {
         run["id"]: run["state"]
         for task in queries.tasks(everything=True)

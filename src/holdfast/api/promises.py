@@ -12,11 +12,13 @@ from holdfast.errors import Unavailable, UsageError
 from holdfast.invariants import Violation, violations
 from holdfast.invariants.check import Limits
 from holdfast.invariants.witness import read_witness
+from holdfast.system import refuse_unsupported
 
 
 def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:
     if not os.path.exists(os.path.join(home, "holdfast.db")):
         raise Unavailable(f"There is no Holdfast store in {home} yet, so there is nothing to check.")
+    refuse_unsupported("The checker of the promises")
     settings = config.load()
     limits = Limits(
         runs=settings["runs.max"],

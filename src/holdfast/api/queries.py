@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
 from typing import Any
 
 from holdfast.errors import Conflict, NotFound
@@ -36,9 +38,16 @@ class Queries:
 
     def tasks(self, *, everything: bool, recent: float = 0.0) -> list[Row]:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
+        held = self._held() if any(row["state"] == "queued" for row in rows) else None
         for row in rows:
             row["labels"] = json.loads(row.pop("settings"))["labels"]
+            row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
         return rows
+
+    def _held(self) -> str | None:
+        """Why the supervisor starts nothing new at the moment, if that is so."""
+        running = self.supervisor()
+        return None if running is None else running["held"]
 
     def task(self, task_id: str) -> Row:
         """One task with its runs, workspace, budgets and what it needs."""
@@ -50,6 +59,7 @@ class Queries:
         task["labels"] = settings["labels"]
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
+        task.update(_rules(settings))
         task["runs"] = self._reader.view("runs", id=task_id)
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
@@ -112,6 +122,9 @@ class Queries:
     def request(self, request_id: int) -> Row:
         return self._reader.view("request", id=request_id)[0]
 
+    def view(self, name: str, **parameters: Any) -> list[Row]:
+        return self._reader.view(name, **parameters)
+
     def data_version(self) -> int:
         return self._reader.data_version()
 
@@ -130,6 +143,21 @@ def _no_task(word: str) -> str:
     if not word:
         return "Task not found: the id is empty; `holdfast ps --all` lists them."
     return f"Task not found: {word if len(word) <= 80 else word[:79] + '…'}"
+
+
+def _rules(settings: Row) -> Row:
+    """A task's health rules and limits as they were resolved. None: switched off, or no limit."""
+    from dataclasses import asdict
+
+    from holdfast.core.rules import health_from, limits_from
+
+    health = asdict(health_from(settings.get("health", {}))) | {"adaptive_floor": settings.get("adaptive_floor")}
+    return {
+        "grace": settings["grace"],
+        "orphan_grace": settings["orphan_grace"],
+        "health": {name: None if value == math.inf else value for name, value in health.items()},
+        "limits": asdict(limits_from(settings.get("limits", {}))),
+    }
 
 
 def _event(row: Row) -> Row:

@@ -48,6 +48,8 @@ def budgets(task: Row) -> Row:
 def explain(task: Row, ahead: int, supervisor: Row | None, pending: list[Row]) -> list[str]:
     """Why the task is where it is, what happens next, and what to type."""
     lines = _EXPLAIN[task["state"]](task, ahead)
+    if task["state"] == "queued" and supervisor and supervisor.get("held"):
+        lines.append(f"Nothing new starts for now: {supervisor['held']} (`pressure.*` of the settings).")
     for request in pending:
         lines.append(f"{request['by']} asked to {request['kind']} it; that is being carried out.")
     if supervisor is None and task["state"] in ("queued", "running", "paused"):
@@ -77,9 +79,14 @@ def _running(task: Row, _ahead: int) -> list[str]:
     since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
     return [
         f"Run {run['id']} (number {run['number']}) is {run['state']}, pid {run['pid']}, since {since}. "
-        f"It is ended after {duration(task['timeout'])}.",
+        f"It is ended after {_timeout(task, run)}.",
         f"See its output: `holdfast logs {task['id']} -f`.",
     ]
+
+
+def _timeout(task: Row, run: Row) -> str:
+    own = run["timeout"]
+    return duration(task["timeout"]) if own is None else f"{duration(own)} ({run['timeout_why']})"
 
 
 def _paused(task: Row, _ahead: int) -> list[str]:
@@ -156,6 +163,6 @@ def size_of(option: str, text: str | None) -> int | None:
     return size
 
 
-def stuck_after_of(text: str | None) -> float | None:
-    """`--stuck-after T`, or `off`: never."""
-    return math.inf if text == "off" else duration_of("--stuck-after", text)
+def patience_of(option: str, text: str | None) -> float | None:
+    """A duration given on the command line, or `off`: never."""
+    return math.inf if text == "off" else duration_of(option, text)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.config.lines import lines_of
+from holdfast.config.overrides import SECTION as PER_AGENT
+from holdfast.config.overrides import full_key, read_overrides
 from holdfast.config.parsers import shown, takes
 from holdfast.config.problems import Problem
 from holdfast.config.settings import SECTIONS, SETTINGS, Setting
@@ -30,6 +32,7 @@ class Layer:
     place: str
     exists: bool = True
     values: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, dict[str, Any]] = field(default_factory=dict)  # agent → key → value
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -42,6 +45,17 @@ class Layer:
             self.values[key] = SETTINGS[key].parse(value)
         except ValueError as error:
             self.complain(key, f"{key}: {error}")
+
+    def take_overrides(self, tables: object) -> None:
+        """The tables of single agents: each value is kept, or the reason why it is none."""
+        for found in read_overrides(tables, self.complain):
+            key = full_key(found.agent, found.key)
+            try:
+                value = SETTINGS[found.key].parse(found.value)
+            except ValueError as error:
+                self.complain(key, f"{key}: {error}")
+            else:
+                self.overrides.setdefault(found.agent, {})[found.key] = value
 
 
 def user_file() -> str:
@@ -69,6 +83,8 @@ def read_file(path: str, *, of_repository: bool) -> Layer:
         layer.problems.append(Problem(path, None, f"cannot be read: {error.strerror or error}"))
         return layer
     document = _document(data, layer)
+    if PER_AGENT in document:
+        layer.take_overrides(document.pop(PER_AGENT))
     for key, value in _flatten(document, layer):
         setting = SETTINGS[key]
         if of_repository and not setting.is_for_repositories:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.config.files import Layer, read_file, repo_file, user_file
+from holdfast.config.overrides import full_key
 from holdfast.config.problems import ConfigError, Problem, where
 from holdfast.config.settings import SETTINGS, variable_of
 from holdfast.errors import Refused
@@ -16,16 +17,27 @@ from holdfast.errors import Refused
 class Config:
     """Resolved settings, and where each came from."""
 
-    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        origins: Mapping[str, str],
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         self._values = dict(values)
         self.origins = dict(origins)
+        self.overrides = {agent: dict(table) for agent, table in (overrides or {}).items()}  # agent → key → value
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
 
     def but(self, values: Mapping[str, Any]) -> Config:
         """The same with other values for some keys."""
-        return Config({**self._values, **values}, self.origins)
+        return Config({**self._values, **values}, self.origins, self.overrides)
+
+    def for_agent(self, agent: str) -> Config:
+        """The same with that agent's own values in the place of the general ones."""
+        own = self.overrides.get(agent)
+        return self.but(own) if own else self
 
 
 def load(repo: str | None = None, flags: Mapping[str, object] | None = None, home: str | None = None) -> Config:
@@ -80,11 +92,18 @@ def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
 def merge(layers: list[Layer]) -> Config:
     values = {key: setting.default for key, setting in SETTINGS.items()}
     origins = dict.fromkeys(SETTINGS, "default")
+    overrides: dict[str, dict[str, Any]] = {}
     for layer in layers:
         for key, value in layer.values.items():
             values[key] = value
             origins[key] = where(layer.place, layer.lines.get(key))
-    return Config(values, origins)
+            for table in overrides.values():
+                table.pop(key, None)  # an earlier layer's word about one agent: this layer is above it
+        for agent, own in layer.overrides.items():
+            overrides.setdefault(agent, {}).update(own)
+            for key in own:
+                origins[full_key(agent, key)] = where(layer.place, layer.lines.get(full_key(agent, key)))
+    return Config(values, origins, overrides)
 
 
 def _from_environment() -> list[Layer]:

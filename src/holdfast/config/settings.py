@@ -77,7 +77,7 @@ SETTINGS: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
     ),
     "limits.memory": Setting(0, parse_size, "Memory of a run's whole process tree; 0 is no limit."),
-    "limits.processes": Setting(0, count(0), "Processes of a run's tree; 0 is no limit."),
+    "limits.processes": Setting(0, count(0), "Processes and threads of a run's tree; 0 is no limit."),
     "limits.cpu_weight": Setting(0, count(0), "Share of the CPU under contention, 1 to 10000; 0 leaves it at 100."),
     "limits.output": Setting(2 * GIB, parse_size, "A run that writes more output than this is ended; 0 is no limit."),
     "limits.output_kept": Setting(
@@ -94,6 +94,14 @@ SETTINGS: dict[str, Setting] = {
         0,
         count(0),
         "Nothing new starts while the load average per core is above this; 0 switches it off.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "pressure.max_stall": Setting(
+        0,
+        count(0),
+        "Nothing new starts while something waited for memory in more than this percentage of the last ten seconds "
+        "(`some avg10` of /proc/pressure/memory); 0 switches it off.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
@@ -117,6 +125,13 @@ SETTINGS: dict[str, Setting] = {
     ),
     "retry.max": Setting(
         3, count(0), "How often a timed-out or stuck task is tried again.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "retry.base": Setting(
+        1.0,
+        parse_duration,
+        "How long the first retry waits; each later one waits twice as long, up to 5 m.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
     ),
     "lost.max": Setting(
         5, count(0), "How often in a row a task may lose its host or keeper.", user_only=OF_THE_SUPERVISOR, reload=True

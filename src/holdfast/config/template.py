@@ -15,6 +15,11 @@ _HEAD = """\
 # `holdfast config check` finds mistakes, `holdfast config show --origin` says what holds and why.
 # Durations carry a unit ("90s", "5m", "1h30m"), sizes too ("512MiB", "2G").
 """
+_PER_AGENT = """\
+# health.* and limits.* may also be set for one agent only; its own value wins over the plain one.
+# [per_agent.command.health]
+# stuck_after = "20m"
+"""
 
 
 def template(found_agents: Sequence[str] = ()) -> str:
@@ -25,6 +30,7 @@ def template(found_agents: Sequence[str] = ()) -> str:
     for key, setting in SETTINGS.items():
         if setting.is_for_repositories:
             blocks.append(_block(key))
+    blocks.append(_PER_AGENT)
     return "\n".join(blocks)
 
 

@@ -26,6 +26,8 @@ EVENTS: Mapping[str, str] = {
     "workspace.trashed": "a workspace was renamed away; its path and git entry are free",
     "workspace.gone": "nothing of a workspace is left",
     "workspace.cleanup-failed": "a workspace could not be put away; it is tried again",
+    "dispatch.held": "nothing new starts, because the machine has no room: once per episode, with the numbers",
+    "dispatch.released": "what waits may start again; `host.lost` ends an episode too",
     "host.started": "a supervisor started",
     "host.stopped": "a supervisor stopped in good order",
     "host.lost": "an earlier supervisor died; its tasks are taken over",

@@ -149,6 +149,7 @@ class Run:
     state: RunState
     stop_why: StopWhy | None
     stop_reason: str | None  # the evidence behind `stop_why`, for people
+    timeout: float | None  # its own, adapted to earlier runs; None: the task's
     outcome: str | None
     reason: str | None
 

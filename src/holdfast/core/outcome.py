@@ -34,11 +34,16 @@ class Outcome(StrEnum):
     TURN_LIMIT = "turn_limit"
     OVER_BUDGET = "over_budget"
     OUTPUT_LIMIT = "output_limit"
+    PROCESS_LIMIT = "process_limit"
     LAUNCH_ERROR = "launch_error"
     LOST = "lost"
     CANCELLED = "cancelled"
     STOPPED = "stopped"  # we asked, without giving the task up: `down`
     UNKNOWN = "unknown"
+
+
+EXPECTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED})
+"""Ends that somebody wanted: the agent's success, or our own stop. Every other one is unexpected (R-TERM-08)."""
 
 
 class Cause(StrEnum):
@@ -50,6 +55,7 @@ class Cause(StrEnum):
     ORPHANED = "orphaned"  # our kill ladder, no supervisor for too long
     OUT_OF_MEMORY = "out_of_memory"  # the kernel killed in its cgroup: the memory limit was hit
     OUTPUT_LIMIT = "output_limit"  # our kill ladder, it wrote more than it may
+    PROCESS_LIMIT = "process_limit"  # our kill ladder, it had more processes than it may
     EXEC_FAILED = "exec_failed"  # the command could not be started
     NEVER_STARTED = "never_started"  # no keeper ever let the agent run
     KEEPER_DIED = "keeper_died"  # the keeper was killed; the tree is proven empty all the same
@@ -64,6 +70,7 @@ class ProcessEnd:
     code: int | None = None
     signal: int | None = None
     detail: str = ""
+    oom_kills: int = 0  # by the kernel, on the whole machine, while it ran
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +92,7 @@ _BY_CAUSE = {
     Cause.ORPHANED: (Outcome.LOST, "no supervisor reached its keeper for too long, so the keeper ended it"),
     Cause.OUT_OF_MEMORY: (Outcome.OUT_OF_MEMORY, "it hit its memory limit"),
     Cause.OUTPUT_LIMIT: (Outcome.OUTPUT_LIMIT, "it wrote more output than its limit allows"),
+    Cause.PROCESS_LIMIT: (Outcome.PROCESS_LIMIT, "it started more processes and threads than its limit allows"),
     Cause.EXEC_FAILED: (
         Outcome.LAUNCH_ERROR,
         "the agent could not be started (is it installed, executable and in the supervisor's PATH?)",
@@ -117,7 +125,7 @@ def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, sto
     if end.signal is not None and stop_why is not None:
         return _stopped(stop_why, from_agent, stop_reason)  # it died just before our signal: asked for all the same
     if end.signal is not None:
-        return _signalled(end.signal, from_agent)
+        return _signalled(end, end.signal, from_agent)
     return from_agent
 
 
@@ -131,7 +139,10 @@ def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | N
     return _with(from_agent, Outcome.STOPPED, f"stopped by us ({stop_why}); it will continue")
 
 
-def _signalled(number: int, from_agent: Verdict) -> Verdict:
+def _signalled(end: ProcessEnd, number: int, from_agent: Verdict) -> Verdict:
+    if number == SIGKILL and end.oom_kills > 0:
+        why = f"killed, very likely by the kernel for lack of memory ({end.oom_kills} OOM kill(s) while it ran)"
+        return _with(from_agent, Outcome.OUT_OF_MEMORY, why)
     if number in _OUTSIDE_SIGNALS:
         return _with(from_agent, Outcome.EXTERNAL_KILL, f"killed by signal {number} from outside Holdfast")
     return _with(from_agent, Outcome.CRASHED, f"crashed with signal {number}")

@@ -42,6 +42,7 @@ class Limits:
     crash: int = 3
     crash_window: float = 600.0
     retry: int = 3
+    retry_base: float = 1.0  # seconds before the first retry; each later one waits twice as long
     lost: int = 5
     outage: float = 6 * 3600.0
     session: int = 1
@@ -96,6 +97,7 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.TURN_LIMIT: _OVER,
     Outcome.OVER_BUDGET: _OVER,
     Outcome.OUTPUT_LIMIT: _OVER,
+    Outcome.PROCESS_LIMIT: _OVER,
     Outcome.LAUNCH_ERROR: Rule(action=Action.FAIL),
     Outcome.LOST: Rule(action=Action.REQUEUE, spends=(Budget.LOST,)),
     Outcome.CANCELLED: Rule(action=Action.CANCEL),
@@ -263,7 +265,7 @@ def _exhausted(budget: Budget, verdict: Verdict, rule: Rule) -> Decision:
 
 def _delay(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> float:
     if Budget.RETRY in rule.spends:
-        return backoff(spent(ledger, Budget.RETRY), limits.backoff_cap, jitter)
+        return backoff(spent(ledger, Budget.RETRY), limits.backoff_cap, jitter, limits.retry_base)
     if Budget.CRASH in rule.spends:
         return backoff(recent_crashes(ledger, limits, now), limits.backoff_cap, jitter)
     if Budget.OUTAGE in rule.spends:
@@ -274,9 +276,9 @@ def _delay(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant, ji
     return 0.0
 
 
-def backoff(n: int, cap: float, jitter: float) -> float:
-    """2^n seconds plus up to a quarter of it, never beyond `cap` (R-TERM-11)."""
-    base = min(cap, 2.0 ** min(n, 32))
+def backoff(n: int, cap: float, jitter: float, first: float = 1.0) -> float:
+    """`first` × 2^n seconds plus up to a quarter of it, never beyond `cap` (R-TERM-11)."""
+    base = min(cap, first * 2.0 ** min(n, 32))
     return min(cap, base * (1.0 + 0.25 * jitter))
 
 

@@ -114,6 +114,13 @@ def _no_stray_process(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("leaked", "process", f"pid {pid} works in {folder}, which no open workspace owns")
 
 
+def _no_stray_cgroup(evidence: Evidence) -> Iterator[Violation]:
+    for run_id, path in evidence.cgroups():
+        run = evidence.runs.get(run_id)
+        if not run_id.startswith("probe-") and (run is None or run["state"] == "settled"):
+            yield Violation("leaked", "cgroup", f"{path} is left of run {run_id}")
+
+
 def _no_stray_directory(evidence: Evidence) -> Iterator[Violation]:
     rows = evidence.tables["workspaces"]
     live = {row["path"] for row in rows if row["state"] in LIVE}
@@ -271,6 +278,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     _salvage_is_there,
     _rows_have_their_things,
     _no_stray_process,
+    _no_stray_cgroup,
     _no_stray_directory,
     _no_stray_git,
     _ends_once,

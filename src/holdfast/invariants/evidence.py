@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -135,6 +136,17 @@ class Evidence:
             if folder.startswith(root):
                 found[pid] = folder
         return found
+
+    def cgroups(self) -> Iterator[tuple[str, str]]:
+        """(run id, directory) of every cgroup that is named after this home, in any mounted hierarchy."""
+        name = "holdfast-" + hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
+        for line in _read("/proc/self/mountinfo").decode(errors="surrogateescape").splitlines():
+            left, _, right = line.partition(" - ")
+            if right.startswith(("cgroup ", "cgroup2 ")):
+                for folder, folders, _files in os.walk(left.split()[4]):
+                    if os.path.basename(folder) == name:
+                        yield from ((run, os.path.join(folder, run)) for run in folders)
+                        folders.clear()
 
     def supervisor_lives(self) -> bool:
         """By the kernel: is a recorded host's very process still there?"""

@@ -18,9 +18,11 @@ from collections.abc import Mapping, Sequence
 from holdfast import faults
 from holdfast.core.liveness import Identity
 from holdfast.processes.identity import identify, sight, signal_exactly
+from holdfast.processes.openers import has_open
 
 PR_SET_CHILD_SUBREAPER = 36
 NEWBORNS = 100  # a stray that forks and exits all the time: what it forked last has one of the next pids
+OOM_SCORE = -500
 TERM_PATIENCE = 0.25  # seconds that a helper has to tidy up; nothing else of ours runs meanwhile
 
 
@@ -28,7 +30,7 @@ class Children:
     """Spawns processes and remembers them. One per supervisor."""
 
     def __init__(self) -> None:
-        self._known: dict[int, subprocess.Popen[bytes]] = {}
+        self._known: dict[int, subprocess.Popen[bytes] | _Born] = {}
         self._spawned: set[Identity] = set()  # all that ever were ours: what they leave behind becomes our child
 
     def become_subreaper(self) -> bool:
@@ -67,6 +69,25 @@ class Children:
             self._spawned.add(identity)
         faults.passed("process.spawned")
         return process.pid
+
+    def take_in(self, pid: int) -> None:
+        """A keeper that the cradle forked: our child by inheritance, and ours from the same moment as a spawned one."""
+        self._known[pid] = _Born(pid)
+        identity = identify(pid)
+        if identity is not None and _parent(pid) == os.getpid():  # else what it leaves does not come to us
+            self._spawned.add(identity)
+
+    def find_stray(self, held: os.stat_result) -> int | None:
+        """The child that nobody registered and that has that very file open, once it is in a session of its own."""
+        while True:
+            holders = [pid for pid in self.strays() if has_open(pid, held)]
+            if not holders:
+                return None
+            for pid in holders:
+                with contextlib.suppress(ProcessLookupError):
+                    if os.getsid(pid) == pid:
+                        return pid
+            time.sleep(0.002)  # the one in the middle, which ends at once, or the keeper before its first step
 
     def owns(self, identity: Identity) -> bool:
         """Whether we spawned that very process, in this life of ours."""
@@ -145,6 +166,40 @@ class Children:
             while True:
                 os.waitpid(-pid, 0)  # members whose parent died are ours: we are a subreaper
         return code
+
+
+class _Born:
+    """A child that we did not start ourselves: waited for by its pid, which is its own until then."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int:
+        code = self._wait(0)
+        assert code is not None  # waited without WNOHANG
+        return code
+
+    def _wait(self, options: int) -> int | None:
+        if self._code is None:
+            try:
+                pid, status = os.waitpid(self._pid, options)
+            except ChildProcessError:
+                self._code = 0  # reaped before it was taken in
+            else:
+                self._code = os.waitstatus_to_exitcode(status) if pid else None
+        return self._code
+
+
+def protect_from_oom() -> None:
+    """When memory is short the kernel should take agents (which raise their own score) before us. Needs privilege."""
+    faults.passed("supervisor.protect")
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
+        if int(file.read()) > OOM_SCORE:
+            file.write(str(OOM_SCORE).encode())
 
 
 def _parent(pid: int) -> int:

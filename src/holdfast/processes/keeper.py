@@ -1,18 +1,21 @@
 """The keeper: one small process per agent, which outlives the supervisor and ends the agent's whole tree with proof.
 
-Run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. Standard library only, one file, one thread, nothing
-imported later: it must go on working while Holdfast is upgraded under it. docs/architecture.md has the protocol; in
-short:
+Forked from the cradle (cradle.py), or run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. Standard
+library only, one file, one thread, nothing imported later: it must go on working while Holdfast is upgraded under it.
+docs/architecture.md has the protocol; in short:
 
 1. The launcher holds the run's flock and we inherit it. While we live the lock is taken; a free lock proves that no
    keeper lives or will wake.
 2. We become a child subreaper: every process of the agent's tree, daemons included, ends up as our child.
-3. The agent is forked, waits on a go-pipe, and is let go only after pid.json is on disk.
-4. We wait for: the agent's end, a stop signal (TERM fast, USR1 graceful), our deadline, or the supervisor's silence.
+3. The agent is forked, put into cgroups of its own where intent.json names some, waits on a go-pipe, and is let go only
+   after pid.json is on disk. We stay outside of its cgroups.
+4. We wait for: the agent's end, a stop signal (TERM fast, USR1 graceful), our deadline, a limit that is hit, or the
+   supervisor's silence.
 5. Every path ends in one ladder: TERM the leader, TERM the rest when it is gone, KILL what is left when the grace,
-   shared by the whole tree, is over; reap until the kernel says ECHILD: there is no process left.
-6. exit.json and empty.json are overwritten in place in room reserved at launch, fsynced and renamed. Only then do we
-   go, and the lock with us. If they cannot be written we stay, hold the lock, and try again.
+   shared by the whole tree, is over (`cgroup.kill`, and every descendant by its pidfd); reap until the kernel says
+   ECHILD, and the cgroup `populated 0`: there is no process left.
+6. The cgroups are removed; then exit.json and empty.json are overwritten in place in room reserved at launch, fsynced
+   and renamed. Only then do we go, and the lock with us. If they cannot be written we stay, hold the lock, try again.
 """
 
 from __future__ import annotations
@@ -32,9 +35,21 @@ ROOM = 4096
 KILL_EVERY = 0.01  # how soon the tree is signalled again once KILL has begun; then ever more slowly, up to
 SLOWEST_KILL = 1.0
 RETRY_RECORDS = 0.5
+LOOK_EVERY = 5.0  # how often the size of the output is looked at; beats wake us about as often anyway
+LOOK_SOON = 0.25  # ... while it grows fast
+GROWS_FAST = 8 << 20
+WATCH_EVERY = 0.5  # how often memory and processes are looked at, when they have a limit
+HEAD_KEPT = 1 << 20  # the beginning of a log is never punched: agents say who they are there
+PUNCH_AT_LEAST = 4 << 20
+OOM_SCORE = 500  # the kernel, short of memory, takes agents before keepers and supervisors
+DATA_SLACK = 1.25  # the rlimit is a little above the limit, so that our own look comes first and knows why
+RMDIR_TRIES = 50
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
+if hasattr(_libc, "fallocate"):  # not on macOS, where this file is only imported
+    _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 def prctl(option: int, value: int) -> None:
@@ -43,10 +58,16 @@ def prctl(option: int, value: int) -> None:
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
-_fault = os.environ.get("HOLDFAST_FAULT", "")
-_trace = os.environ.get("HOLDFAST_FAULT_TRACE", "")
-_once = os.environ.get("HOLDFAST_FAULT_ONCE", "")  # a file: where it exists, another keeper had the fault
+_fault = _trace = _once = ""
 _hits: dict[str, int] = {}
+
+
+def arm(environment: dict[str, str]) -> None:
+    """Crash points do nothing unless these variables say so."""
+    global _fault, _trace, _once
+    _fault = environment.get("HOLDFAST_FAULT", "")
+    _trace = environment.get("HOLDFAST_FAULT_TRACE", "")
+    _once = environment.get("HOLDFAST_FAULT_ONCE", "")  # a file: where it exists, another keeper had the fault
 
 
 def fault_point(name: str, may_fail: bool = False) -> None:
@@ -120,6 +141,137 @@ def signal_exactly(pid: int, start_ticks: int, number: int) -> None:
         os.close(fd)
 
 
+def tree_use(root: int) -> tuple[int, int]:
+    """(bytes of private memory, number of threads) below `root`. Walks only that tree: cheap enough to repeat.
+
+    Threads, because that is what the kernel's own limit counts."""
+    memory = members = 0
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+            for task in threads:
+                with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                    waiting.extend(map(int, file.read().split()))
+            if pid != root:
+                with open(f"/proc/{pid}/statm", "rb") as file:
+                    fields = file.read().split()
+                memory += (int(fields[1]) - int(fields[2])) * resource.getpagesize()
+                members += len(threads)
+        except OSError:
+            continue  # ended meanwhile
+    return memory, members
+
+
+def counter(path: str, word: str) -> int:
+    """The number behind `word` in a file of "word number" lines (memory.events, pids.events, vmstat); 0 without one."""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                if line.startswith(word.encode() + b" "):
+                    return int(line.split()[1])
+    except (OSError, ValueError):
+        return 0
+    return 0
+
+
+class Cgroups:
+    """The run's own cgroups, as intent.json names them: a v2 leaf that can be killed and proven empty, and, on systems
+    with v1 controllers, further groups that only hold limits. Without any, all of this does nothing."""
+
+    def __init__(self, wanted: dict[str, object]) -> None:
+        self.leaf = str(wanted.get("leaf", ""))
+        self.groups = [str(path) for path in wanted.get("groups", [])]  # type: ignore[attr-defined]  # a JSON list
+        self.settings = [(str(path), str(value)) for path, value in wanted.get("settings", [])]  # type: ignore[attr-defined]
+        self.memory_events = str(wanted.get("memory_events", ""))
+        self.process_events = str(wanted.get("process_events", ""))
+        self.note = ""  # why there is no leaf although one was wanted
+
+    def make(self) -> None:
+        """Make and set them up. What cannot be made is told in pid.json; the agent then runs without it."""
+        try:
+            fault_point("keeper.cgroup", may_fail=True)
+            for group in self.groups:
+                os.makedirs(group, mode=0o755, exist_ok=True)
+            for path, value in self.settings:
+                write_file(path, value)
+            fault_point("keeper.cgroup_made")
+        except OSError as problem:
+            self.give_up(problem)
+
+    def take_in(self, pid: int) -> None:
+        """Put the agent in, before it may run: all that it starts is born inside."""
+        try:
+            for group in self.groups:
+                write_file(os.path.join(group, "cgroup.procs"), str(pid))
+        except OSError as problem:
+            self.give_up(problem)
+
+    def give_up(self, problem: OSError) -> None:
+        self.note = f"no cgroup: {problem.strerror} ({problem.filename or 'injected'})"
+        self.leaf = self.memory_events = self.process_events = ""
+
+    def kill(self) -> None:
+        if self.leaf:
+            try:
+                write_file(os.path.join(self.leaf, "cgroup.kill"), "1")
+            except OSError:
+                return  # the descendants are signalled one by one as well
+
+    def is_populated(self) -> bool:
+        return bool(self.leaf) and counter(os.path.join(self.leaf, "cgroup.events"), "populated") != 0
+
+    def remove(self) -> None:
+        """Nothing of ours stays in the kernel. What is busy for a moment is tried again, then left to the sweep."""
+        fault_point("keeper.cgroup_remove")
+        for group in self.groups:
+            for _try in range(RMDIR_TRIES):
+                try:
+                    for folder, _folders, _files in os.walk(group, topdown=False):  # an agent may have made some inside
+                        os.rmdir(folder)
+                    break
+                except OSError:
+                    time.sleep(0.002)
+
+
+def write_file(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+class Output:
+    """out.log and err.log: how much was written, and room made on disk by punching holes. Offsets stay valid."""
+
+    def __init__(self, limit: int, kept: int) -> None:
+        self.limit = limit  # of both together; 0: none
+        self.kept = kept
+        self.files = [os.open(name, os.O_RDWR | os.O_CLOEXEC) for name in ("out.log", "err.log")]
+        self.punched = [HEAD_KEPT, HEAD_KEPT]
+        self.written = 0
+        self.look_at = 0.0
+
+    def look(self, now: float) -> bool:
+        """Whether the limit is passed. Looks again soon while the output grows fast."""
+        sizes = [os.fstat(fd).st_size for fd in self.files]
+        grown, self.written = sum(sizes) - self.written, sum(sizes)
+        self.look_at = now + (LOOK_SOON if grown > GROWS_FAST else LOOK_EVERY)
+        for number, size in enumerate(sizes):
+            end = (size - self.kept) & ~0xFFF  # whole blocks
+            if end - self.punched[number] >= PUNCH_AT_LEAST and self.punch(number, end):
+                self.punched[number] = end
+        return 0 < self.limit < self.written
+
+    def punch(self, number: int, end: int) -> bool:
+        start = self.punched[number]
+        mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+        fault_point("keeper.punch")
+        return int(_libc.fallocate(self.files[number], mode, start, end - start)) == 0  # else: this file system cannot
+
+
 class Records:
     """The files of the run directory. Every write is durable before it is visible."""
 
@@ -178,14 +330,23 @@ class Records:
 
 
 class Keeper:
-    def __init__(self, intent: dict[str, object], ready_fd: int) -> None:
+    def __init__(self, intent: dict[str, object], ready_fd: int, environment: dict[str, str]) -> None:
         self.intent = intent
+        self.environment = environment
         self.ready_fd = ready_fd
         self.records = Records()
         self.grace = float(str(intent["grace"]))
         self.fast_grace = float(str(intent["fast_grace"]))
         self.orphan_grace = float(str(intent["orphan_grace"]))
         self.timeout = float(str(intent["timeout"]))
+        limits: dict[str, int] = intent.get("limits") or {}  # type: ignore[assignment]  # a JSON object of numbers
+        self.memory_limit = int(limits.get("memory") or 0)
+        self.process_limit = int(limits.get("processes") or 0)
+        self.cgroups = Cgroups(intent.get("cgroup") or {})  # type: ignore[arg-type]  # a JSON object
+        self.output = Output(int(limits.get("output") or 0), int(limits.get("output_kept") or 0) or (64 << 20))
+        self.watch_at = time.monotonic() + WATCH_EVERY if self.memory_limit or self.process_limit else float("inf")
+        self.oom_kills = counter("/proc/vmstat", "oom_kill")
+        self.detail = ""
         self.cause: str | None = None  # why the ladder began; None while nothing asked for it
         self.kill_at: float | None = None
         self.kill_pause = KILL_EVERY
@@ -217,6 +378,7 @@ class Keeper:
         go_r, go_w = os.pipe2(os.O_CLOEXEC)
         self.error_r, error_w = os.pipe2(os.O_CLOEXEC)
         me = os.getpid()
+        self.cgroups.make()
         fault_point("keeper.fork", may_fail=True)
         self.leader = os.fork()
         if self.leader == 0:
@@ -226,6 +388,7 @@ class Keeper:
         os.close(error_w)
         os.set_blocking(self.error_r, False)
         fault_point("keeper.forked")
+        self.cgroups.take_in(self.leader)
         self.records.create("pid.json", self.identities())
         fault_point("keeper.recorded")
         os.write(go_w, b"!")
@@ -252,6 +415,9 @@ class Keeper:
             "boot_id": boot_id(),
             "keeper": {"pid": os.getpid(), "start": me[1]},
             "agent": {"pid": self.leader, "start": leader[1]},
+            "tier": "cgroup" if self.cgroups.leaf else "subreaper",
+            "leaf": self.cgroups.leaf,
+            "note": self.cgroups.note,
         }
 
     def become_agent(self, keeper: int, go: int, error: int) -> None:
@@ -273,6 +439,7 @@ class Keeper:
             ):
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
+            self.bound_agent()
             os.dup2(os.open("stdin", os.O_RDONLY), 0)
             os.dup2(os.open("out.log", os.O_WRONLY | os.O_APPEND), 1)
             os.dup2(os.open("err.log", os.O_WRONLY | os.O_APPEND), 2)
@@ -281,11 +448,24 @@ class Keeper:
             if os.read(go, 1) != b"!":
                 os._exit(126)  # the keeper died before it had recorded us: we were never started
             doing = f"run '{argv[0]}'"
-            os.execvp(argv[0], argv)
+            os.execvpe(argv[0], argv, self.environment)
         except BaseException as problem:  # noqa: BLE001 - whatever it is, it must reach the record, not unwind into the keeper
             why = problem.strerror if isinstance(problem, OSError) else str(problem)
             os.write(error, f"could not {doing}: {why}".encode(errors="replace")[:600])
         os._exit(127)
+
+    def bound_agent(self) -> None:
+        """In the child: what the kernel can hold for us without a cgroup."""
+        try:
+            with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
+                file.write(str(max(OOM_SCORE, int(file.read() or b"0"))).encode())
+        except OSError:
+            pass  # only how the kernel chooses when memory is short; nothing depends on it
+        if self.memory_limit and not self.cgroups.memory_events:
+            _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            most = int(self.memory_limit * DATA_SLACK)
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
     # -- wait ----------------------------------------------------------------------------------------------------
 
@@ -314,7 +494,7 @@ class Keeper:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self.empty = True
+                self.empty = not self.cgroups.is_populated()
                 return
             if pid == 0:
                 return
@@ -324,6 +504,8 @@ class Keeper:
     def leader_ended(self, status: int) -> None:
         self.leader_status = status
         self.read(self.error_r)
+        self.look_for_oom()
+        self.look_at_peak(status)
         if self.cause is None:
             self.cause = "exec_failed" if self.exec_error else "exited"
         self.exit_record = self.ending(status)
@@ -340,6 +522,7 @@ class Keeper:
             self.begin("timeout", now, self.grace)
         elif now >= self.last_beat + self.orphan_grace and self.cause is None:
             self.begin("orphaned", now, self.grace)
+        self.hold_limits(now)
         if self.leader_status is not None and not self.rest_told:
             self.rest_told = True  # launchers die at once; what they leave gets what is left of the grace
             self.kill_at = now + self.grace if self.kill_at is None else self.kill_at
@@ -361,12 +544,57 @@ class Keeper:
                 signal_exactly(self.leader, self.leader_start(), signal.SIGTERM)
                 signal_exactly(self.leader, self.leader_start(), signal.SIGCONT)
 
+    def hold_limits(self, now: float) -> None:
+        """Look at what has a limit, when it is time to. A run that hits one is ended, alone and with its own cause."""
+        if now >= self.output.look_at and self.output.look(now) and self.cause is None:
+            self.detail = f"{self.output.written} bytes of {self.output.limit}"
+            self.begin("output_limit", now, self.fast_grace)
+        if now < self.watch_at or self.cause is not None:
+            return
+        self.watch_at = now + WATCH_EVERY
+        if self.look_for_oom():
+            self.begin("out_of_memory", now, self.fast_grace)
+            return
+        if self.process_limit and counter(self.cgroups.process_events, "max"):
+            self.detail = f"the kernel refused to start more than {self.process_limit}"
+            self.begin("process_limit", now, self.fast_grace)
+        elif not (self.cgroups.memory_events and self.cgroups.process_events):
+            self.look_at_tree(now)
+
+    def look_at_tree(self, now: float) -> None:
+        """Limits that no cgroup holds."""
+        memory, members = tree_use(os.getpid())
+        if self.memory_limit and not self.cgroups.memory_events and memory > self.memory_limit:
+            self.detail = f"its processes hold {memory} bytes of {self.memory_limit}"
+            self.begin("out_of_memory", now, self.fast_grace)
+        elif self.process_limit and not self.cgroups.process_events and members > self.process_limit:
+            self.detail = f"{members} of {self.process_limit}"
+            self.begin("process_limit", now, self.fast_grace)
+
+    def look_for_oom(self) -> bool:
+        """Whether the kernel killed for the run's own memory limit."""
+        if self.cause is None and self.memory_limit and counter(self.cgroups.memory_events, "oom_kill"):
+            self.cause = "out_of_memory"
+            self.detail = f"the kernel killed in its cgroup at the limit of {self.memory_limit} bytes"
+            return True
+        return False
+
+    def look_at_peak(self, status: int) -> None:
+        """Without a memory cgroup: an agent that failed after one of its processes was as large as the limit allows."""
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        is_held_by_us = self.memory_limit and not self.cgroups.memory_events
+        if self.cause is None and is_held_by_us and status != 0 and peak >= self.memory_limit:
+            self.cause = "out_of_memory"
+            self.detail = f"one of its processes held {peak} bytes; the limit is {self.memory_limit}"
+
     def leader_start(self) -> int:
         stat = process_stat(self.leader)
         return stat[1] if stat is not None else -1
 
     def signal_tree(self, number: int) -> None:
         fault_point("keeper.signal")
+        if number == signal.SIGKILL:
+            self.cgroups.kill()  # at one stroke, whatever forks meanwhile
         for pid, start in descendants(os.getpid()):
             signal_exactly(pid, start, number)
             if number != signal.SIGKILL:
@@ -375,7 +603,7 @@ class Keeper:
     def next_moment(self) -> float:
         if self.kill_at is not None:
             return self.kill_at
-        return min(self.deadline, self.last_beat + self.orphan_grace)
+        return min(self.deadline, self.last_beat + self.orphan_grace, self.output.look_at, self.watch_at)
 
     def read(self, fd: int) -> None:
         try:
@@ -405,22 +633,26 @@ class Keeper:
             "cause": self.cause,
             "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
             "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
-            "detail": self.exec_error[:600],
+            "detail": (self.exec_error or self.detail)[:600],
             "at": time.time(),
             "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
             "max_rss_kb": usage.ru_maxrss,
+            "oom_kills": counter("/proc/vmstat", "oom_kill") - self.oom_kills,  # on the whole machine, meanwhile
         }
 
     def finish(self) -> None:
         """Leave the records. While they cannot be written we stay, and so does the lock: nobody thinks us dead."""
         fault_point("keeper.finish")
-        proof = {"protocol": PROTOCOL, "proof": "ECHILD", "by": "keeper", "at": time.time()}
+        self.cgroups.remove()
+        proof_of = "ECHILD and populated 0" if self.cgroups.leaf else "ECHILD"
+        proof = {"protocol": PROTOCOL, "proof": proof_of, "by": "keeper", "at": time.time()}
         while not (self.records.fill("exit.json", self.exit_record) and self.records.fill("empty.json", proof)):
             time.sleep(RETRY_RECORDS)
 
 
-def main() -> None:
-    run_dir, lock_fd, ready_fd = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: dict[str, str]) -> None:
+    """The whole life of a keeper."""
+    arm(environment)
     os.set_inheritable(lock_fd, False)  # ours alone: an agent that held it would look like a living keeper
     os.set_inheritable(ready_fd, False)
     os.chdir(run_dir)
@@ -430,11 +662,11 @@ def main() -> None:
     if intent["protocol"] != PROTOCOL:
         raise SystemExit(f"keeper: intent.json speaks protocol {intent['protocol']}, this keeper {PROTOCOL}")
     os.umask(int(intent.get("umask", 0o022)))  # the agent's files get the user's usual modes
-    keeper = Keeper(intent, ready_fd)
+    keeper = Keeper(intent, ready_fd, environment)
     keeper.start()
     keeper.run()
     keeper.finish()
 
 
 if __name__ == "__main__":
-    main()
+    keep(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), dict(os.environ))

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from holdfast import clock, faults
-from holdfast.core.liveness import Identity
+from holdfast.core.liveness import Identity, Life
 from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.errors import LaunchError
+from holdfast.processes import cgroups as groups
+from holdfast.processes.cgroups import Cgroups
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
-from holdfast.processes.identity import identify, open_pidfd, signal_exactly
-from holdfast.processes.openers import processes_with_open
+from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
+from holdfast.processes.nursery import Nursery
+from holdfast.processes.openers import has_open, processes_with_open
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import RunDirectory
+from holdfast.sparse import data_lines
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
 LOOKS_BEFORE_SEARCH = 50
@@ -31,14 +36,16 @@ LOOK_AGAIN = 0.02  # an inherited lock without pid.json yet: the keeper is about
 class KeptProcesses:
     """The Processes port on keepers. `root` holds one directory per run."""
 
-    def __init__(self, root: str, children: Children) -> None:
+    def __init__(self, root: str, children: Children, cgroups: Cgroups | None = None) -> None:
         self._root = root
         self._children = children
+        self._cgroups = cgroups
+        self._nursery = Nursery(children)
 
     def launch(self, spec: LaunchSpec) -> KeptRun:
         """May raise OSError for a passing reason (disk full, out of descriptors): the run stays intended."""
         directory = RunDirectory(os.path.join(self._root, spec.run_id))
-        directory.prepare(_intent(spec), spec.stdin)
+        directory.prepare(_intent(spec, self._cgroups), spec.stdin)
         lock = directory.take_lock()
         if lock is None:
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
@@ -51,25 +58,48 @@ class KeptProcesses:
             closing.callback(os.close, log)
             faults.passed("keeper.locked")
             # The keeper inherits the lock: there is no moment at which a living keeper does not hold it.
-            pid = self._children.spawn(
-                [sys.executable, "-I", "-S", "-X", "utf8", KEEPER, directory.path, str(lock), str(ready_w)],
-                cwd="/",
-                env=spec.env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(lock, ready_w),
-            )
+            pid = self._bear(directory, spec, lock, ready_w, log)
             on_failure.pop_all()
-        return KeptRun(directory, self._children, identify(pid), ready_r)
+        return KeptRun(directory, self._children, self._cgroups, identify(pid), ready_r)
+
+    def _bear(self, directory: RunDirectory, spec: LaunchSpec, lock: int, ready: int, log: int) -> int:
+        """From the cradle; without one, as a process of its own."""
+        try:
+            pid = self._nursery.bear(directory.path, spec.env, lock, ready, log)
+        except OSError:
+            self._nursery.close()
+            born = self._children.find_stray(os.fstat(lock))  # in the cradle's last moment, so that nobody told us
+            if born is None:
+                return self._spawn(directory, spec, lock, ready, log)
+            pid = born
+        self._children.take_in(pid)
+        return pid
+
+    def _spawn(self, directory: RunDirectory, spec: LaunchSpec, lock: int, ready: int, log: int) -> int:
+        return self._children.spawn(
+            [sys.executable, "-I", "-S", "-X", "utf8", KEEPER, directory.path, str(lock), str(ready)],
+            cwd="/",
+            env=spec.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(lock, ready),
+        )
+
+    def close(self) -> None:
+        """Our helper goes; keepers stay with their agents."""
+        self._nursery.close()
 
     def find(self, run_id: str) -> KeptRun:
         directory = RunDirectory(os.path.join(self._root, run_id))
-        return KeptRun(directory, self._children, None, None)
+        return KeptRun(directory, self._children, self._cgroups, None, None)
 
     def is_held(self, run_id: str) -> bool:
         directory = RunDirectory(os.path.join(self._root, run_id))
         return directory.exists() and not directory.is_free()
+
+    def sweep(self, open_runs: Iterable[str]) -> int:
+        return self._cgroups.sweep(open_runs) if self._cgroups else 0
 
     def forget(self, run_id: str) -> None:
         directory = RunDirectory(os.path.join(self._root, run_id))
@@ -85,18 +115,29 @@ class KeptProcesses:
         ):
             with contextlib.suppress(OSError):  # whatever the agent put in its place is not worth an error
                 os.unlink(directory.file(name))
+        if self._cgroups is not None:
+            self._cgroups.remove(run_id)  # there only if its keeper was killed before it could
         faults.passed("rundir.forgotten")
 
 
 class KeptRun:
     """One run: a directory, and perhaps a living keeper."""
 
-    def __init__(self, directory: RunDirectory, children: Children, keeper: Identity | None, ready: int | None) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        children: Children,
+        cgroups: Cgroups | None,
+        keeper: Identity | None,
+        ready: int | None,
+    ) -> None:
         self._directory = directory
         self._children = children
+        self._cgroups = cgroups
         self._keeper = keeper
         self._ready = ready
         self._started = False
+        self._handle: int | None = None  # the keeper's pidfd, while we wait for its end
 
     async def wait_started(self) -> int | None:
         if self._ready is not None:
@@ -113,7 +154,7 @@ class KeptRun:
         looks = 0
         while True:
             identities = self._directory.identities()
-            if identities is not None:
+            if identities is not None and self._is_keeper(identities[0]):
                 self._keeper = self._keeper or identities[0]
                 self._started = True
                 return identities[1].pid
@@ -123,6 +164,16 @@ class KeptRun:
             if looks % LOOKS_BEFORE_SEARCH == 0 and self._find_keeper():
                 return self._keeper.pid if self._keeper else None
             await asyncio.sleep(LOOK_AGAIN)
+
+    def _is_keeper(self, recorded: Identity) -> bool:
+        """A living process that a record names is our keeper only if it has the run's lock open: the agent can write
+        records too, and a signal must never reach a stranger. A dead one is believed: nothing is sent to it."""
+        if life_of(recorded) is not Life.ALIVE:
+            return True
+        try:
+            return has_open(recorded.pid, os.stat(self._directory.file("lock")))
+        except FileNotFoundError:
+            return False
 
     def _find_keeper(self) -> bool:
         """Its record is unreadable (the agent can write there), but it has the lock open: that names it as well."""
@@ -145,7 +196,7 @@ class KeptRun:
         if self._directory.is_empty() or faults.skips("emptiness"):
             ending = self._directory.ending()
             return ending or ProcessEnd(cause=Cause.KEEPER_DIED, detail="it left no exit record")
-        return self._without_keeper()
+        return await self._without_keeper()
 
     async def _wait_keeper_gone(self) -> None:
         if self._keeper is None:
@@ -153,12 +204,14 @@ class KeptRun:
         fd = open_pidfd(self._keeper)
         if fd is None:
             return
+        self._handle = fd
         try:
             await wait_readable(fd)
         finally:
+            self._handle = None
             os.close(fd)
 
-    def _without_keeper(self) -> ProcessEnd:
+    async def _without_keeper(self) -> ProcessEnd:
         """The keeper was killed before it could prove anything. What can we prove?"""
         if self._directory.exists() and not self._directory.is_free():
             raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # passing: we are asked again
@@ -171,9 +224,22 @@ class KeptRun:
             return ProcessEnd(cause=Cause.NEVER_STARTED)  # the go-pipe: an agent that is not recorded never ran
         if identities is not None and identities[0].boot_id != clock.boot_id():
             return self._proven("the machine was restarted since", "reboot")
+        if await self._end_leaf():
+            return self._proven("the supervisor ended its cgroup", "cgroup")
         if swept:
             return self._proven("the supervisor ended what it left", "outer-subreaper")
         return ProcessEnd(cause=Cause.UNPROVEN, detail=f"keeper pid {self._keeper.pid if self._keeper else 'unknown'}")
+
+    async def _end_leaf(self) -> bool:
+        """End what is in the run's cgroup. Without a leaf of ours there is nothing to end and nothing is proven."""
+        runs, run_id = os.path.split(self._directory.path)
+        leaf = self._directory.leaf()
+        if not groups.is_ours(leaf, os.path.dirname(runs), run_id):
+            return False
+        ended = await groups.end(str(leaf))
+        if ended and self._cgroups is not None:
+            self._cgroups.remove(run_id)
+        return ended
 
     def _proven(self, detail: str, proof: str) -> ProcessEnd:
         known = self._directory.ending()  # written when the leader ended, before the keeper was killed
@@ -193,10 +259,12 @@ class KeptRun:
 
         CONT goes with it: an agent may stop its keeper, whose deadlines would stop with it.
         """
-        if self._keeper is not None:
-            signal_exactly(self._keeper, signal.SIGCONT)
         with contextlib.suppress(OSError):
             faults.effect("keeper.beat")
+            if self._handle is not None:
+                signal.pidfd_send_signal(self._handle, signal.SIGCONT)
+            elif self._keeper is not None:
+                signal_exactly(self._keeper, signal.SIGCONT)
             fd = os.open(self._directory.file("control"), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 os.write(fd, f"beat {time.monotonic():.3f} {incarnation}\n".encode())
@@ -205,9 +273,8 @@ class KeptRun:
 
     def output(self) -> Iterator[str]:
         """The agent's standard output so far, line by line: it may be larger than memory."""
-        with contextlib.suppress(FileNotFoundError), open(self._directory.file("out.log"), "rb") as file:
-            for line in file:
-                yield line.decode(errors="replace").rstrip("\n")
+        with contextlib.suppress(FileNotFoundError):
+            yield from data_lines(self._directory.file("out.log"))
 
     def error_tail(self) -> str:
         return self._directory.tail("err.log")
@@ -224,7 +291,7 @@ class KeptRun:
             self._ready = None
 
 
-def _intent(spec: LaunchSpec) -> dict[str, object]:
+def _intent(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:
     """What is written before the spawn. The environment is not: it may hold secrets, and the keeper inherits it."""
     mask = os.umask(0o077)
     os.umask(mask)
@@ -237,5 +304,7 @@ def _intent(spec: LaunchSpec) -> dict[str, object]:
         "fast_grace": spec.fast_grace,
         "orphan_grace": spec.orphan_grace,
         "umask": mask,
+        "limits": dataclasses.asdict(spec.limits),
+        "cgroup": cgroups.intent(spec.run_id, spec.limits) if cgroups else {},
         "metadata": dict(spec.metadata),
     }

@@ -10,11 +10,11 @@ def processes_with_open(file: os.stat_result) -> list[int]:
     return [
         int(name)
         for name in os.listdir("/proc")
-        if name.isdigit() and int(name) != os.getpid() and _has_open(int(name), file)
+        if name.isdigit() and int(name) != os.getpid() and has_open(int(name), file)
     ]
 
 
-def _has_open(pid: int, file: os.stat_result) -> bool:
+def has_open(pid: int, file: os.stat_result) -> bool:
     folder = f"/proc/{pid}/fd"
     try:
         descriptors = os.listdir(folder)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.core.outcome import ProcessEnd
+from holdfast.core.rules import DEFAULT_LIMITS, RunLimits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +23,7 @@ class LaunchSpec:
     grace: float
     fast_grace: float
     orphan_grace: float
+    limits: RunLimits = DEFAULT_LIMITS
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -55,4 +57,8 @@ class Processes(Protocol):
 
     def forget(self, run_id: str) -> None:
         """Drop what a settled run does not need any more; its logs stay."""
+        ...
+
+    def sweep(self, open_runs: Iterable[str]) -> int:
+        """Remove what killed keepers of other runs left in the kernel; how much."""
         ...

@@ -80,6 +80,11 @@ class RunDirectory:
         except (KeyError, TypeError, ValueError):
             return None
 
+    def leaf(self) -> object:
+        """The cgroup leaf that the keeper said its agent is in, or None. Whether it is ours has to be checked."""
+        record = self._read("pid.json")
+        return record.get("leaf") or None if record else None
+
     def is_empty(self) -> bool:
         """The proof that no process of this run is left."""
         return self._read("empty.json") is not None
@@ -94,6 +99,7 @@ class RunDirectory:
                 code=record["code"],
                 signal=record["signal"],
                 detail=str(record["detail"]),
+                oom_kills=int(record.get("oom_kills", 0)),
             )
         except (KeyError, ValueError):
             return None  # not the keeper's words

@@ -23,6 +23,7 @@ from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import freeze, settle
+from holdfast.supervisor.intending import intend
 from holdfast.supervisor.preparing import ensure_workspace
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class Attempt:
         if self._stop_wanted is not None:
             raise _Stopped(self._stop_wanted)
         run_id = new_id(12)
-        run = await self._write(lambda tx: tx.runs.intend(self.grip, run_id, self._context.clock()))
+        run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock()))
         self._run = run
         self._live = self._context.processes.launch(await self._launch_spec(run))
         return run
@@ -216,10 +217,11 @@ class Attempt:
             env=env,
             cwd=workspace.path,
             stdin=command.stdin,
-            timeout=spec.timeout,
+            timeout=run.timeout or spec.timeout,
             grace=spec.grace,
             fast_grace=self._context.settings.fast_grace,
             orphan_grace=spec.orphan_grace,
+            limits=spec.limits,
             metadata={
                 "task": self.task.id,
                 "agent": spec.agent,

@@ -11,6 +11,7 @@ from holdfast.agents.port import AgentAdapter
 from holdfast.clock import Clock
 from holdfast.core.model import TaskSpec
 from holdfast.core.policy import Limits
+from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.processes.port import Processes
 from holdfast.store.port import Store, Writer
 from holdfast.workspaces.port import WorkspaceStrategy
@@ -56,6 +57,7 @@ class Settings:
     fast_grace: float = 1.0
     idle_exit: float | None = None
     keeping: Keeping = field(default_factory=Keeping)
+    pressure: PressureLimits = field(default_factory=PressureLimits)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,5 +103,6 @@ class Context:
     limits: Limits
     settings: Settings
     source: SettingsSource | None = None
+    pressure: Callable[[], Pressure] = Pressure  # how the machine is; by default it does not say
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)

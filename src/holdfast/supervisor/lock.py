@@ -23,8 +23,14 @@ class HomeLock:
         except BlockingIOError:
             holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(fd)
+            home = os.path.dirname(self._path)
+            if _is_stopped(holder):
+                raise Conflict(
+                    f"The supervisor of {home} (pid {holder}) is stopped (SIGSTOP, or Ctrl-Z) and does nothing. "
+                    f"Let it go on with `kill -CONT {holder}`; or end it with `kill -9 {holder}` and start again."
+                ) from None
             raise Conflict(
-                f"A supervisor is already running on {os.path.dirname(self._path)} (pid {holder}). "
+                f"A supervisor is already running on {home} (pid {holder}). "
                 "Use it as it is, or end it first with `holdfast down`."
             ) from None
         faults.passed("home.locked")
@@ -48,3 +54,11 @@ class HomeLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def _is_stopped(pid: str) -> bool:
+    try:
+        with open(f"/proc/{int(pid)}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, ValueError):
+        return False

@@ -33,6 +33,7 @@ CLEANUP_PATIENCE = 10.0
 FAREWELL_PATIENCE = 10.0
 TROUBLE_PAUSE = 1.0
 PATIENT_SIGNALS = 2
+LIFELINE_BEATS = 2  # keepers wait for minutes: they are told half as often as the store
 
 
 class StopMode(StrEnum):
@@ -151,7 +152,7 @@ class Supervisor:
         """Tell every keeper that we are alive."""
         while True:
             self._attempts.beat()
-            await asyncio.sleep(self._attempts.beat_every(self._context.settings.beat_every))
+            await asyncio.sleep(self._attempts.beat_every(self._context.settings.beat_every * LIFELINE_BEATS))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -24,11 +24,14 @@ async def sweep(context: Context) -> None:
     backlog = await context.writer.write(lambda tx: tx.workspaces.to_clean(context.clock()))
     paths = {workspace.path for workspace in known}
     foreign = [path for path in _directories(os.path.join(context.home, "workspaces")) if path not in paths]
+    open_runs = await context.writer.write(lambda tx: tx.runs.open_ids())
+    cgroups = context.processes.sweep(open_runs)
     preserved = sum(1 for workspace in known if workspace.state is WorkspaceState.PRESERVED)
     data = {
         "backlog_count": len(backlog),
         "foreign": foreign,
         "preserved": preserved,
+        "cgroups_removed": cgroups,
         "duration_ms": round((time.monotonic() - began) * 1000, 1),
     }
     level, warning = Level.INFO, ""

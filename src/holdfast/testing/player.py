@@ -98,12 +98,13 @@ def do_heartbeat(_flag: bool) -> None:
 def do_spawn(what: dict[str, object]) -> None:
     """A child that does not want to die with us. Returns when it exists and (if asked) has written its pid."""
     seconds = float(str(what.get("lives", 3600)))
+    note = os.path.abspath(str(what["write"])) if "write" in what else None  # a daemon leaves our directory
     ready_r, ready_w = os.pipe()
     if os.fork() == 0:
         os.close(ready_r)
         become(str(what["kind"]))
-        if "write" in what:
-            with open(str(what["write"]), "w", encoding="ascii") as file:
+        if note is not None:
+            with open(note, "w", encoding="ascii") as file:
                 file.write(str(os.getpid()))
         os.close(ready_w)
         time.sleep(seconds)

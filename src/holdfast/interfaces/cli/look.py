@@ -23,6 +23,7 @@ from holdfast.interfaces.cli.render import (
     rich_table,
     table,
 )
+from holdfast.sparse import data_blocks
 
 Row = dict[str, Any]
 RECENT = 3600.0  # failures stay in `ps` for an hour without --all
@@ -68,7 +69,7 @@ def _ps_row(row: Row) -> list[str]:
         ago(row["created_at"]),
         str(row["runs"]),
         one_line(row["prompt"], 40),
-        one_line(row["reason"] or "", 70),
+        one_line(f"held: {row['held']}" if row["held"] else row["reason"] or "", 70),
     ]
 
 
@@ -77,6 +78,8 @@ def _summary(queries: Queries) -> str:
     listed = ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "no tasks"
     running = queries.supervisor()
     state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
+    if running and running["held"]:
+        state += f"; nothing new starts: {clean(running['held'])}"
     alerts = len(queries.alerts())
     noted = f"; {alerts} alert(s): `holdfast alerts`" if alerts else ""
     return f"{listed}; {state}{noted}"
@@ -281,9 +284,10 @@ class LogPrinter:
     def go_on(self, *, final: bool) -> None:
         try:
             with open(self.path, "rb") as file:
-                file.seek(self._position)
-                while block := file.read(1 << 16):
-                    self._position += len(block)
+                for offset, block in data_blocks(file.fileno(), self._position):
+                    if offset > self._position:
+                        self._write(f"\n[{offset - self._position} bytes are not kept]\n")
+                    self._position = offset + len(block)
                     self._write(self._decoder.decode(block))
         except FileNotFoundError:
             return

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from holdfast.errors import HoldfastError, Unavailable, UsageError
 from holdfast.interfaces.cli.streams import drop
+from holdfast.system import LINUX_ONLY, refuse_unsupported
 from holdfast.text import one_line
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
@@ -25,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": ("look", "what happened, in order"),
     "logs": ("look", "an agent's output"),
     "alerts": ("look", "what needs a person"),
+    "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),
     "cancel": ("tasks", "end a task; its work is saved"),
     "retry": ("tasks", "queue a failed or cancelled task again"),
     "resume": ("tasks", "let a paused task go on now"),
@@ -106,6 +108,8 @@ def _run(argv: list[str]) -> int:
         name, rest = _choose(argv)
         arguments, extra = _parse(parser_of(name), name, rest)
         arguments.command = extra
+        if name in LINUX_ONLY:
+            refuse_unsupported(f"`holdfast {name}`")
         module = import_module(f"holdfast.interfaces.cli.{COMMANDS[name][0]}")
         code: int = getattr(module, f"run_{name}")(arguments)
     except SystemExit as done:  # --help, --version

@@ -158,6 +158,18 @@ PAGES: dict[str, Page] = {
         _READS,
         ("why", "doctor"),
     ),
+    "stats": Page(
+        "How reliable each agent is: runs that are over, how they ended, the share that ended otherwise than anybody "
+        "wanted (not completed, cancelled or stopped), how long they took, and how many continued a task after an "
+        "earlier run. Runs of forgotten tasks stay in the totals; days and hours are UTC.",
+        (
+            ("every agent, since the beginning", "holdfast stats"),
+            ("one agent this week, day by day", "holdfast stats --agent command --since 7d --by day"),
+            ("for scripts", "holdfast stats --by hour --since 24h --json"),
+        ),
+        (0, 2, 69),
+        ("ps", "why", "events"),
+    ),
     "cancel": Page(
         "Ends a task. A running agent's whole process tree is ended with proof; uncommitted work is saved first.",
         (

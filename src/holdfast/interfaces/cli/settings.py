@@ -54,15 +54,23 @@ def _repository(directory: str) -> str | None:
 def _show(found: Survey, arguments: argparse.Namespace) -> int:
     for key in SETTINGS:
         value = found.config[key] if arguments.reveal else _masked(key, found.config[key])
-        origin = found.config.origins[key]
-        if arguments.json:
-            print_json({"key": key, "value": "forever" if value == math.inf else value, "origin": origin})
-            continue
-        line = f"{key} = {shown(key, value)}" if value is not None else f"# {key} is not set"
-        print(clean(f"{line:<51} # {origin}" if arguments.origin else line))
+        _show_one(key, key, value, found.config.origins[key], arguments)
+    for agent, table in found.config.overrides.items():
+        for key, value in table.items():
+            full = f"per_agent.{agent}.{key}"
+            _show_one(full, key, value, found.config.origins[full], arguments)
     for text in (*map(str, found.problems), *found.warnings, *_ignored(found)):
         print(clean(f"holdfast: {text}"), file=sys.stderr)
     return UsageError.exit_code if found.problems else 0
+
+
+def _show_one(name: str, key: str, value: Any, origin: str, arguments: argparse.Namespace) -> None:
+    """One line. `name` is `key`, or that of a single agent's own value for it."""
+    if arguments.json:
+        print_json({"key": name, "value": "forever" if value == math.inf else value, "origin": origin})
+        return
+    line = f"{name} = {shown(key, value)}" if value is not None else f"# {name} is not set"
+    print(clean(f"{line:<51} # {origin}" if arguments.origin else line))
 
 
 def _masked(key: str, value: Any) -> Any:

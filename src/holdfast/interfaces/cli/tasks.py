@@ -40,8 +40,14 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stuck-after", metavar="T", help="a run without a sign of life is stuck after this long; `off`: never"
     )
+    parser.add_argument(
+        "--startup-timeout", metavar="T", help="a run that never shows a sign of life is given up after this; `off`"
+    )
+    parser.add_argument("--on-stuck", choices=["kill", "notify"], help="end a stuck or looping run, or only tell of it")
     parser.add_argument("--memory", metavar="SIZE", help="memory limit of a run's whole process tree, e.g. 4GB")
-    parser.add_argument("--processes", type=number(1), metavar="N", help="how many processes a run may have")
+    parser.add_argument(
+        "--processes", type=number(1), metavar="N", help="how many processes and threads a run may have"
+    )
     parser.add_argument("--cpu-weight", type=number(1, 10000), metavar="N", help="share of the CPU, 1 to 10000 (100)")
     parser.add_argument("--max-output", metavar="SIZE", help="a run that writes more than this is ended")
     parser.add_argument("--delay", metavar="T", help="do not start before this long from now")
@@ -63,7 +69,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
 
 def _new_task(arguments: argparse.Namespace) -> NewTask:
     from holdfast.api.scenarios import load_scenario
-    from holdfast.api.show import duration_of, stuck_after_of
+    from holdfast.api.show import duration_of, patience_of
 
     queries: Queries | None = None
     ids: dict[str, str] = {}
@@ -84,7 +90,9 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         after=[ids[wanted] for wanted in arguments.after],
         delay=duration_of("--delay", arguments.delay),
         timeout=duration_of("--timeout", arguments.timeout),
-        stuck_after=stuck_after_of(arguments.stuck_after),
+        stuck_after=patience_of("--stuck-after", arguments.stuck_after),
+        startup_timeout=patience_of("--startup-timeout", arguments.startup_timeout),
+        on_stuck=arguments.on_stuck,
         limits=_limits(arguments),
         max_resumes=arguments.max_resumes,
         preserve_on_failure=arguments.preserve_on_failure,

@@ -88,6 +88,7 @@ class SqliteHistory:
         )
 
     def _forget_task(self, task_id: str) -> None:
+        self._sql.change("total_runs_of", id=task_id)
         for what in _OF_A_TASK:
             self._sql.change(f"forget_{what}_of", id=task_id)
         self._sql.change("forget_task", id=task_id)

@@ -63,7 +63,22 @@ class SqliteHosts:
             raise LeaseLost(f"Supervisor {host_id} was declared lost; it must not act any more.")
         faults.tx("host.beat")
 
+    def hold(self, host_id: str, reason: str, data: Mapping[str, object], now: Instant, *, tell: bool) -> None:
+        self._sql.change("hold", id=host_id, reason=reason)
+        faults.tx("host.hold")
+        if tell:
+            message = f"Nothing new starts for now: {reason}."
+            event = Event(kind="dispatch.held", level=Level.WARNING, message=message, reason=reason, data=data)
+            self._events.emit(event, now)
+
+    def release(self, host_id: str, why: str, now: Instant) -> None:
+        if self._sql.change("release", id=host_id):
+            faults.tx("host.release")
+            event = Event(kind="dispatch.released", message=f"New tasks may start again: {why}.", reason=why)
+            self._events.emit(event, now)
+
     def close(self, host_id: str, now: Instant) -> None:
+        self.release(host_id, "the supervisor stops", now)
         self._sql.change("close", id=host_id, now=now.wall)
         faults.tx("host.close")
         self._events.emit(

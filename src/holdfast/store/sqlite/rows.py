@@ -158,6 +158,7 @@ def run(row: Row) -> Run:
         state=RunState(row["state"]),
         stop_why=StopWhy(row["stop_why"]) if row["stop_why"] else None,
         stop_reason=row["stop_reason"],
+        timeout=row["timeout"],
         outcome=row["outcome"],
         reason=row["reason"],
     )

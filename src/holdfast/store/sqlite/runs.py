@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import apsw
 
 from holdfast import faults
+from holdfast.core.adaptive import Allotted
 from holdfast.core.model import Event, Instant, Level, Run, StopWhy
-from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.outcome import EXPECTED, Outcome, Verdict
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refusing_duplicates, require_owner
-
-_ASKED_FOR = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED})
 
 
 class SqliteRuns:
@@ -23,16 +24,31 @@ class SqliteRuns:
         self._tasks = Cursor(connection, "tasks")
         self._events = events
 
-    def intend(self, grip: Grip, run_id: str, now: Instant) -> Run:
+    def intend(self, grip: Grip, run_id: str, now: Instant, allotted: Allotted | None = None) -> Run:
         require_owner(self._tasks, grip)
         with refusing_duplicates(f"Task {grip.task_id} has a run that is not settled; a second one is refused."):
-            self._sql.change("intend", id=run_id, task_id=grip.task_id, fence=grip.fence, now=now.wall)
+            self._sql.change(
+                "intend",
+                id=run_id,
+                task_id=grip.task_id,
+                fence=grip.fence,
+                timeout=allotted.seconds if allotted else None,
+                timeout_why=allotted.reason if allotted else None,
+                now=now.wall,
+            )
         faults.tx("run.intend")
         return self._get(run_id)
+
+    def recent_durations(self, repo_id: str, agent: str, limit: int) -> Sequence[float]:
+        found = self._sql.tuples("recent_durations", repo_id=repo_id, agent=agent, limit=limit)
+        return [float(seconds) for (seconds,) in found]
 
     def open_run(self, task_id: str) -> Run | None:
         row = self._sql.row("open", task_id=task_id)
         return rows.run(row) if row else None
+
+    def open_ids(self) -> list[str]:
+        return [str(row["id"]) for row in self._sql.rows("open_ids")]
 
     def started(self, grip: Grip, run_id: str, pid: int, now: Instant) -> None:
         require_owner(self._tasks, grip)
@@ -85,7 +101,7 @@ class SqliteRuns:
         if changed == 0:
             raise Conflict(f"Run {run_id} has ended already.")
         faults.tx("run.ended")
-        unexpected = verdict.outcome not in _ASKED_FOR
+        unexpected = verdict.outcome not in EXPECTED
         data = {"outcome": str(verdict.outcome), "unexpected": unexpected, "fence": grip.fence}
         self._events.emit(
             Event(

@@ -207,6 +207,9 @@ class SqliteTasks:
     def due_to_resume(self, now: Instant) -> Sequence[str]:
         return [str(row["id"]) for row in self._sql.rows("due_to_resume", now=now.wall)]
 
+    def something_waits(self, now: Instant) -> bool:
+        return self._sql.value("something_waits", now=now.wall) is not None
+
     def next_due(self, now: Instant) -> float | None:
         value = self._sql.value("next_due", now=now.wall)
         return None if value is None else float(value)

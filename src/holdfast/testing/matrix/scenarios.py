@@ -28,8 +28,10 @@ class Scenario:
     play: Play
     expected: Mapping[str, tuple[str, ...]]
     about: str
-    supervisor_may_die: bool = True  # not together with a keeper that it spawned: that is frozen, with an alert
-    keepers_may_die: bool = True  # not where the supervisor that spawned them is dead: nobody could prove anything
+    # Without cgroups, a keeper that dies together with the supervisor that spawned it is frozen, with an alert.
+    supervisor_may_die: bool = True
+    keepers_may_die: bool = True
+    is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
 
 
 RAN = """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
@@ -274,6 +276,13 @@ def retention(world: World) -> None:
         world.up("up2-again", keeping=old)
 
 
+def held(world: World) -> None:
+    """The machine has no room at first: the task waits, and runs when there is."""
+    add(world, "wait for room", write("done.txt", "done"))
+    if world.up_held("up") != 0:
+        world.up("up-again")
+
+
 def _events(world: World, kind: str) -> bool:
     return any(event["kind"] == kind for event in Queries(str(world.home)).events())
 
@@ -281,7 +290,7 @@ def _events(world: World, kind: str) -> bool:
 SCENARIOS: dict[str, Scenario] = {
     "success": Scenario(success, {"succeed": ("completed",)}, "a commit and a leftover, both on the branch"),
     "failure": Scenario(failure, {"fail": ("failed",)}, "what a failed agent left is salvaged"),
-    "cancel": Scenario(cancel, {"hang": ("cancelled",)}, "cancelled at work, with strays"),
+    "cancel": Scenario(cancel, {"hang": ("cancelled",)}, "cancelled at work, with strays", is_attended=True),
     "agent-killed": Scenario(agent_killed, {"be killed": ("completed",)}, "killed once, requeued, done"),
     "keeper-killed": Scenario(
         keeper_killed,
@@ -292,7 +301,11 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
     "adoption": Scenario(
-        adoption, {"be adopted": ("completed",)}, "the supervisor dies, the agent does not", keepers_may_die=False
+        adoption,
+        {"be adopted": ("completed",)},
+        "the supervisor dies, the agent does not",
+        keepers_may_die=False,
+        is_attended=True,
     ),
     "start-up": Scenario(
         start_up,
@@ -308,5 +321,6 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
+    "held": Scenario(held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
 }

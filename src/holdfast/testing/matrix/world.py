@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast import config, faults, wiring
+from holdfast.core.pressure import PressureLimits
 from holdfast.errors import HoldfastError
 from holdfast.supervisor.context import Keeping, Settings
 from holdfast.testing.matrix.cases import USURP, Case
@@ -26,6 +27,7 @@ from holdfast.testing.matrix.cases import USURP, Case
 PATIENCE = 60.0  # a recovery that takes longer than this does not end
 USURPATION = 3.0  # how far a usurper may get before the first one goes on; it may wait for a lock of that one
 KEEPER = "keeper"  # the role of every keeper that a supervisor of ours starts
+_NO_PRESSURE = PressureLimits()
 
 
 class Stuck(Exception):
@@ -60,14 +62,20 @@ class World:
         """A supervisor that ends by itself when nothing is left to do."""
         self._running[role] = self._fork(role, lambda: self._supervise(agents, keeping))
 
+    def up_held(self, role: str) -> int:
+        """A supervisor for which no machine has room, until it reads its file, which wants less."""
+        self._running[role] = self._fork(role, lambda: self._supervise(2, pressure=PressureLimits(min_memory=2**62)))
+        return self.wait(role)
+
     def up(self, role: str, *, agents: int = 2, keeping: Keeping | None = None) -> int:
         self.start(role, agents=agents, keeping=keeping)
         if any(fault.role == role and fault.action == USURP for fault in self.case.faults):
             self._usurp(role)
         return self.wait(role)
 
-    def _supervise(self, agents: int, keeping: Keeping | None = None) -> None:
-        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=keeping or Keeping())
+    def _supervise(self, agents: int, keeping: Keeping | None = None, pressure: PressureLimits = _NO_PRESSURE) -> None:
+        kept = keeping or Keeping()
+        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=kept, pressure=pressure)
         wiring.run_supervisor(str(self.home), self._config, how)
 
     def _usurp(self, role: str) -> None:
@@ -82,8 +90,8 @@ class World:
         self._until_stopped(self._running[usurper], USURPATION)
         os.kill(self._running[role], signal.SIGCONT)
         self.wait(role)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._running[usurper], signal.SIGCONT)
+        while self.is_running(usurper) and self._until_stopped(self._running[usurper]):
+            os.kill(self._running[usurper], signal.SIGCONT)  # it may come to its point only now
         self.wait(usurper)
 
     def _until_stopped(self, pid: int, patience: float = PATIENCE) -> bool:

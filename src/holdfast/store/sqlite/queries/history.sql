@@ -50,6 +50,16 @@ DELETE FROM alerts WHERE task_id = :id
 -- name: forget_needs_of
 DELETE FROM needs WHERE task_id = :id
 
+-- name: total_runs_of
+-- How they ended stays known, by the day: reliability is asked for long after the details are of no use.
+INSERT INTO forgotten_runs (day, agent, outcome, runs, restarts, timed, seconds)
+SELECT CAST(ended_at / 86400 AS INTEGER), agent, outcome, count(*), sum(number > 1), count(started_at),
+       coalesce(sum(max(0.0, ended_at - started_at)), 0.0)
+FROM runs WHERE task_id = :id AND ended_at IS NOT NULL AND agent IS NOT NULL AND outcome IS NOT NULL
+GROUP BY 1, 2, 3
+ON CONFLICT (day, agent, outcome) DO UPDATE SET runs = runs + excluded.runs, restarts = restarts + excluded.restarts,
+    timed = timed + excluded.timed, seconds = seconds + excluded.seconds
+
 -- name: forget_runs_of
 DELETE FROM runs WHERE task_id = :id
 

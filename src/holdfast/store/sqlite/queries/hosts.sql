@@ -4,7 +4,7 @@ VALUES (:id, 'active', :boot_id, :pid, :start_ticks, :version, :agents, :lease_u
 
 -- name: lose_others
 -- Only ever run by the holder of the home's lock: no other supervisor of this home can be alive.
-UPDATE hosts SET state = 'lost', ended_at = :now WHERE state = 'active' AND id != :id RETURNING id, pid, started_at
+UPDATE hosts SET state = 'lost', held = NULL, ended_at = :now WHERE state = 'active' AND id != :id RETURNING id, pid, started_at
 
 -- name: drop_old_downs
 -- A `down` that was meant for a supervisor that is gone must not stop the next one.
@@ -14,7 +14,13 @@ UPDATE requests SET answered_at = :now, answer = 'the supervisor was gone alread
 UPDATE hosts SET lease_until = :lease_until WHERE id = :id AND state = 'active'
 
 -- name: close
-UPDATE hosts SET state = 'stopped', ended_at = :now WHERE id = :id AND state = 'active'
+UPDATE hosts SET state = 'stopped', held = NULL, ended_at = :now WHERE id = :id AND state = 'active'
+
+-- name: hold
+UPDATE hosts SET held = :reason WHERE id = :id AND state = 'active'
+
+-- name: release
+UPDATE hosts SET held = NULL WHERE id = :id AND state = 'active' AND held IS NOT NULL
 
 -- name: ask
 INSERT INTO requests (kind, task_id, by, at, why, data) VALUES (:kind, :task_id, :by, :now, :why, :data) RETURNING id

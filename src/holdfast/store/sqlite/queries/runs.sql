@@ -1,12 +1,23 @@
 -- name: intend
-INSERT INTO runs (id, task_id, number, fence, state, intended_at)
-VALUES (:id, :task_id, (SELECT count(*) + 1 FROM runs WHERE task_id = :task_id), :fence, 'intended', :now)
+INSERT INTO runs (id, task_id, number, fence, state, intended_at, agent, timeout, timeout_why)
+VALUES (:id, :task_id, (SELECT count(*) + 1 FROM runs WHERE task_id = :task_id), :fence, 'intended', :now,
+        (SELECT agent FROM tasks WHERE id = :task_id), :timeout, :timeout_why)
+
+-- name: recent_durations
+-- Walked from the newest completed task on, along the index; a completed task has one completed run.
+SELECT r.ended_at - r.started_at FROM tasks t JOIN runs r ON r.task_id = t.id
+WHERE t.state = 'completed' AND t.repo_id = :repo_id AND t.agent = :agent
+  AND r.outcome = 'completed' AND r.started_at IS NOT NULL
+ORDER BY t.ended_at DESC LIMIT :limit
 
 -- name: get
 SELECT * FROM runs WHERE id = :id
 
 -- name: open
 SELECT * FROM runs WHERE task_id = :task_id AND state != 'settled'
+
+-- name: open_ids
+SELECT id FROM runs WHERE state != 'settled'
 
 -- name: started
 UPDATE runs SET state = 'started', pid = :pid, started_at = :now WHERE id = :id AND task_id = :task_id AND state = 'intended'

@@ -4,6 +4,23 @@ id, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before,
 base_commit, branch, resume_attempts, pause_reason, session_id, fresh,
 (SELECT json_group_array(needs_id) FROM needs WHERE needs.task_id = tasks.id)
 
+-- name: claimable
+-- The next task that may start now. A wait that was decided in the future (the clock was set back since) is over: nobody
+-- knows when it would end.
+SELECT t.rowid FROM tasks t
+    WHERE t.state = 'queued'
+      AND (t.not_before IS NULL OR t.not_before <= :now OR t.updated_at > :now + 60)
+      AND NOT EXISTS (
+          SELECT 1 FROM needs JOIN tasks n ON n.id = needs.needs_id
+          WHERE needs.task_id = t.id AND n.state != 'completed')
+      AND NOT (t.strategy = 'none' AND EXISTS (
+          SELECT 1 FROM tasks o WHERE o.state = 'running' AND o.strategy = 'none' AND o.repo_id = t.repo_id))
+    ORDER BY t.priority DESC, t.seq
+    LIMIT 1
+
+-- name: something_waits
+{claimable}
+
 -- name: add
 INSERT INTO tasks (id, seq, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings,
                    state, reason, created_at, updated_at)
@@ -18,23 +35,12 @@ SELECT {task_columns} FROM tasks WHERE id = :id
 
 -- name: claim
 -- One statement: pick, raise the fence, take ownership, and only while our own lease is good.
--- A wait that was decided in the future (the clock was set back since) is over: nobody knows when it would end.
 UPDATE tasks
 SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', pause_reason = NULL, resume_after = NULL,
     not_before = NULL, updated_at = :now
 WHERE state = 'queued'
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime)
-  AND rowid = (
-    SELECT t.rowid FROM tasks t
-    WHERE t.state = 'queued'
-      AND (t.not_before IS NULL OR t.not_before <= :now OR t.updated_at > :now + 60)
-      AND NOT EXISTS (
-          SELECT 1 FROM needs JOIN tasks n ON n.id = needs.needs_id
-          WHERE needs.task_id = t.id AND n.state != 'completed')
-      AND NOT (t.strategy = 'none' AND EXISTS (
-          SELECT 1 FROM tasks o WHERE o.state = 'running' AND o.strategy = 'none' AND o.repo_id = t.repo_id))
-    ORDER BY t.priority DESC, t.seq
-    LIMIT 1)
+  AND rowid = ({claimable})
 RETURNING {task_columns}
 
 -- name: adopt

@@ -24,7 +24,8 @@ WHERE id >= :prefix AND id < :prefix || '~' AND (:states IS NULL OR state IN (SE
 ORDER BY seq DESC LIMIT 100
 
 -- name: runs
-SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail
+SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
+       timeout, timeout_why
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: workspace
@@ -79,7 +80,7 @@ SELECT id, key, at, level, task_id AS task, message, remedy, count, acked_at, ac
 WHERE :all OR acked_at IS NULL ORDER BY id
 
 -- name: host
-SELECT id, boot_id, pid, start_ticks, version, agents, lease_until, started_at FROM hosts WHERE state = 'active'
+SELECT id, boot_id, pid, start_ticks, version, agents, lease_until, started_at, held FROM hosts WHERE state = 'active'
 ORDER BY started_at DESC LIMIT 1
 
 -- name: request
@@ -93,3 +94,34 @@ SELECT state, count(*) AS n FROM tasks GROUP BY state
 
 -- name: repos
 SELECT id, path, common_dir FROM repos ORDER BY path
+
+-- name: over
+-- Runs that are over, read from the index `runs_over` alone. `since` is a bucket's beginning; width 0: one bucket for all.
+SELECT CASE WHEN :width THEN CAST(ended_at / :width AS INTEGER) * :width END AS since, agent, outcome, number,
+       max(0.0, ended_at - started_at) AS seconds
+FROM runs INDEXED BY runs_over
+WHERE ended_at IS NOT NULL AND ended_at >= :after AND (:agent IS NULL OR agent = :agent)
+
+-- name: ends
+-- What was forgotten is known by the day (UTC): whole days only, and not by the hour.
+SELECT since, agent, outcome, sum(runs) AS runs, sum(restarts) AS restarts, sum(timed) AS timed, sum(seconds) AS seconds,
+       sum(forgotten) AS forgotten
+FROM (
+    SELECT since, agent, outcome, count(*) AS runs, sum(number > 1) AS restarts, count(seconds) AS timed,
+           coalesce(sum(seconds), 0.0) AS seconds, 0 AS forgotten
+    FROM ({over}) GROUP BY since, agent, outcome
+    UNION ALL
+    SELECT CASE WHEN :width THEN day * 86400 END, agent, outcome, runs, restarts, timed, seconds, runs
+    FROM forgotten_runs
+    WHERE :width != 3600 AND day * 86400 >= :after AND (:agent IS NULL OR agent = :agent))
+GROUP BY since, agent, outcome ORDER BY since, agent, runs DESC
+
+-- name: percentiles
+-- Nearest rank: the shortest duration that so many percent of the runs do not exceed.
+SELECT since, agent, max(CASE WHEN k = (n + 1) / 2 THEN seconds END) AS p50,
+       max(CASE WHEN k = (n * 95 + 99) / 100 THEN seconds END) AS p95
+FROM (
+    SELECT since, agent, seconds, row_number() OVER (PARTITION BY since, agent ORDER BY seconds) AS k,
+           count(*) OVER (PARTITION BY since, agent) AS n
+    FROM ({over}) WHERE seconds IS NOT NULL)
+GROUP BY since, agent

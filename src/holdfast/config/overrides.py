@@ -1,0 +1,79 @@
+"""Settings that hold for one agent only: `[per_agent.command.health] stuck_after = "20m"`.
+
+Every `health.*` and `limits.*` key may stand there; it is read and checked like the plain key. Layers come first: a
+later layer wins over an earlier one, and within a layer the agent's own table wins over the plain key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.config.parsers import shown
+from holdfast.config.settings import SETTINGS
+
+SECTION = "per_agent"
+AGENTS = ("command", "scripted")  # tests/architecture/test_layout.py holds them equal to wiring.AGENTS
+DEEPEST = 8  # parts of a key that are looked into
+_AREAS = ("health.", "limits.")
+KEYS = tuple(key for key in SETTINGS if key.startswith(_AREAS))
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One key of one agent's table, as it stands in a file."""
+
+    agent: str
+    key: str  # of the plain setting
+    value: Any
+
+
+def full_key(agent: str, key: str) -> str:
+    return f"{SECTION}.{agent}.{key}"
+
+
+def read_overrides(tables: object, complain: Callable[[str, str], None]) -> Iterator[Override]:
+    """Every override in the value of `per_agent`; whatever is none goes to `complain(full key, text)`."""
+    if not isinstance(tables, dict):
+        example = full_key(AGENTS[0], KEYS[0])
+        complain(SECTION, f"'{SECTION}' is a section of settings, such as '{example}', and cannot be set itself")
+        return
+    for agent, table in tables.items():
+        place = f"{SECTION}.{agent}"
+        if agent not in AGENTS:
+            known = f"this version knows {', '.join(AGENTS)}"
+            complain(place, f"there is no agent '{shown(agent)}' ({known}){_meant(agent, AGENTS)}")
+        elif not isinstance(table, dict):
+            complain(place, f"'{place}' is a section of settings, such as '{full_key(agent, KEYS[0])}'")
+        else:
+            for key, value in _flat(table):
+                if key in KEYS:
+                    yield Override(agent, key, value)
+                else:
+                    complain(full_key(agent, key), _not_here(agent, key))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and (value or f"{key}." in _AREAS) and key.count(".") < DEEPEST:
+            yield from _flat(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def _not_here(agent: str, key: str) -> str:
+    if f"{key}." in _AREAS:
+        return f"'{full_key(agent, key)}' is a section of settings, and cannot be set itself"
+    if key in SETTINGS:
+        return f"'{key}' cannot be set per agent; only {' and '.join(f'{area}*' for area in _AREAS)} can"
+    return f"there is no setting '{shown(full_key(agent, key))}'{_meant(key, KEYS, f'{SECTION}.{agent}.')}"
+
+
+def _meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
+    import difflib
+
+    same_end = [name for name in known if name.rpartition(".")[2] == word.rpartition(".")[2]]
+    close = difflib.get_close_matches(word, known, n=1) or same_end[:1]
+    return f"; did you mean '{prefix}{close[0]}'?" if close else ""

@@ -1,0 +1,286 @@
+"""Cgroups for agents: one v2 leaf per run, which can be killed at one stroke and proven empty (ADR 0013).
+
+Whether this user may make them is probed by doing (mkdir, move, kill, rmdir), never by version: mounts may be hybrid
+(v1 controllers, v2 without any), read-only, or delegated only in part. Limits go to the v2 leaf where it has the
+controller, else to a group beside it in the controller's v1 hierarchy, else they are left to rlimits and the keeper's
+own look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from holdfast import faults
+from holdfast.core.rules import RunLimits
+from holdfast.folders import listed
+
+PROBE = f"probe-{os.getpid()}"
+CONTROLLERS = ("memory", "pids", "cpu")
+PROVE_PATIENCE = 5.0
+LOOK_AGAIN = 0.005
+
+# controller → (file in v2, file in v1)
+_LIMIT_FILES = {
+    "memory": ("memory.max", "memory.limit_in_bytes"),
+    "pids": ("pids.max", "pids.max"),
+    "cpu": ("cpu.weight", "cpu.shares"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """Where the runs of one home have their cgroups."""
+
+    base: str  # in the v2 hierarchy; one directory per run below it
+    controllers: Mapping[str, str] = field(default_factory=dict)  # memory, pids, cpu → base in the hierarchy of it
+
+    def intent(self, run_id: str, limits: RunLimits) -> dict[str, object]:
+        """What intent.json tells the keeper to make."""
+        leaf = os.path.join(self.base, run_id)
+        groups, settings = [leaf], []
+        for controller, value in _wanted(limits).items():
+            if controller in self.controllers:
+                group = os.path.join(self.controllers[controller], run_id)
+                groups += [group] if group not in groups else []
+                settings += _settings(controller, group, value, is_v2=group == leaf)
+        wanted: dict[str, object] = {"leaf": leaf, "groups": groups, "settings": settings}
+        for controller, key, files in (
+            ("memory", "memory_events", ("memory.events", "memory.oom_control")),
+            ("pids", "process_events", ("pids.events", "pids.events")),
+        ):
+            if controller in self.controllers:
+                folder = os.path.join(self.controllers[controller], run_id)
+                wanted[key] = os.path.join(folder, files[0 if folder == leaf else 1])
+        return wanted
+
+    def remove(self, run_id: str) -> None:
+        """The groups of a run that is proven empty."""
+        for base in self._bases:
+            _remove(os.path.join(base, run_id))
+
+    def sweep(self, in_use: Iterable[str]) -> int:
+        """Remove the empty groups of runs that are over (their keeper was killed first). Only below our own bases."""
+        used = set(in_use)
+        removed = 0
+        for base in self._bases:
+            for name in listed(base):
+                if name not in used and os.path.isdir(os.path.join(base, name)):
+                    faults.passed("cgroup.sweep")
+                    removed += _remove(os.path.join(base, name))
+        return removed
+
+    def leave(self) -> None:
+        """Nothing of ours stays in the kernel when no run is left; a living run's group keeps its parents."""
+        for base in self._bases:
+            with contextlib.suppress(OSError):
+                faults.passed("cgroup.leave")
+                os.rmdir(base)
+
+    @property
+    def _bases(self) -> set[str]:
+        return {self.base, *self.controllers.values()}
+
+
+def base_name(home: str) -> str:
+    """Named after the home: two homes of one user never share a group."""
+    return "holdfast-" + hashlib.sha256(os.fsencode(os.path.realpath(home))).hexdigest()[:12]
+
+
+def is_ours(leaf: object, home: str, run_id: str) -> bool:
+    """Whether a recorded leaf is that run's. The record lies where the agent can write: it must not name a stranger."""
+    if not isinstance(leaf, str) or not os.path.isabs(leaf) or os.path.normpath(leaf) != leaf:
+        return False
+    parent, name = os.path.split(leaf)
+    return name == run_id and os.path.basename(parent) == base_name(home) and os.path.exists(f"{parent}/cgroup.events")
+
+
+async def end(leaf: str) -> bool:
+    """Kill everything in a dead keeper's leaf. True proves it empty (or gone, as only an empty one can be)."""
+    deadline = asyncio.get_running_loop().time() + PROVE_PATIENCE
+    while True:
+        faults.passed("cgroup.kill")
+        try:
+            _write(f"{leaf}/cgroup.kill", "1")
+            if not is_populated(leaf):
+                _remove(leaf)
+                return True
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        if asyncio.get_running_loop().time() > deadline:
+            return False
+        await asyncio.sleep(LOOK_AGAIN)
+
+
+def is_populated(leaf: str) -> bool:
+    with open(f"{leaf}/cgroup.events", encoding="ascii") as file:
+        return "populated 1" in file.read()
+
+
+def probe(home: str, *, only_to_look: bool = False) -> Cgroups | str:
+    """The cgroups of this home, or why there are none. Done for real, with a process that is killed.
+
+    Below our own cgroup if limits can be held there; else below the nearest ancestor where they can (controllers are
+    not handed down to where processes are, so a sibling of our own cgroup often has what a child has not).
+    """
+    own = _own_groups()
+    if "" not in own:
+        return "no cgroup v2 hierarchy is mounted"
+    point, path = own[""]
+    name = base_name(home) + ("-look" if only_to_look else "")  # a supervisor may be using the real one
+    usable: Cgroups | None = None
+    problems = []
+    for parent in _upwards(point, path):
+        found = _try(os.path.join(parent, name), own)
+        if isinstance(found, str):
+            problems.append(found)
+            continue
+        if usable is not None and found.base in found.controllers.values():
+            _remove(usable.base)
+            return found
+        usable = usable or found
+        if found.base != usable.base:
+            _remove(found.base)
+        if found.base in found.controllers.values():
+            break
+    return usable or problems[0]
+
+
+def _upwards(point: str, path: str) -> Iterator[str]:
+    """Our own directory, its parent, and so on up to the mount point."""
+    while True:
+        yield path
+        if path == point:
+            return
+        path = os.path.dirname(path)
+
+
+def _try(base: str, own: Mapping[str, tuple[str, str]]) -> Cgroups | str:
+    faults.passed("cgroup.probe")
+    try:
+        os.makedirs(os.path.join(base, PROBE), exist_ok=True)
+        problem = _kill_for_real(os.path.join(base, PROBE))
+        _remove(os.path.join(base, PROBE))
+    except OSError as error:
+        _remove(base)
+        return f"{error.strerror} ({error.filename or base})"
+    return problem or Cgroups(base, _controllers(own, base))
+
+
+def _kill_for_real(group: str) -> str:
+    """Move a process of ours in, kill the group, see it die."""
+    faults.passed("cgroup.try")
+    victim = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        _write(f"{group}/cgroup.procs", str(victim.pid))
+        if not is_populated(group):
+            return "a process that was moved in is not there"
+        _write(f"{group}/cgroup.kill", "1")
+        victim.wait(timeout=5)
+        return ""
+    except subprocess.TimeoutExpired:
+        return "cgroup.kill killed nothing"
+    finally:
+        victim.send_signal(signal.SIGKILL)  # not reaped yet, or Popen knows that it is
+        victim.wait()
+
+
+def _controllers(own: Mapping[str, tuple[str, str]], base: str) -> dict[str, str]:
+    """Which controllers can hold limits for us, and where: in v2 if they come down to `base`, else in v1."""
+    found = {}
+    for name in _words(f"{base}/cgroup.controllers"):
+        if name in CONTROLLERS:
+            with contextlib.suppress(OSError):
+                _write(f"{base}/cgroup.subtree_control", f"+{name}")
+                found[name] = base
+    for name in CONTROLLERS:
+        if name not in found and name in own:
+            group = os.path.join(own[name][1], os.path.basename(base))
+            faults.passed("cgroup.controller")
+            with contextlib.suppress(OSError):
+                os.makedirs(os.path.join(group, PROBE), exist_ok=True)
+                if os.access(os.path.join(group, PROBE, _LIMIT_FILES[name][1]), os.W_OK):
+                    found[name] = group
+                _remove(os.path.join(group, PROBE))
+    return found
+
+
+def _words(path: str) -> list[str]:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read().split()
+    except OSError:
+        return []
+
+
+def _own_groups() -> dict[str, tuple[str, str]]:
+    """Where we are, as (mount point, our directory): "" for v2; "memory", "pids", "cpu" for that v1 hierarchy."""
+    mounts: dict[str, tuple[str, str]] = {}  # key → (mount point, root of the mount)
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        for line in file:
+            left, _, right = line.partition(" - ")
+            kind, _source, options = right.split()[:3]
+            root, point = (_plain(word) for word in left.split()[3:5])
+            if kind == "cgroup2":
+                mounts.setdefault("", (point, root))
+            elif kind == "cgroup":
+                for name in set(options.split(",")) & set(CONTROLLERS):
+                    mounts.setdefault(name, (point, root))
+    found = {}
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        for line in file:
+            _number, names, path = line.rstrip("\n").split(":", 2)
+            for name in names.split(","):
+                if name in mounts:
+                    point, root = mounts[name]
+                    inside = os.path.relpath(path, root)
+                    mine = os.path.normpath(os.path.join(point, "" if inside.startswith("..") else inside))
+                    found[name] = point, mine
+    return found
+
+
+def _plain(word: str) -> str:
+    return word.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+
+
+def _wanted(limits: RunLimits) -> dict[str, int]:
+    wanted = {"memory": limits.memory, "pids": limits.processes, "cpu": limits.cpu_weight}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _settings(controller: str, group: str, value: int, *, is_v2: bool) -> list[list[str]]:
+    name = _LIMIT_FILES[controller][0 if is_v2 else 1]
+    if controller == "cpu" and not is_v2:
+        value = max(2, value * 1024 // 100)  # shares: 1024 is what a weight of 100 is
+    settings = [[os.path.join(group, name), str(value)]]
+    if controller == "memory" and is_v2:
+        settings.append([os.path.join(group, "memory.oom.group"), "1"])  # the run ends whole, not in pieces
+    return settings
+
+
+def _remove(group: str) -> bool:
+    """Remove an empty group, with those that an agent made inside. A populated one stays: the kernel refuses."""
+    try:
+        for folder, _folders, _files in os.walk(group, topdown=False):
+            faults.passed("cgroup.remove")
+            os.rmdir(folder)
+    except OSError:
+        return False
+    return True
+
+
+def _write(path: str, text: str) -> None:
+    faults.passed("cgroup.write")
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

@@ -1,0 +1,75 @@
+"""The supervisor's side of the cradle: asks it for keepers, and does without it where it cannot be had."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from holdfast import faults
+from holdfast.processes.children import Children
+
+CRADLE = os.path.join(os.path.dirname(__file__), "cradle.py")
+PATIENCE = 10.0  # for an answer that usually takes milliseconds; the loop waits meanwhile
+LENGTH, ANSWER = 8, 24
+ROOM = 400  # for what `ps` shows of a keeper
+
+
+_PASSED = ("PATH", "LANG", "HOLDFAST_FAULT")
+
+
+class Nursery:
+    """Opened by the first keeper that is wanted, and again if the cradle was killed."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+        self._channel: socket.socket | None = None
+        self._pid = 0
+
+    def bear(self, directory: str, environment: Mapping[str, str], lock: int, ready: int, log: int) -> int:
+        """The pid of a new keeper, which is our child. OSError: there is none, or it is not known (see `close`)."""
+        if self._channel is None:
+            self._channel = self._open()
+        request = json.dumps({"directory": directory, "environment": dict(environment)}).encode()
+        faults.effect("nursery.ask")
+        socket.send_fds(self._channel, [len(request).to_bytes(LENGTH, "big")], [lock, ready, log])
+        self._channel.sendall(request)
+        answer = b""
+        while len(answer) < ANSWER:
+            block = self._channel.recv(ANSWER - len(answer))
+            if not block:
+                raise ConnectionResetError("the cradle ended")
+            answer += block
+        if not answer.strip().isdigit():
+            raise OSError(answer.decode(errors="replace").strip())
+        faults.passed("nursery.answered")
+        return int(answer)
+
+    def _open(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._pid = self._children.spawn(
+                    [sys.executable, "-I", "-S", "-X", "utf8", CRADLE, str(theirs.fileno()), "-" * ROOM],
+                    cwd="/",
+                    env={name: value for name, value in os.environ.items() if name.startswith(_PASSED)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(),),
+                )
+            ours.settimeout(PATIENCE)
+        except BaseException:
+            ours.close()
+            raise
+        return ours
+
+    def close(self) -> None:
+        """End the cradle for certain: when this returns it forks no keeper any more. Its keepers live on."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+            self._children.kill_group_and_reap(self._pid)

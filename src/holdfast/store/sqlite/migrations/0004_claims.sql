@@ -1,0 +1,1 @@
+-- A placeholder: branch work4/reports brings the real 0004. On merge, take theirs.

@@ -1,0 +1,130 @@
+"""The cgroup tier: a tree is killed at one stroke, proven empty without its keeper, and leaves no group behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fleet import Fleet, lives, wait_until
+
+from holdfast.processes.cgroups import Cgroups, base_name, is_ours, probe
+
+LIVES = {"kind": "daemon", "lives": "120s", "write": "daemon.pid"}
+
+
+@pytest.fixture
+def groups(fleet: Fleet) -> Iterator[Cgroups]:
+    """Where this home's groups are; skips by name where this user may not make any."""
+    found = probe(str(fleet.home))
+    if isinstance(found, str):
+        pytest.skip(f"NOT RUN: agents get no cgroups here: {found}")
+    yield found
+    fleet.close()
+    left = [str(path) for path in Path(found.base).glob("*") if path.is_dir()]
+    found.leave()
+    assert left == []
+
+
+def record(fleet: Fleet, task_id: str) -> dict[str, Any]:
+    """pid.json of the task's last run, as soon as it is there."""
+    run = wait_until(lambda: [run for run in fleet.show(task_id)["runs"] if run["pid"]], "the run is started")[-1]
+    content: dict[str, Any] = json.loads((fleet.home / "runs" / run["id"] / "pid.json").read_text())
+    return content
+
+
+def start_with_daemon(fleet: Fleet, *options: object) -> tuple[str, dict[str, Any], int]:
+    task = fleet.add_scenario({"spawn": LIVES}, {"hang": True}, options=("--workspace", "directory", *options))
+    pids = record(fleet, task)
+    workspace = Path(fleet.show(task)["workspace"]["path"])
+    daemon = wait_until(
+        lambda: (workspace / "daemon.pid").exists() and (workspace / "daemon.pid").read_text(), "it runs"
+    )
+    return task, pids, int(daemon)
+
+
+def test_an_agent_runs_in_a_leaf_of_its_own_and_leaves_none(fleet: Fleet, groups: Cgroups) -> None:
+    """R-TERM-06: the whole tree is inside, the keeper outside; the proof names both; the leaf goes with the run."""
+    fleet.up()
+    task, pids, daemon = start_with_daemon(fleet)
+    leaf = Path(pids["leaf"])
+    members = {int(pid) for pid in (leaf / "cgroup.procs").read_text().split()}
+    assert {pids["agent"]["pid"], daemon} <= members
+    assert pids["keeper"]["pid"] not in members
+    assert pids["tier"] == "cgroup"
+    fleet.cli("cancel", task)
+    assert not leaf.exists()
+    assert not lives(daemon)
+    run = fleet.show(task)["runs"][-1]["id"]
+    assert json.loads((fleet.home / "runs" / run / "empty.json").read_text())["proof"] == "ECHILD and populated 0"
+
+
+def test_keeper_and_supervisor_killed_together_are_recovered(fleet: Fleet, groups: Cgroups) -> None:
+    """R-TERM-10: without both, the cgroup still proves what is left: it is killed, and the task runs again."""
+    supervisor = fleet.up()
+    task, pids, daemon = start_with_daemon(fleet)
+    fleet.kill_supervisor(supervisor)
+    os.kill(pids["keeper"]["pid"], signal.SIGKILL)
+    wait_until(lambda: not lives(pids["keeper"]["pid"]), "the keeper is gone")
+    assert lives(daemon), "the daemon must survive its keeper, or this test shows nothing"
+    fleet.up()
+    wait_until(lambda: not lives(daemon), "the daemon of the dead run is gone")
+    wait_until(lambda: len(fleet.show(task)["runs"]) == 2, "the task runs again")
+    first = fleet.show(task)["runs"][0]
+    assert (first["outcome"], first["state"]) == ("lost", "settled")
+    assert json.loads((fleet.home / "runs" / first["id"] / "empty.json").read_text())["proof"] == "cgroup"
+    fleet.cli("cancel", task)
+    assert "All well." in fleet.doctor()
+
+
+def test_without_cgroups_the_same_is_frozen(fleet: Fleet) -> None:
+    """R-TERM-10: nobody can prove that the tree is gone: neither run again nor cleaned, told loudly."""
+    off = {"HOLDFAST_PROCESSES_CGROUP": "off"}
+    supervisor = fleet.up(env=off)
+    task, pids, daemon = start_with_daemon(fleet)
+    assert pids["tier"] == "subreaper"
+    fleet.kill_supervisor(supervisor)
+    os.kill(pids["keeper"]["pid"], signal.SIGKILL)
+    wait_until(lambda: not lives(pids["keeper"]["pid"]), "the keeper is gone")
+    fleet.up(env=off)
+    wait_until(lambda: "task.frozen" in fleet.kinds(task), "it is frozen")
+    assert lives(daemon)
+    assert len(fleet.show(task)["runs"]) == 1
+    os.kill(daemon, signal.SIGKILL)
+    fleet.cli("cancel", task, "--assume-dead")
+    assert fleet.show(task)["state"] == "cancelled"
+
+
+def test_a_record_cannot_point_our_kill_at_a_strangers_group(fleet: Fleet, groups: Cgroups) -> None:
+    """Proof before harm: the run directory is writable for the agent, so a leaf is ours only by its name and place."""
+    home = str(fleet.home)
+    ours = f"{groups.base}/abc"
+    assert is_ours(ours, home, "abc")
+    for leaf in (f"{os.path.dirname(groups.base)}/abc", f"{groups.base}/other", f"{groups.base}/x/../abc", "", None, 7):
+        assert not is_ours(leaf, home, "abc")
+    assert not is_ours(f"/tmp/{base_name(home)}/abc", home, "abc")
+    supervisor = fleet.up()
+    task, pids, daemon = start_with_daemon(fleet)
+    run = fleet.show(task)["runs"][-1]["id"]
+    stranger = Path(os.path.dirname(groups.base), f"stranger-{os.getpid()}")
+    stranger.mkdir()
+    try:
+        fleet.kill_supervisor(supervisor)
+        os.kill(pids["keeper"]["pid"], signal.SIGKILL)
+        wait_until(lambda: not lives(pids["keeper"]["pid"]), "the keeper is gone")
+        (stranger / "cgroup.procs").write_text(str(daemon))
+        file = fleet.home / "runs" / run / "pid.json"
+        file.write_text(json.dumps({**pids, "leaf": str(stranger)}))
+        fleet.up()
+        wait_until(lambda: "task.frozen" in fleet.kinds(task), "it is frozen")
+        assert lives(daemon)
+    finally:
+        os.kill(daemon, signal.SIGKILL)
+        wait_until(lambda: not lives(daemon), "it is gone")
+        wait_until(lambda: "populated 0" in (stranger / "cgroup.events").read_text(), "the group is empty")
+        stranger.rmdir()
+    fleet.cli("cancel", task, "--assume-dead")
