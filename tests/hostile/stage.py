@@ -93,29 +93,20 @@ class Stage:
         return self.record(run_id, "pid.json").get("tier") == "cgroup"
 
     def check_tier(self, run_id: str) -> None:
-        """The run is in the tier that we mean to test (a record without the field is older than the cgroup tier)."""
-        found = self.record(run_id, "pid.json").get("tier")
-        wanted = "cgroup" if self.tier == "cgroup" else "subreaper"
-        assert found in (None, wanted)
+        """The run is in the tier that we mean to test."""
+        record = self.record(run_id, "pid.json")
+        assert record["tier"] == ("cgroup" if self.tier == "cgroup" else "subreaper")
+        assert os.path.isdir(record["leaf"]) if self.tier == "cgroup" else not record["leaf"]
 
     def assert_no_leaf(self, run_id: str) -> None:
         """Nothing leaked: the run's cgroup is gone with its last process."""
-        for path in _leaf_paths(self.record(run_id, "intent.json").get("cgroup")):
-            assert not os.path.exists(path), f"the cgroup {path} was left behind"
+        leaf = self.record(run_id, "pid.json")["leaf"]
+        assert not leaf or not os.path.exists(leaf), f"the cgroup {leaf} was left behind"
 
     def close(self) -> None:
         for marks in self._marks:
             Witness(marks).end()
             shutil.rmtree(marks, ignore_errors=True)
-
-
-def _leaf_paths(value: object) -> Iterator[str]:
-    if isinstance(value, str) and value.startswith("/"):
-        yield value
-    elif isinstance(value, dict):
-        leaf = value.get("leaf", value.get("path"))
-        if isinstance(leaf, str) and leaf.startswith("/"):
-            yield leaf
 
 
 def kinds_here() -> frozenset[str]:

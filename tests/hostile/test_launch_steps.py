@@ -123,7 +123,8 @@ def test_supervisor_killed_at_each_of_its_steps(plain_stage: Stage, part: int) -
     for step in steps[part::2]:
         launch = launches.add()
         dying = plain_stage.fleet.up("--idle-exit", "0s", env={"HOLDFAST_FAULT": f"{step}:kill"})
-        assert dying.wait(timeout=60) == -signal.SIGKILL, f"{step} was not reached"
+        alone = step.startswith("cradle.")  # a step of the process that forks keepers: only that one dies
+        assert dying.wait(timeout=60) == (0 if alone else -signal.SIGKILL), f"{step} was not reached"
         second = plain_stage.fleet.up("--idle-exit", "0s")
         assert second.wait(timeout=60) == 0, plain_stage.fleet.log()
         launch.assert_ran_once()
