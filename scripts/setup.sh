@@ -27,6 +27,9 @@ find_python() {
 }
 
 need_package git git
+if [ "$(id -u)" = 0 ]; then
+    need_package tmux tmux # for the tests: agents start servers of their own
+fi
 python=$(find_python) || { need_package python3.11 python3.11; python=$(find_python); } || {
     echo "setup: Python 3.11 or newer is needed and was not found" >&2
     exit 1

@@ -63,6 +63,8 @@ class Fleet:
         self.root = root
         self.home = root / "home"
         self.repo = root / "repo"
+        self.python = ""  # which interpreter runs Holdfast; ours unless tests/other_user.py chose another
+        self.prefix: tuple[str, ...] = ()  # in front of every command; tests/other_user.py makes it another user's
         self.env = {
             "PATH": os.environ["PATH"],
             "HOME": str(root / "user"),
@@ -87,7 +89,12 @@ class Fleet:
 
     def git(self, *arguments: str, cwd: Path | None = None, check: bool = True) -> str:
         done = subprocess.run(
-            ["git", *arguments], cwd=cwd or self.repo, env=self.env, capture_output=True, text=True, check=False
+            [*self.prefix, "git", *arguments],
+            cwd=cwd or self.repo,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if check:
             assert done.returncode == 0, f"git {arguments}: {done.stderr}"
@@ -117,7 +124,7 @@ class Fleet:
         prefix: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [*prefix, sys.executable, "-m", "holdfast", *map(str, arguments)],
+            [*self.prefix, *prefix, self.python or sys.executable, "-m", "holdfast", *map(str, arguments)],
             cwd=cwd or self.repo,
             env={**self.env, **(env or {})},
             input=stdin,
@@ -165,7 +172,7 @@ class Fleet:
         """A supervisor in the foreground of a process of ours; returns when it is registered."""
         with (self.root / "supervisor.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", "up", *map(str, arguments)],
+                [*self.prefix, self.python or sys.executable, "-m", "holdfast", "up", *map(str, arguments)],
                 cwd=self.root,
                 env={**self.env, **(env or {})},
                 stdin=subprocess.DEVNULL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 
 BLOCK = 1 << 16
@@ -30,9 +31,18 @@ def data_blocks(fd: int, position: int = 0) -> Iterator[tuple[int, bytes]]:
             position += len(block)
 
 
+def open_plain(path: str) -> int:
+    """A plain file, for reading. The agent may have put a FIFO there: it is neither followed nor waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise FileNotFoundError(errno.ENOENT, "something else than a plain file is there", path)
+
+
 def data_lines(path: str) -> Iterator[str]:
     """Line by line, without the newline. Lines that a hole cut are given as what is left of them."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_plain(path)
     try:
         rest, follows = b"", 0
         for offset, block in data_blocks(fd):

@@ -56,6 +56,8 @@ TABLE = [
     (FAIL, Cause.STOPPED, -TERM, StopWhy.DOWN, FAILED, FAILED),
     (COMPLETE, Cause.ORPHANED, -TERM, None, FAILED, COMPLETED),
     (FAIL, Cause.ORPHANED, -TERM, None, FAILED, FAILED),
+    (COMPLETE, Cause.TIMEOUT, -TERM, None, FAILED, COMPLETED),
+    (FAIL, Cause.TIMEOUT, -TERM, None, FAILED, FAILED),
     # A stranger told the keeper to stop.
     (COMPLETE, Cause.STOPPED, -TERM, None, FAILED, Outcome.EXTERNAL_KILL),
     # The adapter knows more.
@@ -75,8 +77,8 @@ def test_table(claim: Claim, cause: Cause, how: int, stop: StopWhy | None, adapt
 
 @pytest.mark.parametrize("claim", [COMPLETE, FAIL], ids=["complete", "fail"])
 def test_all_else_goes_before_a_claim(claim: Claim) -> None:
-    """Cancel, timeout, health, limits of the run, a lost keeper, no proof: the same verdict as without a claim."""
-    causes = set(Cause) - {Cause.EXITED, Cause.STOPPED, Cause.ORPHANED}
+    """Cancel, health, limits of the run, a lost keeper, no proof: the same verdict as without a claim."""
+    causes = set(Cause) - {Cause.EXITED, Cause.STOPPED, Cause.ORPHANED, Cause.TIMEOUT}
     stops = [StopWhy.CANCEL, StopWhy.STUCK, StopWhy.LOOPING, StopWhy.STARTUP, StopWhy.MEMORY]
     cases = [(end_of(cause, how), stop) for cause, how, stop in product(causes, (0, -KILL), (None, *StopWhy))]
     cases += [(end_of(cause, -TERM), stop) for cause, stop in product((Cause.STOPPED, Cause.EXITED), stops)]

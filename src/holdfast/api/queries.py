@@ -143,6 +143,11 @@ class Queries:
             return None
         return hosts[0]
 
+    def wait_gone(self, host: Row, deadline: float) -> None:
+        """Until a supervisor that has signed off is gone as a process too."""
+        while _lives(host) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
 
 def _no_task(word: str) -> str:
     if not word:

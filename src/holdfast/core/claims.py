@@ -1,8 +1,9 @@
 """What becomes of a result that an agent claimed (`holdfast agent complete` or `fail`).
 
 A claim is the agent's own word, so it counts where its word counts: for a tree that ended by itself, and for one that
-we ended only because it did not exit (or because we went). An operator's cancel, a timeout, a verdict of ours on its
-health and a missing proof come first, as they do in `classify`. An adapter that saw a limit knows more than a claim.
+we ended only because it did not exit (or because we went, or its time was up meanwhile). An operator's cancel, a
+verdict of ours on its health and a missing proof come first, as they do in `classify`. An adapter that saw a limit knows
+more than a claim.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 
 # Stops that say nothing about the agent's work: it had claimed its result before.
 _NO_VERDICT = frozenset({StopWhy.CLAIMED, StopWhy.DOWN})
+_WITHOUT_WORD = frozenset({Cause.ORPHANED, Cause.TIMEOUT})  # its keeper ended it, as we would have after the grace
 _COMPLETE = "the agent reported that it is complete"
 _PLAIN_WORDS = frozenset({Outcome.COMPLETED, Outcome.FAILED})  # all else from an adapter is evidence of its own
 
@@ -37,7 +39,7 @@ def conclude(
 
 
 def _has_a_say(end: ProcessEnd, stop_why: StopWhy | None) -> bool:
-    if end.cause is Cause.ORPHANED:
+    if end.cause in _WITHOUT_WORD:
         return stop_why in _NO_VERDICT or stop_why is None  # its keeper ended it as we would have
     if end.cause not in (Cause.EXITED, Cause.STOPPED):
         return False
@@ -50,7 +52,7 @@ def _has_a_say(end: ProcessEnd, stop_why: StopWhy | None) -> bool:
 def _completed(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, claim: Claim) -> Verdict | None:
     """None: it was killed or crashed after its claim, and not by us."""
     was_asked = end.cause is Cause.STOPPED or end.signal is not None
-    if end.cause is Cause.ORPHANED or (was_asked and stop_why is not None):
+    if end.cause in _WITHOUT_WORD or (was_asked and stop_why is not None):
         why = "the supervisor was told to stop" if stop_why is StopWhy.DOWN else "it did not exit"
         words = f"{_quoted(_COMPLETE, claim)}; its processes were ended because {why}"
         return _with(from_agent, Outcome.COMPLETED, words)

@@ -21,6 +21,7 @@ from holdfast.processes.identity import identify, sight, signal_exactly
 from holdfast.processes.openers import has_open
 
 PR_SET_CHILD_SUBREAPER = 36
+NEWBORNS = 100  # a stray that forks and exits all the time: what it forked last has one of the next pids
 OOM_SCORE = -500
 TERM_PATIENCE = 0.25  # seconds that a helper has to tidy up; nothing else of ours runs meanwhile
 
@@ -100,12 +101,10 @@ class Children:
 
     def strays(self) -> list[int]:
         """Children that nobody registered."""
-        me = os.getpid()
-        found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) not in self._known and _parent(int(name)) == me:
-                found.append(int(name))
-        return found
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_stray(int(name))]
+
+    def _is_stray(self, pid: int) -> bool:
+        return pid not in self._known and _parent(pid) == os.getpid()
 
     def end_strays(self, patience: float = 5.0) -> bool:
         """Kill and reap strays until none is left: True is the proof that every dead keeper's tree is empty.
@@ -121,12 +120,18 @@ class Children:
                 return False
             faults.passed("strays.end")
             for pid in strays:
-                identity = identify(pid)
-                if identity is not None and not sight(pid).zombie:
-                    signal_exactly(identity, signal.SIGKILL)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
+                self._end_stray(pid)
+                for near in range(pid + 1, pid + 1 + NEWBORNS):
+                    if self._is_stray(near):
+                        self._end_stray(near)
             time.sleep(0.002)  # a kill takes effect in microseconds; this loop runs only after a keeper was killed
+
+    def _end_stray(self, pid: int) -> None:
+        identity = identify(pid)
+        if identity is not None and not sight(pid).zombie:
+            signal_exactly(identity, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
     def end_group_and_reap(self, pid: int) -> int:
         """End a helper that is still at work. TERM first: git then removes its lock files, which would stand in the

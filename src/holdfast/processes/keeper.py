@@ -360,6 +360,7 @@ class Keeper:
         self.cause: str | None = None  # why the ladder began; None while nothing asked for it
         self.kill_at: float | None = None
         self.kill_pause = KILL_EVERY
+        self.killing = False
         self.leader = 0
         self.leader_status: int | None = None
         self.exit_record: dict[str, object] = {}
@@ -500,6 +501,7 @@ class Keeper:
 
     def reap(self) -> None:
         """Collect every child that ended. ECHILD is the proof: as a subreaper we are the parent of last resort."""
+        orphans = False
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -507,7 +509,10 @@ class Keeper:
                 self.empty = not self.cgroups.is_populated()
                 return
             if pid == 0:
+                if orphans and self.killing:
+                    self.kill_children()
                 return
+            orphans = True
             if pid == self.leader and self.leader_status is None:
                 self.leader_ended(status)
 
@@ -538,6 +543,7 @@ class Keeper:
             self.kill_at = now + self.grace if self.kill_at is None else self.kill_at
             self.signal_tree(signal.SIGTERM)
         if self.kill_at is not None and now >= self.kill_at:
+            self.killing = True
             self.signal_tree(signal.SIGKILL)
             self.kill_at = now + self.kill_pause
             self.kill_pause = min(SLOWEST_KILL, self.kill_pause * 1.5)
@@ -609,6 +615,23 @@ class Keeper:
             signal_exactly(pid, start, number)
             if number != signal.SIGKILL:
                 signal_exactly(pid, start, signal.SIGCONT)  # a stopped process takes TERM only after CONT
+
+    def kill_children(self) -> None:
+        """What a process forked is ours as soon as we have reaped it. One that forks and exits every few milliseconds
+        is gone before a snapshot of /proc is complete, but our own children are one small file. They are not reaped, so
+        their pids are their own."""
+        me = os.getpid()
+        self.kill_at, self.kill_pause = time.monotonic() + KILL_EVERY, KILL_EVERY
+        try:
+            children = read_file(f"/proc/{me}/task/{me}/children").split()
+        except OSError:
+            return  # a kernel without CONFIG_PROC_CHILDREN: the snapshots have to do, sooner
+        fault_point("keeper.kill_children")
+        for pid in children:
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except PermissionError:
+                continue  # setuid: the ladder goes on, ever more slowly
 
     def next_moment(self) -> float:
         if self.kill_at is not None:

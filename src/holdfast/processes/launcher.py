@@ -177,8 +177,8 @@ class KeptRun:
             if self._directory_is_idle():
                 return None
             looks += 1
-            if looks % LOOKS_BEFORE_SEARCH == 0 and self._find_keeper():
-                return self._keeper.pid if self._keeper else None
+            if looks % LOOKS_BEFORE_SEARCH == 0 and (agent := self._find_agent()) is not None:
+                return agent
             await asyncio.sleep(LOOK_AGAIN)
 
     def _is_keeper(self, recorded: Identity) -> bool:
@@ -191,15 +191,18 @@ class KeptRun:
         except FileNotFoundError:
             return False
 
-    def _find_keeper(self) -> bool:
-        """Its record is unreadable (the agent can write there), but it has the lock open: that names it as well."""
+    def _find_agent(self) -> int | None:
+        """The record is unreadable (the agent can write there), or the keeper is slow to write it. But it has the lock
+        open: that names it as well. Its child runs the agent's program only once it was recorded and let go."""
         for pid in processes_with_open(os.stat(self._directory.file("lock"))):
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if os.fsencode(KEEPER) in file.read().split(b"\0"):
+            if os.fsencode(KEEPER) not in _command_line(pid) or identify(pid) is None:
+                continue
+            for child in _children(pid):
+                if os.fsencode(KEEPER) not in _command_line(child):
                     self._keeper = identify(pid)
                     self._started = True
-                    return True
-        return False
+                    return child
+        return None
 
     def _directory_is_idle(self) -> bool:
         """No keeper lives or will wake. Checked by taking the lock; the records are read again afterwards."""
@@ -289,7 +292,7 @@ class KeptRun:
 
     def output(self) -> Iterator[str]:
         """The agent's standard output so far, line by line: it may be larger than memory."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # removed, or replaced by something else: then it says nothing
             yield from data_lines(self._directory.file("out.log"))
 
     def error_tail(self) -> str:
@@ -308,6 +311,22 @@ class KeptRun:
         if self._ready is not None:
             os.close(self._ready)
             self._ready = None
+
+
+def _command_line(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
 
 
 def _intent(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:

@@ -11,6 +11,7 @@ from holdfast import faults
 from holdfast.core.liveness import Identity
 from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.processes.channel import NotPlain, read_plain
+from holdfast.sparse import open_plain
 
 PROTOCOL = 1
 ROOM = 4096
@@ -133,19 +134,20 @@ class RunDirectory:
     def tail(self, name: str, limit: int = 2000) -> str:
         """The end of a log, for records and messages."""
         try:
-            with open(self.file(name), "rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - limit))
-                return file.read().decode(errors="replace")
-        except FileNotFoundError:
+            fd = open_plain(self.file(name))
+        except OSError:
             return ""
+        try:
+            size = os.fstat(fd).st_size
+            return os.pread(fd, limit, max(0, size - limit)).decode(errors="replace")
+        finally:
+            os.close(fd)
 
     def _read(self, name: str) -> dict[str, Any] | None:
         """A record, or None without a valid one: the agent can write here too, and may have."""
         try:
-            with open(self.file(name), "rb") as file:
-                record = json.loads(file.read(2 * ROOM))
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
+            record = json.loads(read_plain(self.file(name), 2 * ROOM))
+        except (FileNotFoundError, NotADirectoryError, NotPlain, ValueError, RecursionError):
             return None  # any other error (out of descriptors, say) means "cannot tell", not "no record"
         return record if isinstance(record, dict) else None
 

@@ -29,6 +29,7 @@ from holdfast.supervisor.listening import Listener
 from holdfast.supervisor.preparing import ensure_workspace
 
 T = TypeVar("T")
+_VERDICTS = frozenset({StopWhy.STUCK, StopWhy.LOOPING, StopWhy.STARTUP})
 
 
 class Attempt:
@@ -69,6 +70,8 @@ class Attempt:
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
         """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""
+        if why in _VERDICTS and self.listener is not None and self.listener.claim is not None:
+            return  # it has reported its result and has its grace to exit: its silence says nothing any more
         if (
             self._stop_wanted is None
             or why is StopWhy.CANCEL

@@ -58,6 +58,7 @@ def run_down(arguments: argparse.Namespace) -> int:
     while time.monotonic() < deadline:
         now_running = queries.supervisor()
         if now_running is None or now_running["id"] != running["id"]:
+            queries.wait_gone(running, deadline)
             kept = "Stopped. Agents go on under their keepers, for `health.orphan_grace` (2 m) at most."
             print(kept if mode == "keep-agents" else "Stopped.")
             return 0

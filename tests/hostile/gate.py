@@ -1,0 +1,88 @@
+"""Hold a keeper at any of its steps, without a change to it.
+
+A keeper that gets HOLDFAST_FAULT_TRACE opens that path at each of its crash points. Where the path is a FIFO the open
+waits for a reader: us. Before we let it go we put a new FIFO in the path's place, so it is held again at the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from tests.fleet import Fleet, processes_of, wait_until
+
+
+class Gate:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._close()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """For `add`: the task's keepers are held, nothing else is."""
+        return {"HOLDFAST_ENV_SET": f"HOLDFAST_FAULT_TRACE={self.path}"}
+
+    def _close(self) -> None:
+        fresh = self.path.with_suffix(".new")
+        os.mkfifo(fresh, 0o666)
+        fresh.chmod(0o666)
+        fresh.rename(self.path)
+
+    def step(self, keeper: int) -> str:
+        """Let the keeper pass the point at which it is held; the point's name. It is held at the next one then."""
+        self.wait_held(keeper)
+        held = os.open(self.path, os.O_PATH)
+        self._close()
+        passed = _release(held)
+        self.wait_held(keeper)
+        return passed
+
+    def wait_held(self, keeper: int) -> None:
+        wait_until(lambda: _waits(keeper), "the keeper is held at its next step")
+
+    def open(self, keeper: int) -> None:
+        """Let the keeper go on for good: it is not held again, nor is any other."""
+        self.wait_held(keeper)
+        held = os.open(self.path, os.O_PATH)
+        self.open_for_others()
+        _release(held)
+
+    def open_for_others(self) -> None:
+        """Whoever is held stays so (to be killed there); later keepers of the task are not held at all."""
+        fresh = self.path.with_suffix(".new")
+        fresh.touch()
+        fresh.chmod(0o666)
+        fresh.rename(self.path)
+
+
+def _release(held: int) -> str:
+    reading = os.open(f"/proc/self/fd/{held}", os.O_RDONLY)
+    os.close(held)
+    with os.fdopen(reading, "rb") as file:
+        return file.read().decode().partition(":")[0]
+
+
+def _waits(pid: int) -> bool:
+    """It sleeps in the open of a FIFO."""
+    try:
+        where = Path(f"/proc/{pid}/wchan").read_text()
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return where in ("wait_for_partner", "fifo_open") or (where in ("", "0") and state == b"S")
+
+
+def keeper_at_work(fleet: Fleet, run_id: str) -> int:
+    """By its command line, since it may not have written pid.json yet. Its agent, before exec, looks like it."""
+
+    def parent_of(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+
+    def look() -> int:
+        found = [pid for pid, words in processes_of(fleet.home / "runs" / run_id).items() if "keeper.py" in words]
+        with contextlib.suppress(OSError):
+            return next((pid for pid in found if parent_of(pid) not in found), 0)
+        return 0
+
+    return wait_until(look, f"run {run_id} has a keeper")
