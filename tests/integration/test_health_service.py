@@ -23,12 +23,13 @@ from holdfast.supervisor.health import ABSENT, SAVE_EVERY, Health
 
 
 class Ward:
-    """One run under watch, and a clock that is ahead of the real one by what we say."""
+    """One run under watch, and a clock that stands still unless we move it."""
 
     def __init__(self, stage: Stage, closing: contextlib.ExitStack) -> None:
         self.ahead = 0.0
+        base = clock.monotonic()
         self.stops: list[tuple[StopWhy, str]] = []
-        self.health = Health(stage.context(closing), lambda: clock.monotonic() + self.ahead)
+        self.health = Health(stage.context(closing), lambda: base + self.ahead)
         self.run = Path(stage.home) / "runs" / "run1"
         (self.run / "channel").mkdir(parents=True)
         for name in ("out.log", "err.log"):
@@ -67,6 +68,11 @@ class Ward:
             self.ahead = min(end, self.ahead + 1.0)
             self.health._bell.ring()
             await self.settle()
+
+    async def until(self, fact: Callable[[], object]) -> None:
+        async with asyncio.timeout(30):
+            while not fact():  # noqa: ASYNC110 - a fact rings no bell
+                await asyncio.sleep(0.01)
 
     async def settle(self) -> None:
         for _turn in range(5):
@@ -112,6 +118,7 @@ def test_a_supervisor_that_stood_still_looks_twice(stage: Stage) -> None:
         await made.pass_time(8)
         assert made.stops == []
         await made.pass_time(4)
+        await made.until(lambda: made.stops)
         assert [why for why, _reason in made.stops] == [StopWhy.STUCK]
 
     play(stage, act)
@@ -124,12 +131,14 @@ def test_without_an_absence_the_threshold_holds(stage: Stage) -> None:
         await made.pass_time(59)
         assert made.stops == []
         await made.pass_time(2)
+        await made.until(lambda: made.stops)
         assert [why for why, _reason in made.stops] == [StopWhy.STUCK]
-        await made.pass_time(60)
+        await made.pass_time(10)
+        await made.until(lambda: "alert.raised" in stage.events(made.task_id))  # there is nobody who would end it
+        await made.pass_time(50)
         assert len(made.stops) == 1
         kinds = stage.events(made.task_id)
-        assert kinds.count("agent.stuck") == 1
-        assert kinds.count("alert.raised") == 1  # told to stop, and there is nobody who would end it
+        assert (kinds.count("agent.stuck"), kinds.count("alert.raised")) == (1, 1)
 
     play(stage, act)
 
@@ -143,12 +152,11 @@ def test_the_channel_is_heard_and_counts_as_life(stage: Stage) -> None:
         made.begin(HealthRules(startup_timeout=30.0, stuck_after=30.0))
         await made.pass_time(25)
         (made.run / "channel" / "heartbeat").touch()
-        async with asyncio.timeout(10):
-            while not heard:  # noqa: ASYNC110 - a file rings no bell
-                await asyncio.sleep(0.01)
+        await made.until(lambda: heard)
         await made.pass_time(25)
         assert made.stops == []
         await made.pass_time(10)
+        await made.until(lambda: made.stops)
         assert len(made.stops) == 1
 
     play(stage, act)
@@ -159,9 +167,11 @@ def test_what_was_read_is_kept_now_and_then(stage: Stage) -> None:
     async def act(made: Ward) -> None:
         made.begin(HealthRules())
         made.write("hello\n")
+        await made.until(lambda: made.health._watches["run1"].is_unsaved)
         await made.pass_time(SAVE_EVERY - 2)
         assert not (made.run / "reading.json").exists()
         await made.pass_time(4)
+        await made.until((made.run / "reading.json").exists)
         assert '"offset": 6' in (made.run / "reading.json").read_text()
         os.unlink(made.run / "reading.json")
         os.mkfifo(made.run / "reading.json.new")  # an agent that wants to hold us up
