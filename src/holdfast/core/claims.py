@@ -2,8 +2,8 @@
 
 A claim is the agent's own word, so it counts where its word counts: for a tree that ended by itself, and for one that
 we ended only because it did not exit (or because we went, or its time was up meanwhile). An operator's cancel, a
-verdict of ours on its health and a missing proof come first, as they do in `classify`. An adapter that saw a limit knows
-more than a claim.
+verdict of ours on its health and a missing proof come first, as they do in `classify`. An adapter that saw a limit
+knows more than a claim.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ class Attempt:
                 task_id=self.task.id,
                 rules=spec.health,
                 sign=adapter.sign if adapter.reads_events else None,
-                timeout=spec.timeout,
+                timeout=spec.timeout if run.timeout is None else run.timeout,
                 grace=spec.grace,
                 keeper=self._live.keeper,
                 agent=self._live.agent or self._live.keeper,
