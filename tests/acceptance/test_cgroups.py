@@ -128,3 +128,14 @@ def test_a_record_cannot_point_our_kill_at_a_strangers_group(fleet: Fleet, group
         wait_until(lambda: "populated 0" in (stranger / "cgroup.events").read_text(), "the group is empty")
         stranger.rmdir()
     fleet.cli("cancel", task, "--assume-dead")
+
+
+def test_a_group_that_nobody_removed_is_swept(fleet: Fleet, groups: Cgroups) -> None:
+    """Promise 2: a keeper that was killed at the wrong moment leaves an empty group at most, until the next start."""
+    stale = Path(groups.base, "oldrun")
+    stale.mkdir()
+    (stale / "made-by-the-agent").mkdir()
+    fleet.up()
+    wait_until(lambda: [event for event in fleet.events() if event["kind"] == "sweep.completed"], "it has swept")
+    assert not stale.exists()
+    assert [event["data"]["cgroups_removed"] for event in fleet.events() if event["kind"] == "sweep.completed"] == [1]

@@ -185,6 +185,7 @@ class Tree:
         for kind in KINDS:
             if kind not in ("pane", "leader") and (kind != "tmux" or shutil.which("tmux")):
                 self.member(kind, getattr(self, kind))
+        print("all members are planted", flush=True)  # a first sign of life; without one the start-up rule would hold
         self.hold("leader")  # the last, so that no member inherits it
         go = os.path.join(self.marks, "go")
         while time.monotonic() < self.deadline and not os.path.exists(go):

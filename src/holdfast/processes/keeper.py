@@ -64,8 +64,7 @@ _hits: dict[str, int] = {}
 
 def arm(environment: bytes) -> None:
     """Crash points do nothing unless these variables say so. The environment is JSON: only the agent needs it whole."""
-    if b"HOLDFAST_FAULT" in environment:
-        set_faults(json.loads(environment))
+    set_faults(json.loads(environment) if b"HOLDFAST_FAULT" in environment else {})
 
 
 def set_faults(environment: dict[str, str]) -> None:
