@@ -150,10 +150,24 @@ class Fleet:
         return str(json.loads(self.cli("add", *arguments, "--json", *behind, **options).stdout)["id"])
 
     def show(self, task_id: str) -> dict[str, Any]:
+        """What `show --json` prints, but for the budgets; read in this process: tests ask often, and a command costs
+        40 ms of CPU each time. `shown` asks the command."""
+        task = self._queries().task(task_id)
+        shown: dict[str, Any] = json.loads(json.dumps({key: value for key, value in task.items() if key != "spends"}))
+        return shown
+
+    def shown(self, task_id: str) -> dict[str, Any]:
         return self.json("show", task_id)[0]
 
     def events(self, task_id: str | None = None) -> list[dict[str, Any]]:
-        return self.json("events", *([task_id] if task_id else []), "-n", "100000")
+        """What `events --json` prints, likewise."""
+        found: list[dict[str, Any]] = json.loads(json.dumps(self._queries().last_events(task_id=task_id, limit=100000)))
+        return found
+
+    def _queries(self) -> Any:
+        from holdfast.api.queries import Queries
+
+        return Queries(str(self.home))
 
     def kinds(self, task_id: str) -> list[str]:
         return [event["kind"] for event in self.events(task_id)]

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet
 
+from holdfast.api.queries import Queries
+
 # Root may read and write everything; without these two capabilities the modes of its own files count for it too.
 _RIGHTS = "-dac_override,-dac_read_search"
 
@@ -34,18 +36,23 @@ def refused(
     return lines[0].removeprefix("holdfast: ")
 
 
+def files_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file below a directory with its mode and content, the git directory included."""
+    return {
+        str(path.relative_to(folder)): (path.lstat().st_mode, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+
+
 @contextlib.contextmanager
 def nothing_changes(fleet: Fleet) -> Iterator[None]:
     """A task that was acknowledged before, the whole history and the user's repository are the same afterwards."""
     fleet.add("acknowledged before", "--delay", "1h", command=("true",))
 
-    def everything() -> tuple[str, ...]:
-        return (
-            fleet.cli("ps", "--all", "--json").stdout,
-            fleet.cli("events", "--json").stdout,
-            fleet.git("for-each-ref"),
-            fleet.git("status", "--porcelain", "--branch"),
-        )
+    def everything() -> tuple[object, ...]:
+        queries = Queries(str(fleet.home))
+        return queries.tasks(everything=True), fleet.events(), files_of(fleet.repo)
 
     before = everything()
     yield

@@ -146,7 +146,7 @@ def test_a_command_that_does_not_exist(fleet: Fleet) -> None:
         assert task["outcome"] == "launch_error"
         assert [run["outcome"] for run in task["runs"]] == ["launch_error"]
         assert said in task["reason"]
-        assert task["budgets"]["crash"]["spent"] == 0
+        assert fleet.shown(task_id)["budgets"]["crash"]["spent"] == 0
     fleet.wait_clean()
     assert fleet.branches() == []
     fleet.doctor()

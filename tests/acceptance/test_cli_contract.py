@@ -172,7 +172,7 @@ def let_go(fleet: Fleet, name: str) -> None:
 def running_pid(fleet: Fleet, task_id: str) -> int:
     return int(
         wait_until(
-            lambda: [run["pid"] for run in fleet.show(task_id)["runs"] if run["state"] == "started"],
+            lambda: [run["pid"] for run in fleet.shown(task_id)["runs"] if run["state"] == "started"],
             f"an agent of {task_id} is recorded as started",
         )[0]
     )
@@ -184,7 +184,7 @@ def claims(fleet: Fleet) -> list[str]:
 
 def wait_workspace(fleet: Fleet, task_id: str, state: str) -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
-        workspace: dict[str, Any] = fleet.show(task_id)["workspace"]
+        workspace: dict[str, Any] = fleet.shown(task_id)["workspace"]
         return workspace if workspace["state"] == state else None
 
     found = wait_until(look, f"the workspace of {task_id} is {state}")
@@ -257,7 +257,7 @@ def test_json_of_tasks_has_the_promised_fields(fleet: Fleet) -> None:
     assert (listed[failed["id"]]["prompt"], listed[failed["id"]]["agent"]) == ("do it", "scripted")
     assert (listed[added["id"]]["agent"], listed[added["id"]]["resume_attempts"]) == ("command", 0)
 
-    task = fleet.show(failed["id"])
+    task = fleet.shown(failed["id"])
     assert task.keys() >= PS_FIELDS | {"runs", "workspace", "checkpoints", "budgets"}
     assert task["workspace"].keys() >= {"strategy", "path", "state"}
     assert task["workspace"]["strategy"] == "worktree"
@@ -340,12 +340,12 @@ def test_ids_may_be_shortened_while_they_are_unambiguous(fleet: Fleet) -> None:
     assert first in ambiguous.stderr
     assert second in ambiguous.stderr
     cut = next(length for length in range(2, 11) if first[:length] != second[:length])
-    assert fleet.show(first[:cut])["id"] == first
-    assert fleet.show(second)["id"] == second
+    assert fleet.shown(first[:cut])["id"] == first
+    assert fleet.shown(second)["id"] == second
     fleet.cli("cancel", letter, code=4)
-    assert fleet.show(first)["state"] == fleet.show(second)["state"] == "queued"
+    assert fleet.shown(first)["state"] == fleet.shown(second)["state"] == "queued"
     fleet.cli("cancel", second[:cut])
-    assert fleet.show(second)["state"] == "cancelled"
+    assert fleet.shown(second)["state"] == "cancelled"
     for command in ("show", "why", "events", "logs", "cancel", "retry", "resume", "diff"):
         assert fleet.cli(command, "zz0000", code=3).stderr == "holdfast: Task not found: zz0000\n"
     fleet.cli("add", "x", "--after", "zz0000", "--", "true", code=3)
@@ -431,7 +431,7 @@ def test_the_reason_of_a_cancel_is_kept(fleet: Fleet) -> None:
     task_id = held(fleet, "a")
     wait_in(fleet, "a")
     fleet.cli("cancel", task_id, "--why", "changed my mind", env={"USER": "tess"})
-    reason = fleet.show(task_id)["reason"]
+    reason = fleet.shown(task_id)["reason"]
     assert "tess" in reason
     assert "changed my mind" in reason
     assert any("changed my mind" in f"{event['reason']} {event['message']}" for event in fleet.events(task_id))
@@ -450,7 +450,7 @@ def test_a_second_ctrl_c_detaches(fleet: Fleet) -> None:
             assert run.wait() == 130
             assert f"Detached. Task {task['id']}" in run.err
             assert lives(pid)
-            assert fleet.show(task["id"])["state"] == "running"
+            assert fleet.shown(task["id"])["state"] == "running"
     fleet.cli("cancel", task["id"], code=None)
     fleet.wait_state(task["id"], "cancelled")
     assert not lives(pid)
@@ -511,7 +511,7 @@ def test_followers_see_what_happens_and_end(fleet: Fleet) -> None:
         let_go(fleet, "a")
         assert logs.wait() == 0
         assert "the last word" in logs.out
-        assert fleet.show(task_id)["state"] == "completed"
+        assert fleet.shown(task_id)["state"] == "completed"
         wait_until(lambda: '"task.completed"' in events.out, "the follower saw the end", patience=10)
         assert events.process.poll() is None
         events.process.send_signal(signal.SIGINT)
@@ -608,7 +608,7 @@ def test_escapes_in_labels_and_reasons_never_reach_the_terminal(fleet: Fleet) ->
         text = fleet.cli(*arguments).stdout
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text), arguments
     assert "area=tidy red" in fleet.cli("show", task_id).stdout
-    assert fleet.show(task_id)["labels"] == {"area": NASTY}
+    assert fleet.shown(task_id)["labels"] == {"area": NASTY}
 
 
 def test_escapes_in_a_diff_never_reach_the_terminal(fleet: Fleet) -> None:
@@ -635,7 +635,7 @@ def test_claims_follow_priority_age_delay_and_needs(fleet: Fleet) -> None:
     delayed = fleet.add("delayed", "--delay", "3s", "--priority", "9", command=("true",))
     high = fleet.add("high", "--priority", "5", "--label", "area=docs", "--label", "who=me=you", command=("true",))
     after = fleet.add("after", "--after", low, "--after", first, "--priority", "9", command=("true",))
-    not_before = fleet.show(delayed)["not_before"]
+    not_before = fleet.shown(delayed)["not_before"]
     waits = fleet.cli("why", after).stdout
     assert low in waits
     assert first in waits
@@ -651,7 +651,7 @@ def test_claims_follow_priority_age_delay_and_needs(fleet: Fleet) -> None:
     assert next(e["at"] for e in fleet.events(after) if e["kind"] == "task.claimed") >= next(
         e["at"] for e in fleet.events(low) if e["kind"] == "task.completed"
     )
-    assert fleet.show(high)["labels"] == {"area": "docs", "who": "me=you"}
+    assert fleet.shown(high)["labels"] == {"area": "docs", "who": "me=you"}
     assert "area=docs who=me=you" in fleet.cli("show", high).stdout
     assert {row["id"]: row["labels"] for row in fleet.json("ps", "--all")}[low] == {}
 
@@ -685,7 +685,7 @@ def test_one_home_serves_several_repositories(fleet: Fleet) -> None:
     named = fleet.add("list", "--repo", other, command=command)
     for task_id in (here, there, named):
         fleet.wait_state(task_id, "completed")
-    assert (fleet.show(here)["repo"], fleet.show(there)["repo"]) == (str(fleet.repo), str(other))
+    assert (fleet.shown(here)["repo"], fleet.shown(there)["repo"]) == (str(fleet.repo), str(other))
     assert fleet.branches() == [f"holdfast/{here}"]
     assert sorted(fleet.branches(other)) == sorted([f"holdfast/{there}", f"holdfast/{named}"])
     assert fleet.git("show", f"holdfast/{named}:listing.txt", cwd=other).split() == ["listing.txt", "only-here.txt"]
@@ -710,7 +710,7 @@ def test_workspace_none_is_exclusive_and_leaves_everything(fleet: Fleet) -> None
     worktree = fleet.add("x", command=("true",))
     fleet.wait_state(elsewhere, "completed")  # so there was room for another agent,
     fleet.wait_state(worktree, "completed")
-    assert fleet.show(second)["state"] == "queued"  # and still the second one waits
+    assert fleet.shown(second)["state"] == "queued"  # and still the second one waits
     assert not (fleet.root / "b.in").exists()
     let_go(fleet, "a")
     fleet.wait_state(first, "completed")
@@ -724,7 +724,7 @@ def test_workspace_none_is_exclusive_and_leaves_everything(fleet: Fleet) -> None
     assert fleet.git("status", "--porcelain").split() == ["??", "a.txt", "??", "b.txt", "??", "mine.txt"]
     assert (fleet.repo / "mine.txt").read_text() == "the user's\n"
     assert fleet.branches() == []
-    assert fleet.show(first)["workspace"]["path"] == str(fleet.repo)
+    assert fleet.shown(first)["workspace"]["path"] == str(fleet.repo)
     fleet.doctor()
 
 
@@ -819,7 +819,7 @@ def test_retry_continues_or_starts_afresh(
     )
     fleet.wait_state(task_id, "failed")
     fleet.wait_clean()
-    before = fleet.show(task_id)["workspace"]
+    before = fleet.shown(task_id)["workspace"]
     fleet.cli("retry", task_id, *retry)
     task = fleet.wait_state(task_id, "completed")
     assert task["branch"] == branch.format(task_id)
@@ -834,7 +834,7 @@ def test_retry_continues_or_starts_afresh(
     assert "only a failed or cancelled task can be retried" in refused.stderr
     assert fleet.cli("cancel", task_id, code=4).stdout == ""
     assert "not paused" in fleet.cli("resume", task_id, code=4).stderr
-    assert fleet.show(task_id)["state"] == "completed"
+    assert fleet.shown(task_id)["state"] == "completed"
     fleet.doctor()
 
 
@@ -843,8 +843,8 @@ def test_cancel_without_a_supervisor(fleet: Fleet) -> None:
     waiting = fleet.add("x", command=("true",))
     dependent = fleet.add("x", "--after", waiting, command=("true",))
     fleet.cli("cancel", waiting, "--why", "not needed")
-    assert "not needed" in fleet.show(waiting)["reason"]
-    assert fleet.show(dependent)["state"] == "cancelled"
+    assert "not needed" in fleet.shown(waiting)["reason"]
+    assert fleet.shown(dependent)["state"] == "cancelled"
     fleet.cli("cancel", waiting, code=4)
 
     supervisor = fleet.up()
@@ -856,7 +856,7 @@ def test_cancel_without_a_supervisor(fleet: Fleet) -> None:
     assert "recorded" in asked.stderr
     assert "holdfast up" in asked.stderr
     assert lives(pid)
-    assert fleet.show(task_id)["state"] == "running"
+    assert fleet.shown(task_id)["state"] == "running"
     assert "asked to cancel it" in fleet.cli("why", task_id).stdout
     fleet.up()
     task = fleet.wait_state(task_id, "cancelled", "completed")
@@ -888,7 +888,7 @@ def test_agents_see_only_the_allowed_environment(fleet: Fleet) -> None:
     assert (seen["PATH"], seen["HOME"]) == (fleet.env["PATH"], fleet.env["HOME"])
     assert (seen["PASSED_ONE"], seen["COLOUR_OF_SKY"], seen["LANG"]) == ("yes", "blue", "en")
     assert (seen["HOLDFAST_TASK_ID"], seen["HOLDFAST_RUN_NUMBER"]) == (task_id, "1")
-    assert seen["PWD"] == fleet.show(task_id)["workspace"]["path"]
+    assert seen["PWD"] == fleet.shown(task_id)["workspace"]["path"]
     assert fleet.file_on_branch(f"holdfast/{task_id}", "stdin.txt") == "x"
     other = fleet.file_on_branch(f"holdfast/{plain}", "env.txt")
     assert "canary" not in other

@@ -169,7 +169,7 @@ def test_a_stuck_run_is_tried_again_and_why_keeps_the_evidence(fleet: Fleet) -> 
     why = fleet.cli("why", task_id).stdout
     assert re.search(r"Health of run 1: stuck; last output 1\.\d s ago; no heartbeat; no tool open;", why), why
     assert [run["outcome"] for run in task["runs"]] == ["stuck", "completed"]
-    assert task["budgets"]["retry"]["spent"] == 1
+    assert fleet.shown(task_id)["budgets"]["retry"]["spent"] == 1
     assert f"debug: health of run {task['runs'][0]['id']}: stuck; last output 1." in fleet.log()
 
 

@@ -39,7 +39,7 @@ def test_down_stops_agents_with_grace_and_leaves_their_tasks_queued(fleet: Fleet
     assert (task["state"], task["outcome"]) == ("queued", "stopped")
     assert task["workspace"]["state"] == "ready"
     assert (fleet.root / task["workspace"]["path"] / "a.txt").read_text() == "begun\n"
-    assert all(entry["spent"] == 0 for entry in task["budgets"].values())
+    assert all(entry["spent"] == 0 for entry in fleet.shown(task_id)["budgets"].values())
     (fleet.root / "go-a").touch()
     fleet.up()
     done = fleet.wait_state(task_id, "completed")

@@ -127,7 +127,7 @@ def test_an_agent_killed_from_outside_is_taken_again(fleet: Fleet) -> None:
     assert [run["outcome"] for run in task["runs"]] == ["external_kill", "completed"]
     assert fleet.file_on_branch(task["branch"], "half.txt") == "first half\nsecond half"
     assert fleet.kinds(task_id).count("agent.terminated") == 2
-    assert task["budgets"]["crash"]["spent"] == 1
+    assert fleet.shown(task_id)["budgets"]["crash"]["spent"] == 1
 
 
 def test_three_crashes_stop_a_task(fleet: Fleet) -> None:
@@ -196,7 +196,7 @@ def test_timeout_is_kept_by_the_keeper_even_without_a_supervisor(fleet: Fleet) -
     fleet.up()
     task = fleet.wait_state(task_id, "completed")
     assert [run["outcome"] for run in task["runs"]] == ["timeout", "completed"]
-    assert task["budgets"]["retry"]["spent"] == 1
+    assert fleet.shown(task_id)["budgets"]["retry"]["spent"] == 1
 
 
 def test_a_killed_supervisor_adopts_its_agent(fleet: Fleet) -> None:
