@@ -22,6 +22,8 @@ from holdfast.home import ensure_directories
 from holdfast.ids import new_id
 from holdfast.processes.cgroups import probe
 from holdfast.processes.children import Children, protect_from_oom
+from holdfast.processes.domain import run_apart
+from holdfast.processes.groupbases import Bases
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
@@ -162,7 +164,8 @@ async def _supervise_locked(
     protect_from_oom()
     helpers.take()
     scratch.clear(home)
-    cgroups = probe(home) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
+    bases = Bases(home)
+    cgroups = probe(home, bases.note) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
     if isinstance(cgroups, str):
         say(f"holdfast: agents run without cgroups of their own: {cgroups}")
     identity = identify(os.getpid())
@@ -197,7 +200,9 @@ async def _supervise_locked(
     def strategy_of(spec: TaskSpec) -> WorkspaceStrategy:
         return strategies[spec.strategy, spec.directory_copy]
 
-    processes = KeptProcesses(os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups)
+    processes = KeptProcesses(
+        os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups, bases
+    )
     context = Context(
         home=home,
         host_id=host.id,
@@ -222,14 +227,19 @@ async def _supervise_locked(
     finally:
         writer.close()
         processes.close()
-        if not isinstance(cgroups, str):
-            cgroups.leave()
+        bases.leave()
 
 
 def run_supervisor(
     home: str, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None
 ) -> None:
     """Blocks until the supervisor has stopped."""
+    code = run_apart(lambda: _run_here(home, settings, how, flags))
+    if code:
+        raise SystemExit(code)
+
+
+def _run_here(home: str, settings: config.Config, how: Settings, flags: Mapping[str, object] | None) -> None:
     refuse_network_filesystem(home)
     ensure_directories(home, "runs", "workspaces", "shadows", "backups")
     git_calls.refuse_unusable()

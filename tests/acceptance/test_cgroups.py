@@ -13,6 +13,7 @@ import pytest
 from tests.fleet import Fleet, lives, wait_until
 
 from holdfast.processes.cgroups import Cgroups, base_name, is_ours, probe
+from holdfast.processes.groupbases import Bases
 
 LIVES = {"kind": "daemon", "lives": "120s", "write": "daemon.pid"}
 
@@ -20,7 +21,8 @@ LIVES = {"kind": "daemon", "lives": "120s", "write": "daemon.pid"}
 @pytest.fixture
 def groups(fleet: Fleet) -> Iterator[Cgroups]:
     """Where this home's groups are; skips by name where this user may not make any."""
-    found = probe(str(fleet.home))
+    fleet.home.mkdir(mode=0o700)
+    found = probe(str(fleet.home), Bases(str(fleet.home)).note)
     if isinstance(found, str):
         pytest.skip(f"NOT RUN: agents get no cgroups here: {found}")
     yield found
@@ -139,3 +141,35 @@ def test_a_group_that_nobody_removed_is_swept(fleet: Fleet, groups: Cgroups) -> 
     wait_until(lambda: [event for event in fleet.events() if event["kind"] == "sweep.completed"], "it has swept")
     assert not stale.exists()
     assert [event["data"]["cgroups_removed"] for event in fleet.events() if event["kind"] == "sweep.completed"] == [1]
+
+
+def test_a_process_that_left_its_cgroup_is_no_proof(fleet: Fleet, groups: Cgroups) -> None:
+    """R-TERM-10: whoever may enter a cgroup may leave it. Then an empty leaf proves nothing."""
+    supervisor = fleet.up()
+    task, pids, daemon = start_with_daemon(fleet)
+    Path(os.path.dirname(groups.base), "cgroup.procs").write_text(str(daemon))
+    fleet.kill_supervisor(supervisor)
+    os.kill(pids["keeper"]["pid"], signal.SIGKILL)
+    wait_until(lambda: not lives(pids["keeper"]["pid"]), "the keeper is gone")
+    fleet.up()
+    wait_until(lambda: "task.frozen" in fleet.kinds(task), "it is frozen")
+    assert lives(daemon)
+    os.kill(daemon, signal.SIGKILL)
+    fleet.cli("cancel", task, "--assume-dead")
+
+
+def test_groups_of_a_start_from_elsewhere_are_found_again(fleet: Fleet, groups: Cgroups) -> None:
+    """Promise 2: where a base lies depends on where `up` was started; the home has noted all of them."""
+    elsewhere = Path(os.path.dirname(groups.base), f"elsewhere-{os.getpid()}", os.path.basename(groups.base))
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "oldrun").mkdir()
+    Bases(str(fleet.home)).note(str(elsewhere))
+    try:
+        fleet.up()
+        wait_until(lambda: [event for event in fleet.events() if event["kind"] == "sweep.completed"], "it has swept")
+        assert not (elsewhere / "oldrun").exists()
+        fleet.cli("down")
+        assert not elsewhere.exists()
+        assert not (fleet.home / "cgroups").exists()
+    finally:
+        elsewhere.parent.rmdir()

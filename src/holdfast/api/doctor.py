@@ -77,7 +77,7 @@ def _cgroup_tier(home: str) -> Finding:
     """Probed by doing, as the supervisor does."""
     from holdfast.processes.cgroups import probe
 
-    found = probe(home, only_to_look=True)
+    found = probe(home)
     if isinstance(found, str):
         return Finding(
             "note",

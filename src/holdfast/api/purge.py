@@ -22,6 +22,7 @@ from holdfast.errors import Conflict, NotFound, Refused, Unavailable, UsageError
 from holdfast.folders import listed
 from holdfast.ids import new_id
 from holdfast.processes.children import Children
+from holdfast.processes.groupbases import Bases
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.openers import processes_with_open
@@ -264,6 +265,7 @@ def _delete_home(plan: Plan, kept: list[str]) -> None:
         delete_tree(root)
     if plan.store is not None:
         plan.store.close()  # its last connection: the -wal goes into the file
+    Bases(plan.home).leave()
     names = [name for name in listed(plan.home) if OF_THE_HOME.fullmatch(name) and name != "workspaces"]
     for name in sorted(names, key=lambda name: (name == SUPERVISOR_LOCK, name.startswith(DATABASE), name)):
         delete_tree(os.path.join(plan.home, name))

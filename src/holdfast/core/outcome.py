@@ -79,6 +79,7 @@ class ProcessEnd:
     code: int | None = None
     signal: int | None = None
     detail: str = ""
+    at: float | None = None  # wall time of the leader's end, by its keeper
     oom_kills: int = 0  # by the kernel, on the whole machine, while it ran
 
 

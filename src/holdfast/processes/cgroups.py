@@ -14,12 +14,11 @@ import hashlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast import faults
 from holdfast.core.rules import RunLimits
-from holdfast.folders import listed
 
 PROBE = f"probe-{os.getpid()}"
 CONTROLLERS = ("memory", "pids", "cpu")
@@ -63,18 +62,7 @@ class Cgroups:
     def remove(self, run_id: str) -> None:
         """The groups of a run that is proven empty."""
         for base in self._bases:
-            _remove(os.path.join(base, run_id))
-
-    def sweep(self, in_use: Iterable[str]) -> int:
-        """Remove the empty groups of runs that are over (their keeper was killed first). Only below our own bases."""
-        used = set(in_use)
-        removed = 0
-        for base in self._bases:
-            for name in listed(base):
-                if name not in used and os.path.isdir(os.path.join(base, name)):
-                    faults.passed("cgroup.sweep")
-                    removed += _remove(os.path.join(base, name))
-        return removed
+            remove_group(os.path.join(base, run_id))
 
     def leave(self) -> None:
         """Nothing of ours stays in the kernel when no run is left; a living run's group keeps its parents."""
@@ -98,21 +86,27 @@ def is_ours(leaf: object, home: str, run_id: str) -> bool:
     if not isinstance(leaf, str) or not os.path.isabs(leaf) or os.path.normpath(leaf) != leaf:
         return False
     parent, name = os.path.split(leaf)
-    return name == run_id and os.path.basename(parent) == base_name(home) and os.path.exists(f"{parent}/cgroup.events")
+    if name != run_id or os.path.basename(parent) != base_name(home):
+        return False
+    try:
+        return os.stat(parent).st_dev == os.stat(_own_groups()[""][0]).st_dev  # a real cgroup, not a look-alike
+    except (OSError, KeyError):
+        return False
 
 
-async def end(leaf: str) -> bool:
-    """Kill everything in a dead keeper's leaf. True proves it empty (or gone, as only an empty one can be)."""
+async def end(leaf: str, base: str) -> bool:
+    """Kill everything in a dead keeper's leaf. True proves it empty (or gone, as only an empty one can be: if `base`,
+    where our own runs have theirs, is where it was)."""
     deadline = asyncio.get_running_loop().time() + PROVE_PATIENCE
     while True:
         faults.passed("cgroup.kill")
         try:
             _write(f"{leaf}/cgroup.kill", "1")
             if not is_populated(leaf):
-                _remove(leaf)
+                remove_group(leaf)
                 return True
         except FileNotFoundError:
-            return True
+            return os.path.dirname(leaf) == base
         except OSError:
             return False
         if asyncio.get_running_loop().time() > deadline:
@@ -125,30 +119,31 @@ def is_populated(leaf: str) -> bool:
         return "populated 1" in file.read()
 
 
-def probe(home: str, *, only_to_look: bool = False) -> Cgroups | str:
+def probe(home: str, note: Callable[[str], None] | None = None) -> Cgroups | str:
     """The cgroups of this home, or why there are none. Done for real, with a process that is killed.
 
     Below our own cgroup if limits can be held there; else below the nearest ancestor where they can (controllers are
-    not handed down to where processes are, so a sibling of our own cgroup often has what a child has not).
+    not handed down to where processes are, so a sibling of our own cgroup often has what a child has not). Each base is
+    noted before it is made; without `note` it is only a look, under a name of its own, that leaves nothing.
     """
     own = _own_groups()
     if "" not in own:
         return "no cgroup v2 hierarchy is mounted"
     point, path = own[""]
-    name = base_name(home) + ("-look" if only_to_look else "")  # a supervisor may be using the real one
+    name = base_name(home) + ("-look" if note is None else "")  # a supervisor may be using the real one
     usable: Cgroups | None = None
     problems = []
     for parent in _upwards(point, path):
-        found = _try(os.path.join(parent, name), own)
+        found = _try(os.path.join(parent, name), own, note or (lambda _base: None))
         if isinstance(found, str):
             problems.append(found)
             continue
         if usable is not None and found.base in found.controllers.values():
-            _remove(usable.base)
+            remove_group(usable.base)
             return found
         usable = usable or found
         if found.base != usable.base:
-            _remove(found.base)
+            remove_group(found.base)
         if found.base in found.controllers.values():
             break
     return usable or problems[0]
@@ -158,21 +153,30 @@ def _upwards(point: str, path: str) -> Iterator[str]:
     """Our own directory, its parent, and so on up to the mount point."""
     while True:
         yield path
-        if path == point:
+        if path == point or _has_limits(path):
             return
         path = os.path.dirname(path)
 
 
-def _try(base: str, own: Mapping[str, tuple[str, str]]) -> Cgroups | str:
+def _has_limits(group: str) -> bool:
+    """Somebody bounded this group, and us with it: agents must not climb out."""
+    files = (f"{group}/{name}" for name in ("memory.max", "memory.high", "pids.max", "cpu.max"))
+    return any(words[:1] not in ([], ["max"]) for words in map(_words, files))
+
+
+def _try(base: str, own: Mapping[str, tuple[str, str]], note: Callable[[str], None]) -> Cgroups | str:
     faults.passed("cgroup.probe")
     try:
+        note(base)
         os.makedirs(os.path.join(base, PROBE), exist_ok=True)
         problem = _kill_for_real(os.path.join(base, PROBE))
-        _remove(os.path.join(base, PROBE))
+        remove_group(os.path.join(base, PROBE))
     except OSError as error:
-        _remove(base)
+        remove_group(base)
         return f"{error.strerror} ({error.filename or base})"
-    return problem or Cgroups(base, _controllers(own, base))
+    if problem:
+        remove_group(base)
+    return problem or Cgroups(base, _controllers(own, base, note))
 
 
 def _kill_for_real(group: str) -> str:
@@ -193,7 +197,7 @@ def _kill_for_real(group: str) -> str:
         victim.wait()
 
 
-def _controllers(own: Mapping[str, tuple[str, str]], base: str) -> dict[str, str]:
+def _controllers(own: Mapping[str, tuple[str, str]], base: str, note: Callable[[str], None]) -> dict[str, str]:
     """Which controllers can hold limits for us, and where: in v2 if they come down to `base`, else in v1."""
     found = {}
     for name in _words(f"{base}/cgroup.controllers"):
@@ -206,10 +210,11 @@ def _controllers(own: Mapping[str, tuple[str, str]], base: str) -> dict[str, str
             group = os.path.join(own[name][1], os.path.basename(base))
             faults.passed("cgroup.controller")
             with contextlib.suppress(OSError):
+                note(group)
                 os.makedirs(os.path.join(group, PROBE), exist_ok=True)
                 if os.access(os.path.join(group, PROBE, _LIMIT_FILES[name][1]), os.W_OK):
                     found[name] = group
-                _remove(os.path.join(group, PROBE))
+                remove_group(os.path.join(group, PROBE))
     return found
 
 
@@ -266,7 +271,7 @@ def _settings(controller: str, group: str, value: int, *, is_v2: bool) -> list[l
     return settings
 
 
-def _remove(group: str) -> bool:
+def remove_group(group: str) -> bool:
     """Remove an empty group, with those that an agent made inside. A populated one stays: the kernel refuses."""
     try:
         for folder, _folders, _files in os.walk(group, topdown=False):

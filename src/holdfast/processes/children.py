@@ -93,6 +93,12 @@ class Children:
         """Whether we spawned that very process, in this life of ours."""
         return identity in self._spawned
 
+    def ended_well(self, identity: Identity) -> bool:
+        """Whether a keeper did all it had to do, by its exit status: its records lie where the agent can write. One
+        that is not our child is believed."""
+        process = self._known.get(identity.pid)
+        return process is None or not self.owns(identity) or process.poll() == 0
+
     def reap(self, identity: Identity) -> None:
         """Collect a child of ours that ended. Another process under a reused pid is left alone."""
         process = self._known.get(identity.pid)
@@ -206,5 +212,5 @@ def _parent(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:
-        return -1  # gone, or hidden from us (hidepid): not our child
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return -1  # gone, or hidden from us (hidepid): not our child. Any other error means "cannot tell"

@@ -96,7 +96,7 @@ def serve(channel: socket.socket) -> None:
         header, descriptors, _flags, _address = socket.recv_fds(channel, LENGTH, DESCRIPTORS)
         header += read_exactly(channel, LENGTH - len(header)) if header else b""
         request = read_exactly(channel, int.from_bytes(header, "big"))
-        if len(header) < LENGTH or len(descriptors) < DESCRIPTORS:
+        if len(header) < LENGTH or len(descriptors) < DESCRIPTORS or len(request) < int.from_bytes(header, "big"):
             return  # the supervisor is gone
         try:
             answer = bear(channel, request, descriptors)

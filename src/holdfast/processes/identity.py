@@ -44,7 +44,12 @@ def open_pidfd(identity: Identity) -> int | None:
         fd = os.pidfd_open(identity.pid)
     except ProcessLookupError:
         return None  # every other error (out of descriptors, say) means "cannot tell" and must not look like "gone"
-    if life_of(identity) is not Life.ALIVE:
+    try:
+        is_it = life_of(identity) is Life.ALIVE
+    except BaseException:
+        os.close(fd)  # out of descriptors, say: this one must not be lost too
+        raise
+    if not is_it:
         os.close(fd)
         return None
     return fd

@@ -20,6 +20,7 @@ docs/architecture.md has the protocol; in short:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -27,6 +28,7 @@ import os
 import resource
 import select
 import signal
+import stat
 import sys
 import time
 
@@ -38,12 +40,14 @@ RETRY_RECORDS = 0.5
 LOOK_EVERY = 5.0  # how often the size of the output is looked at; beats wake us about as often anyway
 LOOK_SOON = 0.25  # ... while it grows fast
 GROWS_FAST = 8 << 20
+FASTEST_DISK = 500e6  # bytes a second
 WATCH_EVERY = 0.5  # how often memory and processes are looked at, when they have a limit
 HEAD_KEPT = 1 << 20  # the beginning of a log is never punched: agents say who they are there
 PUNCH_AT_LEAST = 4 << 20
 OOM_SCORE = 500  # the kernel, short of memory, takes agents before keepers and supervisors
 DATA_SLACK = 1.25  # the rlimit is a little above the limit, so that our own look comes first and knows why
 RMDIR_TRIES = 50
+NOT_OURS_ANY_MORE = (errno.ENOENT, errno.ENXIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR)
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -156,24 +160,38 @@ def signal_exactly(pid: int, start_ticks: int, number: int) -> None:
 
 
 def tree_use(root: int) -> tuple[int, int]:
-    """(bytes of private memory, number of threads) below `root`. Walks only that tree: cheap enough to repeat.
-
-    Threads, because that is what the kernel's own limit counts."""
+    """(bytes of private memory, number of threads) below `root`. Threads: the kernel's own limit counts them."""
     memory = members = 0
+    for pid in tree_pids(root):
+        try:
+            fields = read_file(f"/proc/{pid}/statm").split()
+            memory += (int(fields[1]) - int(fields[2])) * resource.getpagesize()
+            members += len(os.listdir(f"/proc/{pid}/task"))
+        except OSError:
+            continue  # ended meanwhile
+    return memory, members
+
+
+def tree_pids(root: int) -> list[int]:
+    """The pids below `root`. Walks only that tree where the kernel lists children: cheap enough to repeat."""
+    if not os.path.exists(f"/proc/{root}/task/{root}/children"):
+        return [pid for pid, _start in descendants(root)]
+    found: list[int] = []
     waiting = [root]
     while waiting:
         pid = waiting.pop()
         try:
             threads = os.listdir(f"/proc/{pid}/task")
-            for task in threads:
-                waiting.extend(map(int, read_file(f"/proc/{pid}/task/{task}/children").split()))
-            if pid != root:
-                fields = read_file(f"/proc/{pid}/statm").split()
-                memory += (int(fields[1]) - int(fields[2])) * resource.getpagesize()
-                members += len(threads)
         except OSError:
-            continue  # ended meanwhile
-    return memory, members
+            continue
+        for thread in threads:
+            try:
+                below = list(map(int, read_file(f"/proc/{pid}/task/{thread}/children").split()))
+            except OSError:
+                continue  # a thread that ended meanwhile
+            found.extend(below)
+            waiting.extend(below)
+    return found
 
 
 def counter(path: str, word: str) -> int:
@@ -203,11 +221,17 @@ class Cgroups:
             fault_point("keeper.cgroup", may_fail=True)
             for group in self.groups:
                 os.makedirs(group, mode=0o755, exist_ok=True)
-            for path, value in self.settings:
-                write_file(path, value)
             fault_point("keeper.cgroup_made")
         except OSError as problem:
             self.give_up(problem)
+            return
+        for path, value in self.settings:
+            try:
+                write_file(path, value)
+            except OSError as problem:  # this one limit is not held there; the leaf still is what it is
+                self.note += f"{os.path.basename(path)} could not be set: {problem.strerror}. "
+                self.memory_events = "" if "memory" in path else self.memory_events
+                self.process_events = "" if "pids" in path else self.process_events
 
     def take_in(self, pid: int) -> None:
         """Put the agent in, before it may run: all that it starts is born inside."""
@@ -227,6 +251,15 @@ class Cgroups:
                 write_file(os.path.join(self.leaf, "cgroup.kill"), "1")
             except OSError:
                 return  # the descendants are signalled one by one as well
+
+    def is_full(self, limit: int) -> bool:
+        """Whether the kernel refused a fork because of this group's own limit (the counter has those of others too)."""
+        if not counter(self.process_events, "max"):
+            return False
+        try:
+            return int(read_file(os.path.join(os.path.dirname(self.process_events), "pids.current"))) >= limit - 1
+        except (OSError, ValueError):
+            return False
 
     def is_populated(self) -> bool:
         return bool(self.leaf) and counter(os.path.join(self.leaf, "cgroup.events"), "populated") != 0
@@ -252,6 +285,16 @@ def write_file(path: str, text: str) -> None:
         os.close(fd)
 
 
+def remove_obstacle(name: str) -> None:
+    """A directory cannot be overwritten: it is renamed away. Anything else is unlinked."""
+    try:
+        os.unlink(name)
+    except FileNotFoundError:
+        return
+    except OSError:
+        os.rename(name, f"{name}.obstacle-{time.monotonic_ns()}")
+
+
 class Output:
     """out.log and err.log: how much was written, and room made on disk by punching holes. Offsets stay valid."""
 
@@ -267,7 +310,10 @@ class Output:
         """Whether the limit is passed. Looks again soon while the output grows fast."""
         sizes = [os.fstat(fd).st_size for fd in self.files]
         grown, self.written = sum(sizes) - self.written, sum(sizes)
-        self.look_at = now + (LOOK_SOON if grown > GROWS_FAST else LOOK_EVERY)
+        soon = LOOK_SOON if grown > GROWS_FAST else LOOK_EVERY
+        if self.limit:  # however fast a disk may be, it is not passed by much
+            soon = min(soon, max(LOOK_SOON, (self.limit - self.written) / FASTEST_DISK))
+        self.look_at = now + soon
         for number, size in enumerate(sizes):
             end = (size - self.kept) & ~0xFFF  # whole blocks
             if end - self.punched[number] >= PUNCH_AT_LEAST and self.punch(number, end):
@@ -290,13 +336,14 @@ class Records:
 
     def create(self, name: str, content: dict[str, object]) -> None:
         fault_point("keeper.create", may_fail=True)
-        fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        remove_obstacle(name + ".new")
+        fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, json.dumps(content).encode())
             os.fsync(fd)
         finally:
             os.close(fd)
-        os.rename(name + ".new", name)
+        self._rename(name + ".new", name)
         os.fsync(self._directory)
         fault_point("keeper.created")
 
@@ -306,15 +353,16 @@ class Records:
             return True
         try:
             self._fill(name, json.dumps(content).encode()[:ROOM].ljust(ROOM))
-        except FileNotFoundError:
-            return self._without_room(name, content)
-        except OSError:
+        except OSError as problem:
+            if problem.errno in NOT_OURS_ANY_MORE:
+                return self._without_room(name, content)
             return False
         self._filled.add(name)
         return True
 
     def _without_room(self, name: str, content: dict[str, object]) -> bool:
-        """The agent removed the reserved room, or the whole directory: then nobody will read it."""
+        """The agent removed the reserved room or put something else there; or removed the whole directory: then nobody
+        will read it."""
         try:
             self.create(name, content)
         except FileNotFoundError:
@@ -326,16 +374,28 @@ class Records:
 
     def _fill(self, name: str, block: bytes) -> None:
         fault_point("keeper.fill", may_fail=True)
-        fd = os.open(name + ".room", os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(
+            name + ".room", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        )  # a FIFO: not waited for
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise FileNotFoundError(errno.ENOENT, "something else is in its place", name)
             os.pwrite(fd, block, 0)
             os.fsync(fd)
         finally:
             os.close(fd)
         fault_point("keeper.rename", may_fail=True)
-        os.rename(name + ".room", name)
+        self._rename(name + ".room", name)
         os.fsync(self._directory)
         fault_point("keeper.filled")
+
+    def _rename(self, source: str, name: str) -> None:
+        """Over whatever the agent may have put there: a directory gives way."""
+        try:
+            os.rename(source, name)
+        except (IsADirectoryError, NotADirectoryError):
+            remove_obstacle(name)
+            os.rename(source, name)
 
 
 class Keeper:
@@ -401,7 +461,8 @@ class Keeper:
         self.cgroups.take_in(self.leader)
         self.records.create("pid.json", self.identities())
         fault_point("keeper.recorded")
-        os.write(go_w, b"!")
+        with contextlib.suppress(BrokenPipeError):  # it could not be prepared and is gone: the error pipe says why
+            os.write(go_w, b"!")
         os.close(go_w)
         fault_point("keeper.let_go")
         self.tell_launcher()
@@ -446,6 +507,7 @@ class Keeper:
                 signal.SIGINT,
                 signal.SIGHUP,
                 signal.SIGPIPE,
+                signal.SIGXFSZ,  # Python ignores it
             ):
                 signal.signal(number, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
@@ -523,7 +585,6 @@ class Keeper:
         if self.cause is None:
             self.cause = "exec_failed" if self.exec_error else "exited"
         self.exit_record = self.ending(status)
-        self.records.fill("exit.json", self.exit_record)  # tried again by finish() if it fails
         fault_point("keeper.leader_ended")
 
     def react(self, now: float) -> None:
@@ -541,6 +602,9 @@ class Keeper:
             self.rest_told = True  # launchers die at once; what they leave gets what is left of the grace
             self.kill_at = now + self.grace if self.kill_at is None else self.kill_at
             self.signal_tree(signal.SIGTERM)
+            self.records.fill(
+                "exit.json", self.exit_record
+            )  # after the signals: a disk may be slow. finish() tries again
         if self.kill_at is not None and now >= self.kill_at:
             self.killing = True
             self.signal_tree(signal.SIGKILL)
@@ -570,7 +634,7 @@ class Keeper:
         if self.look_for_oom():
             self.begin("out_of_memory", now, self.fast_grace)
             return
-        if self.process_limit and counter(self.cgroups.process_events, "max"):
+        if self.process_limit and self.cgroups.is_full(self.process_limit):
             self.detail = f"the kernel refused to start more than {self.process_limit}"
             self.begin("process_limit", now, self.fast_grace)
         elif not (self.cgroups.memory_events and self.cgroups.process_events):

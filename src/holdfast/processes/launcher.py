@@ -21,11 +21,18 @@ from holdfast.processes import cgroups as groups
 from holdfast.processes.cgroups import Cgroups
 from holdfast.processes.channel import Channel
 from holdfast.processes.children import Children
+from holdfast.processes.groupbases import Bases
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
 from holdfast.processes.nursery import Nursery
 from holdfast.processes.observer import RunObserver
-from holdfast.processes.openers import has_open, processes_with_open
+from holdfast.processes.openers import (
+    children_of,
+    command_line,
+    has_open,
+    processes_marked,
+    processes_with_open,
+)
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import CHANNEL, RunDirectory
 from holdfast.sparse import data_lines
@@ -38,8 +45,11 @@ LOOK_AGAIN = 0.02  # an inherited lock without pid.json yet: the keeper is about
 class KeptProcesses:
     """The Processes port on keepers. `root` holds one directory per run."""
 
-    def __init__(self, root: str, children: Children, cgroups: Cgroups | None = None) -> None:
+    def __init__(
+        self, root: str, children: Children, cgroups: Cgroups | None = None, bases: Bases | None = None
+    ) -> None:
         self._root = root
+        self._bases = bases
         self._children = children
         self._cgroups = cgroups
         self._nursery = Nursery(children)
@@ -101,7 +111,7 @@ class KeptProcesses:
         return directory.exists() and not directory.is_free()
 
     def sweep(self, open_runs: Iterable[str]) -> int:
-        return self._cgroups.sweep(open_runs) if self._cgroups else 0
+        return self._bases.sweep(open_runs) if self._bases else 0
 
     def forget(self, run_id: str) -> None:
         directory = RunDirectory(os.path.join(self._root, run_id))
@@ -185,7 +195,7 @@ class KeptRun:
         """A living process that a record names is our keeper only if it has the run's lock open: the agent can write
         records too, and a signal must never reach a stranger. A dead one is believed: nothing is sent to it."""
         if life_of(recorded) is not Life.ALIVE:
-            return True
+            return self._directory.is_free()  # while somebody holds the lock, it is not the one that is dead
         try:
             return has_open(recorded.pid, os.stat(self._directory.file("lock")))
         except FileNotFoundError:
@@ -195,10 +205,10 @@ class KeptRun:
         """The record is unreadable (the agent can write there), or the keeper is slow to write it. But it has the lock
         open: that names it as well. Its child runs the agent's program only once it was recorded and let go."""
         for pid in processes_with_open(os.stat(self._directory.file("lock"))):
-            if os.fsencode(KEEPER) not in _command_line(pid) or identify(pid) is None:
+            if os.fsencode(KEEPER) not in command_line(pid) or identify(pid) is None:
                 continue
-            for child in _children(pid):
-                if os.fsencode(KEEPER) not in _command_line(child):
+            for child in children_of(pid):
+                if os.fsencode(KEEPER) not in command_line(child):
                     self._keeper = identify(pid)
                     self._started = True
                     return child
@@ -212,7 +222,10 @@ class KeptRun:
 
     async def wait_over(self) -> ProcessEnd:
         await self._wait_keeper_gone()
-        if self._directory.is_empty() or faults.skips("emptiness"):
+        if self._directory.exists() and not self._directory.is_free():
+            raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # passing: we are asked again
+        is_whole = self._keeper is None or self._children.ended_well(self._keeper)
+        if (self._directory.is_empty() and is_whole) or faults.skips("emptiness"):
             ending = self._directory.ending()
             return ending or ProcessEnd(cause=Cause.KEEPER_DIED, detail="it left no exit record")
         return await self._without_keeper()
@@ -232,8 +245,7 @@ class KeptRun:
 
     async def _without_keeper(self) -> ProcessEnd:
         """The keeper was killed before it could prove anything. What can we prove?"""
-        if self._directory.exists() and not self._directory.is_free():
-            raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # passing: we are asked again
+        ended = await self._end_leaf()  # first: at one stroke, whatever may not be signalled
         swept = False
         if self._keeper is not None and self._children.owns(self._keeper):
             self._children.reap(self._keeper)
@@ -241,9 +253,12 @@ class KeptRun:
         identities = self._directory.identities()
         if identities is None and not self._started:
             return ProcessEnd(cause=Cause.NEVER_STARTED)  # the go-pipe: an agent that is not recorded never ran
-        if identities is not None and identities[0].boot_id != clock.boot_id():
+        if not swept and self._directory.is_of_an_earlier_boot():
             return self._proven("the machine was restarted since", "reboot")
-        if await self._end_leaf():
+        if ended:
+            left = [] if swept else processes_marked(self._directory.path)
+            if left:  # it left its cgroup, as whoever may enter one can
+                return ProcessEnd(cause=Cause.UNPROVEN, detail=f"pid {left[0]} left its cgroup and lives")
             return self._proven("the supervisor ended its cgroup", "cgroup")
         if swept:
             return self._proven("the supervisor ended what it left", "outer-subreaper")
@@ -255,7 +270,7 @@ class KeptRun:
         leaf = self._directory.leaf()
         if not groups.is_ours(leaf, os.path.dirname(runs), run_id):
             return False
-        ended = await groups.end(str(leaf))
+        ended = await groups.end(str(leaf), self._cgroups.base if self._cgroups else "")
         if ended and self._cgroups is not None:
             self._cgroups.remove(run_id)
         return ended
@@ -311,22 +326,6 @@ class KeptRun:
         if self._ready is not None:
             os.close(self._ready)
             self._ready = None
-
-
-def _command_line(pid: int) -> list[bytes]:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().split(b"\0")
-    except OSError:
-        return []
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
 
 
 def _intent(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:

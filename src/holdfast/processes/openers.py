@@ -1,4 +1,4 @@
-"""Who has a file of ours open? Having it open is a proof of ownership that no record can fake or lose."""
+"""Whose process is it? What it has open and what it was given say more than a record, which can be faked or lost."""
 
 from __future__ import annotations
 
@@ -18,13 +18,44 @@ def has_open(pid: int, file: os.stat_result) -> bool:
     folder = f"/proc/{pid}/fd"
     try:
         descriptors = os.listdir(folder)
-    except OSError:
-        return False  # gone, or another user's
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False  # gone, or another user's. Any other error means "cannot tell"
     for descriptor in descriptors:
         try:
             seen = os.stat(f"{folder}/{descriptor}")
         except OSError:
-            continue
+            continue  # closed meanwhile
         if (seen.st_dev, seen.st_ino) == (file.st_dev, file.st_ino):
             return True
     return False
+
+
+def processes_marked(run_directory: str) -> list[int]:
+    """Every process whose environment names that run: proof that it belongs to it, though not that no other does."""
+    mark = b"HOLDFAST_RUN_DIR=" + os.fsencode(run_directory)
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if mark in file.read().split(b"\0"):
+                        found.append(int(name))
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+    return found
+
+
+def command_line(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []

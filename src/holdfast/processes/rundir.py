@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import time
 from typing import Any
 
-from holdfast import faults
+from holdfast import clock, faults
 from holdfast.core.liveness import Identity
 from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.processes.channel import NotPlain, read_plain
@@ -15,6 +17,7 @@ from holdfast.sparse import open_plain
 
 PROTOCOL = 1
 ROOM = 4096
+BOOT_SLACK = 1.0  # seconds by which wall time and boot time may disagree
 CHANNEL = "channel"  # a directory of its own: what the agent writes to us, and all that a container gets to see
 MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
 _ENDLESS = ("out.log", "err.log", "keeper.log")
@@ -83,6 +86,14 @@ class RunDirectory:
         except (KeyError, TypeError, ValueError):
             return None
 
+    def is_of_an_earlier_boot(self) -> bool:
+        """By what its keeper recorded, and by when: the time of its last change is the kernel's own."""
+        identities = self.identities()
+        if identities is None or identities[0].boot_id == clock.boot_id():
+            return False
+        now = clock.now()
+        return os.stat(self.file("pid.json")).st_ctime < now.wall - now.boottime + BOOT_SLACK
+
     def leaf(self) -> object:
         """The cgroup leaf that the keeper said its agent is in, or None. Whether it is ours has to be checked."""
         record = self._read("pid.json")
@@ -112,24 +123,34 @@ class RunDirectory:
                 signal=record["signal"],
                 detail=str(record["detail"]),
                 oom_kills=int(record.get("oom_kills", 0)),
+                at=float(record["at"]) if "at" in record else None,
             )
-        except (KeyError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None  # not the keeper's words
 
     def declare_empty(self, proof: str, at: float) -> None:
         """Written by the supervisor in a dead keeper's stead, on a proof of its own."""
         faults.effect("rundir.declare")
         record = json.dumps({"proof": proof, "by": "supervisor", "at": at}).encode().ljust(ROOM)
-        if os.path.exists(self.file("empty.json.room")):
-            with open(self.file("empty.json.room"), "r+b") as room:  # in place: works on a full disk
-                room.write(record)
-                room.flush()
-                os.fsync(room.fileno())
+        room = self.file("empty.json.room")
+        if os.path.isfile(room) and not os.path.islink(room):
+            with open(room, "r+b") as file:  # in place: works on a full disk
+                file.write(record)
+                file.flush()
+                os.fsync(file.fileno())
         else:
+            self._make_way("empty.json.room")
             self._write("empty.json.room", record)
-        os.rename(self.file("empty.json.room"), self.file("empty.json"))
+        if os.path.isdir(self.file("empty.json")):
+            self._make_way("empty.json")
+        os.rename(room, self.file("empty.json"))
         self._sync()
         faults.passed("rundir.empty")
+
+    def _make_way(self, name: str) -> None:
+        """Whatever the agent put where a record belongs is kept under another name."""
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.file(name), self.file(f"{name}.obstacle-{time.monotonic_ns()}"))
 
     def tail(self, name: str, limit: int = 2000) -> str:
         """The end of a log, for records and messages."""

@@ -27,6 +27,7 @@ from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.intending import intend
 from holdfast.supervisor.listening import Listener
 from holdfast.supervisor.preparing import ensure_workspace
+from holdfast.workspaces.threads import in_thread
 
 T = TypeVar("T")
 _VERDICTS = frozenset({StopWhy.STUCK, StopWhy.LOOPING, StopWhy.STARTUP})
@@ -47,6 +48,7 @@ class Attempt:
         self._stop_wanted: StopWhy | None = earlier._stop_wanted if earlier else None
         self._stop_reason: str = earlier._stop_reason if earlier else ""
         self._fast: bool = earlier._fast if earlier else False
+        self._unsent = False
         self._preparing: asyncio.Task[object] | None = None
         self.listener: Listener | None = None  # while there is a run whose agent may report
 
@@ -72,6 +74,7 @@ class Attempt:
         """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""
         if why in _VERDICTS and self.listener is not None and self.listener.claim is not None:
             return  # it has reported its result and has its grace to exit: its silence says nothing any more
+        before = self._stop_wanted, self._stop_reason
         if (
             self._stop_wanted is None
             or why is StopWhy.CANCEL
@@ -81,7 +84,17 @@ class Attempt:
         self._fast = self._fast or fast
         if self._preparing is not None:
             self._preparing.cancel()
-        await self._send_stop()
+        try:
+            await self._send_stop()
+        except Exception:
+            if why in _VERDICTS and self._stop_wanted is why:
+                self._stop_wanted, self._stop_reason = before  # it may be at work again before we can say so
+            raise
+
+    async def send_again(self) -> None:
+        """A stop that could not be recorded (and was therefore not sent) the last time."""
+        if self._unsent:
+            await self._send_stop()
 
     @property
     def stop_wanted(self) -> StopWhy | None:
@@ -103,6 +116,8 @@ class Attempt:
                 run = await self._begin()
             else:
                 self._run, self._live = run, self._context.processes.find(run.id)
+                if self._stop_wanted is None and run.stop_why is not None:  # recorded, but perhaps never sent
+                    self._stop_wanted, self._stop_reason = run.stop_why, run.stop_reason or ""
             return run.id, await self._watch(run)
         except LaunchError as error:
             return await self._could_not_start(str(error))
@@ -161,7 +176,8 @@ class Attempt:
     async def _ended(self, run: Run, end: ProcessEnd) -> Verdict:
         assert self._live is not None
         adapter = self._context.agents[self.task.spec.agent]
-        said = adapter.judge(end, self._live.output(), self._live.error_tail())
+        # In a thread: an agent may have written more than can be read between two beats.
+        said = await in_thread(adapter.judge, end, self._live.output(), self._live.error_tail())
         if self.listener is not None:
             await self.listener.hear(last=True)  # a claim that was written just before the exit counts
         recorded = await self._write(lambda tx: tx.runs.open_run(self.task.id))
@@ -175,7 +191,7 @@ class Attempt:
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
         final = await self._naming_the_operator(verdict)
-        await self._write(lambda tx: tx.runs.ended(self.grip, run.id, final, self._context.clock()))
+        await self._write(lambda tx: tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at))
         return final
 
     async def _naming_the_operator(self, verdict: Verdict) -> Verdict:
@@ -209,9 +225,11 @@ class Attempt:
         why, reason, run = self._stop_wanted, self._stop_reason, self._run
         if why is None or run is None or self._live is None:
             return
+        self._unsent = True
         with contextlib.suppress(NotOwner):
             await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
         self._live.stop(fast=self._fast)
+        self._unsent = False
         if self._context.health is not None:
             grace = self._context.settings.fast_grace if self._fast else self.task.spec.grace
             self._context.health.ending(run.id, grace)

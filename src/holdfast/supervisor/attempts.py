@@ -65,6 +65,14 @@ class Attempts:
             if isinstance(result, BaseException):
                 say(f"holdfast: a stop could not be recorded and is tried again: {result}")
 
+    async def send_again(self) -> None:
+        """Stops whose record failed: an agent that was not told goes on, and we would wait for ever."""
+        for attempt in self.living:
+            try:
+                await attempt.send_again()
+            except Exception as trouble:  # noqa: BLE001 - told, and tried again in a moment
+                say_trouble(f"the stop of task {attempt.task.id} could not be recorded and is tried again: ", trouble)
+
     async def wait_all(self) -> None:
         while self._tasks:
             await asyncio.wait(self._tasks.values())

@@ -246,6 +246,7 @@ class Supervisor:
             if down is not None and down.data.get("mode") == StopMode.NOW and self._stop is not StopMode.NOW:
                 self._stop = StopMode.NOW
                 await self._attempts.stop_all(StopWhy.DOWN, fast=True)
+            await self._attempts.send_again()
             await self._context.bell.wait(1.0)
 
     async def _farewell(self) -> None:

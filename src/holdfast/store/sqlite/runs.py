@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import apsw
@@ -109,7 +110,7 @@ class SqliteRuns:
             self._events.emit(event, now)
         return self._get(run_id)
 
-    def ended(self, grip: Grip, run_id: str, verdict: Verdict, now: Instant) -> None:
+    def ended(self, grip: Grip, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
         require_owner(self._tasks, grip)
         changed = self._sql.change(
             "ended",
@@ -121,6 +122,7 @@ class SqliteRuns:
             session_id=verdict.session_id,
             error_tail=verdict.error_tail,
             now=now.wall,
+            at=now.wall if at is None or not math.isfinite(at) else at,
         )
         if changed == 0:
             raise Conflict(f"Run {run_id} has ended already.")

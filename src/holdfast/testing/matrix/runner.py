@@ -129,7 +129,7 @@ def fast_directory() -> Path:
 @cache
 def has_cgroups() -> bool:
     """Whether a dead keeper's tree can be proven empty without the supervisor that spawned it."""
-    found = probe(tempfile.gettempdir(), only_to_look=True)
+    found = probe(tempfile.gettempdir())
     if isinstance(found, str):
         return False
     found.leave()
