@@ -218,3 +218,27 @@ def test_a_supervisor_whose_home_vanished_stops_by_itself(fleet: Fleet) -> None:
     shutil.rmtree(fleet.home)
     assert supervisor.wait(timeout=60) is not None
     wait_until(lambda: processes_of(fleet.home) == {}, "its agent is ended")
+
+
+def test_a_stop_that_could_not_be_recorded_is_sent_again(fleet: Fleet) -> None:
+    """Nothing silent: the disk fails once while `down` is recorded; the agent is ended all the same."""
+    supervisor = fleet.up(env={"HOLDFAST_FAULT": "tx.run.stopping:1:ENOSPC"})
+    task_id, pid = hold(fleet, "a")
+    fleet.cli("down")
+    assert supervisor.wait(timeout=30) == 0
+    assert not lives(pid)
+    assert fleet.show(task_id)["state"] == "queued"
+
+
+def test_a_stop_that_was_recorded_but_not_sent_is_sent_by_the_next(fleet: Fleet) -> None:
+    """R-TERM-08: killed between the record and the signal; the next supervisor does what the record says."""
+    supervisor = fleet.up(env={"HOLDFAST_FAULT": "keeper.stop:1:kill"})
+    task_id, pid = hold(fleet, "a")
+    fleet.cli("down", code=None)
+    assert supervisor.wait(timeout=30) == -signal.SIGKILL
+    assert lives(pid)
+    fleet.up()
+    wait_until(lambda: not lives(pid), "the agent is ended")
+    assert fleet.show(task_id)["runs"][0]["outcome"] in (None, "stopped")
+    wait_until(lambda: len(fleet.show(task_id)["runs"]) == 2, "the task goes on")
+    assert fleet.show(task_id)["runs"][0]["outcome"] == "stopped"
