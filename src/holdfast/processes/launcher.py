@@ -310,6 +310,9 @@ class KeptRun:
         with contextlib.suppress(OSError):  # removed, or replaced by something else: then it says nothing
             yield from data_lines(self._directory.file("out.log"))
 
+    def note(self) -> str:
+        return self._directory.note()
+
     def error_tail(self) -> str:
         return self._directory.tail("err.log")
 

@@ -14,6 +14,7 @@ from holdfast.core.liveness import Identity
 from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.processes.channel import NotPlain, read_plain
 from holdfast.sparse import open_plain
+from holdfast.text import one_line
 
 PROTOCOL = 1
 ROOM = 4096
@@ -85,6 +86,11 @@ class RunDirectory:
             return one("keeper"), one("agent")
         except (KeyError, TypeError, ValueError):
             return None
+
+    def note(self) -> str:
+        """What the keeper could not do for its agent: the agent may write here too, so it is only told, and bounded."""
+        record = self._read("pid.json")
+        return one_line(str(record.get("note") or ""), 200) if record else ""
 
     def is_of_an_earlier_boot(self) -> bool:
         """By what its keeper recorded, and by when: the time of its last change is the kernel's own."""

@@ -160,7 +160,8 @@ class Attempt:
         pid = await self._live.wait_started()
         if pid is not None:
             if run.state is RunState.INTENDED:
-                await self._write(lambda tx: tx.runs.started(self.grip, run.id, pid, self._context.clock()))
+                note = self._live.note()
+                await self._write(lambda tx: tx.runs.started(self.grip, run.id, pid, self._context.clock(), note))
             channel = self._live.channel(run.heard.offset)
             self.listener = Listener(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
             self.beat()

@@ -40,15 +40,15 @@ class Listener:
             return False
         return self._is_worth_telling(asyncio.get_running_loop().time()) or self._channel.changed()
 
-    async def hear(self, *, last: bool = False) -> None:
-        """Read a piece (all of it, the last time) and record what matters."""
+    async def hear(self, *, last: bool = False) -> bool:
+        """Read a piece (all of it, the last time) and record what matters. True: there is more to read."""
         async with self._turn:
             while True:
                 batch = self._channel.read(last=last)
                 self._take(batch)
                 await self._tell(last=last)
                 if not last or not batch.more:
-                    return
+                    return batch.more
                 await asyncio.sleep(0)
 
     def grace_left(self, now: Instant) -> float | None:

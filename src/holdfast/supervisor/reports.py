@@ -57,8 +57,8 @@ class Reports:
         listener = attempt.listener
         if listener is None:
             return
-        if listener.has_news():
-            await listener.hear()
+        if listener.has_news() and await listener.hear():
+            self.changed(listener.run_id)  # a claim may stand behind much talk
         if self._is_overdue(attempt):
             await attempt.stop(StopWhy.CLAIMED, fast=False, reason=listener.stop_reason())
             listener.stopped()

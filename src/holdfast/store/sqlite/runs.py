@@ -51,7 +51,7 @@ class SqliteRuns:
     def open_ids(self) -> list[str]:
         return [str(row["id"]) for row in self._sql.rows("open_ids")]
 
-    def started(self, grip: Grip, run_id: str, pid: int, now: Instant) -> None:
+    def started(self, grip: Grip, run_id: str, pid: int, now: Instant, note: str = "") -> None:
         require_owner(self._tasks, grip)
         if self._sql.change("started", id=run_id, task_id=grip.task_id, pid=pid, now=now.wall) == 0:
             raise Conflict(f"Run {run_id} is not waiting to start.")
@@ -61,7 +61,8 @@ class SqliteRuns:
                 kind="run.started",
                 task_id=grip.task_id,
                 run_id=run_id,
-                message=f"Run {run_id} started, pid {pid}.",
+                level=Level.WARNING if note else Level.INFO,
+                message=f"Run {run_id} started, pid {pid}.{' ' if note else ''}{note}",
                 data={"pid": pid, "fence": grip.fence},
             ),
             now,
