@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import json
+import math
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fleet import wait_until
@@ -25,6 +27,7 @@ from holdfast.processes.changes import Changes
 from holdfast.processes.identity import identify
 from holdfast.processes.inotify import Inotify
 from holdfast.processes.reading import BLOCK, LONGEST_LINE, OutputReader
+from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.trees import trees
 from holdfast.processes.view import STATE, RunView
 
@@ -154,9 +157,37 @@ def test_the_time_of_an_output_is_that_of_the_file_within_reason(run: Path) -> N
     os.utime(run / "out.log", (1, 1))  # 1970
     view.look(now + 1)
     assert view.output_at == now
+    append(run / "out.log", "z")
     os.utime(run / "out.log", (time.time() + 9999, time.time() + 9999))
     view.look(now + 2)
     assert view.output_at == now + 2
+
+
+def test_freeing_the_middle_of_a_log_is_no_output(run: Path) -> None:
+    """The keeper's doing moves the file's time, but an agent said nothing."""
+    append(run / "out.log", "x" * (1 << 16))
+    view = RunView(str(run), None, clock.monotonic() - 100)
+    assert view.look(clock.monotonic()).output
+    before = view.output_at
+    punch(run / "out.log", 0, 1 << 15)
+    os.utime(run / "out.log", (time.time() + 5, time.time() + 5))
+    assert not view.look(clock.monotonic() + 5).output
+    assert view.output_at == before
+    os.truncate(run / "out.log", 0)
+    assert not view.look(clock.monotonic() + 6).output
+    append(run / "out.log", "x")
+    assert view.look(clock.monotonic() + 7).output
+
+
+@pytest.mark.parametrize("spoilt", ["1e999", "1" + "0" * 400, "-1", "9223372036854775808"])
+@pytest.mark.parametrize("field", ["pid", "start"])
+def test_numbers_that_no_process_has_are_no_record(tmp_path: Path, field: str, spoilt: str) -> None:
+    one = '{"pid": 7, "start": 8}'
+    whole = f'{{"boot_id": "b", "keeper": {one}, "agent": {one}}}'
+    (tmp_path / "pid.json").write_text(whole)
+    assert RunDirectory(str(tmp_path)).identities() is not None
+    (tmp_path / "pid.json").write_text(whole.replace("7" if field == "pid" else "8", spoilt))
+    assert RunDirectory(str(tmp_path)).identities() is None
 
 
 def test_who_takes_over_reads_on(run: Path) -> None:
@@ -183,6 +214,9 @@ def test_who_takes_over_reads_on(run: Path) -> None:
         lambda kept: {**kept, "boot_id": "another boot"},
         lambda kept: {**kept, "offset": 10**9},
         lambda kept: {**kept, "offset": -1},
+        lambda kept: {**kept, "offset": math.inf},
+        lambda kept: {**kept, "output_at": 10**400},
+        lambda kept: {**kept, "talk": {**kept["talk"], "steps": math.inf}},
         lambda kept: {**kept, "output_at": 1e18},
         lambda kept: {**kept, "output_at": "now"},
         lambda kept: {**kept, "talk": {}},
@@ -191,7 +225,7 @@ def test_who_takes_over_reads_on(run: Path) -> None:
         lambda kept: {},
     ],
 )
-def test_a_spoilt_record_is_none(run: Path, spoil: Callable[[dict[str, object]], object]) -> None:
+def test_a_spoilt_record_is_none(run: Path, spoil: Callable[[dict[str, Any]], object]) -> None:
     """The agent can write there, and a power cut may tear it: then everything is read again."""
     agent = ScriptedAgent()
     append(run / "out.log", json.dumps({"holdfast": "tool", "id": 1, "name": "make"}) + "\n")

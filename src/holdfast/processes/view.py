@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast import clock, faults
 from holdfast.core.liveness import Identity
-from holdfast.core.signs import Sign, Talk
+from holdfast.core.signs import MOST_WORDS, Sign, Talk, printable
 from holdfast.processes.reading import OutputReader
 from holdfast.processes.rundir import CHANNEL
 
@@ -78,9 +78,10 @@ class RunView:
             stamp = self._stamp(name)
             if stamp == self._stamps.get(name, NOTHING):
                 continue
+            before = self._stamps.get(name, NOTHING)
             self._stamps[name] = stamp
-            if name in _OUTPUT and stamp[0] == 0:
-                continue  # an empty log says nothing
+            if name in _OUTPUT and stamp[0] <= before[0]:
+                continue  # it did not grow: the keeper freed its middle, or it was cut off
             at = min(now, max(self._looked_at, now - (wall - stamp[1] / 1e9)))
             newest = at if newest is None else max(newest, at)
         return newest
@@ -117,7 +118,7 @@ class RunView:
         kept = self._kept()
         if kept is None:
             return
-        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
             self._restore(kept, now)
 
     def _restore(self, kept: Mapping[str, Any], now: float) -> None:
@@ -128,7 +129,7 @@ class RunView:
         if not 0 <= offset <= size or not all(math.isfinite(at) and 0 <= at <= now for at in moments):
             raise ValueError("not what we wrote")
         stamps = {str(name): (int(stamp[0]), int(stamp[1])) for name, stamp in kept["stamps"].items()}
-        self.talk, self.told = talk, str(kept["told"])
+        self.talk, self.told = talk, printable(str(kept["told"]), MOST_WORDS)
         self.started_at, self._looked_at = moments[0], moments[1]
         self.output_at = None if kept["output_at"] is None else float(kept["output_at"])
         self.channel_at = None if kept["channel_at"] is None else float(kept["channel_at"])
