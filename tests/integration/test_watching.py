@@ -21,15 +21,16 @@ from tests.fleet import wait_until
 from holdfast import clock
 from holdfast.agents.command import CommandAgent
 from holdfast.agents.scripted import ScriptedAgent
+from holdfast.core.liveness import Identity
 from holdfast.core.signs import Sign, SignKind
 from holdfast.processes import changes
 from holdfast.processes.changes import Changes
 from holdfast.processes.identity import identify
 from holdfast.processes.inotify import Inotify
-from holdfast.processes.reading import BLOCK, LONGEST_LINE, OutputReader
+from holdfast.processes.reading import BLOCK, LONGEST_LINE, MOST_LINES, OutputReader
 from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.trees import trees
-from holdfast.processes.view import STATE, RunView
+from holdfast.processes.view import STATE, RunView, started_moment
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 
@@ -89,6 +90,30 @@ def test_a_flood_is_read_in_blocks(run: Path) -> None:
     assert reader.read_on(lines.append)  # there is more
     assert reader.offset <= BLOCK
     assert lines + all_lines(reader) == wanted
+
+
+def test_one_look_reads_so_many_lines_and_takes_so_long(run: Path) -> None:
+    log = run / "out.log"
+    append(log, "\n" * BLOCK + "x")
+    reader, lines = OutputReader(str(log)), list[str]()
+    assert reader.read_on(lines.append)
+    assert len(lines) < MOST_LINES + 100
+    assert reader.offset == len(lines)
+    reads = 1
+    while reader.read_on(lines.append):
+        reads += 1
+    assert (len(lines), reader.offset) == (BLOCK, BLOCK)
+    slow = OutputReader(str(log))
+
+    def hear(line: str) -> None:
+        lines.append(line)
+        until = time.thread_time() + 0.001
+        while time.thread_time() < until:
+            pass
+
+    lines.clear()
+    assert slow.read_on(hear)
+    assert len(lines) < 100
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever(run: Path) -> None:
@@ -188,6 +213,21 @@ def test_numbers_that_no_process_has_are_no_record(tmp_path: Path, field: str, s
     assert RunDirectory(str(tmp_path)).identities() is not None
     (tmp_path / "pid.json").write_text(whole.replace("7" if field == "pid" else "8", spoilt))
     assert RunDirectory(str(tmp_path)).identities() is None
+
+
+def test_the_machines_sleep_is_no_silence_of_an_agent(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was kept of it (its agent writes no events), and the machine slept for an hour meanwhile."""
+    append(run / "out.log", "x")
+    os.utime(run / "out.log", (time.time() - 3640, time.time() - 3640))
+    boottime = clock.monotonic() + 3600
+    monkeypatch.setattr(clock, "boottime", lambda: boottime)
+    now = clock.monotonic()
+    started = int((boottime - 3700) * os.sysconf("SC_CLK_TCK"))
+    view = RunView(str(run), None, started_moment(Identity(boot_id="b", pid=1, start_ticks=started), now))
+    assert view.started_at == pytest.approx(now - 100, abs=1)
+    view.take_over(now)
+    view.look(now)
+    assert view.output_at == pytest.approx(now - 40, abs=1)
 
 
 def test_who_takes_over_reads_on(run: Path) -> None:
