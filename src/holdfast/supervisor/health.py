@@ -75,6 +75,7 @@ class Health:
         if self._observer is not None:
             self._observer.unwatch(run_id)
         if not watch.view.leader_ended():
+            watch.view.look(self._now())  # what it wrote in the last moment waits for READ_EVERY
             self._save(watch)
 
     @property
