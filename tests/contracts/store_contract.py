@@ -1826,6 +1826,18 @@ class TestAlerts:
                 self.acknowledge(scene, number)
         assert scene.everything() == before
 
+    def test_an_alert_whose_cause_is_over_is_closed(self, scene: Scene) -> None:
+        """Once; the other ones stay, and where none is open nothing happens."""
+        self.raise_it(scene)
+        self.raise_it(scene, "other")
+        closed_at = scene.tick()
+        for _again in range(2):
+            scene.write(lambda tx: tx.events.close_alert("disk", "space", scene.now))
+        assert [alert["key"] for alert in scene.store.view("alerts", all=False)] == ["other"]
+        (row,) = [alert for alert in scene.store.view("alerts", all=True) if alert["key"] == "disk"]
+        assert (row["acked_by"], row["acked_at"]) == ("space", closed_at.wall)
+        assert scene.kinds() == ["alert.raised", "alert.raised", "alert.acknowledged"]
+
     def test_many_at_once_are_one_alert(self, scene: Scene) -> None:
         scene.race(lambda tx: tx.events.raise_alert("k", "m", "r", scene.now), 4)
         assert [a["count"] for a in scene.store.view("alerts", all=True)] == [4]

@@ -325,6 +325,31 @@ def test_an_event_without_content_of_its_own_is_a_step() -> None:
     assert talk.steps == 0
 
 
+@pytest.mark.parametrize("word", ["\ud800", "a\nb\x1b[2J\0", "x" * 10_000, "\ud800" * 10_000])
+def test_an_agents_words_can_be_stored_and_are_short(word: str) -> None:
+    """Half a character pair in a JSON string must not make a run immune: its verdict could not be recorded."""
+    talk = Talk()
+    for _again in range(RULES.loop_steps):
+        talk.hear(Sign(kind=SignKind.STEP, content=word), 1.0)
+    talk.hear(Sign(kind=SignKind.TOOL_OPENED, tool="t", name=word), 1.0)
+    talk = Talk.load({**talk.dump(), "last_step": word, "tools": {"t": [word, 1.0, None]}})
+    tools = tuple(talk.tools.values())
+    found = judge(events(steps=RULES.loop_steps, last_step=talk.last_step, tools=tools), RULES)
+    assert found.condition is LOOPING
+    for text in (found.reason, *found.evidence):
+        text.encode()
+        assert "\n" not in text
+        assert len(text) < 300
+
+
+def test_a_tools_id_is_not_kept_whole() -> None:
+    talk = Talk()
+    for kind in (SignKind.TOOL_OPENED, SignKind.TOOL_CLOSED):
+        talk.hear(Sign(kind=kind, tool="i" * 1_000_000, name="make"), 1.0)
+        assert len(json.dumps(talk.dump())) < 1000
+    assert talk.tools == {}
+
+
 @pytest.mark.parametrize("deadline", [None, -1.0, 0.0, math.nan, math.inf])
 def test_a_deadline_that_is_none(deadline: float | None) -> None:
     talk = Talk()

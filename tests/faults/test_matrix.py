@@ -43,6 +43,7 @@ ELSEWHERE = {
     "trash.rise": "tests/integration/test_worktrees.py: a tree deeper than we have descriptors",
     "trust.rename": "tests/acceptance/test_config.py: `trust`, killed and on a full disk",
     "tx.alert.acknowledge": "tests/acceptance/test_cli_contract.py: `alerts ack`",
+    "tx.alert.close": "tests/contracts: an alert whose cause is over",
     "tx.history.repo": "tests/acceptance/test_purge.py: one repository",
     "tx.history.task": "tests/acceptance/test_retention.py: a task is forgotten, killed at each step",
     "tx.operation.remember": "tests/contracts: operation ids",

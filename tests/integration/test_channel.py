@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.api.reporting import Reporter
 from holdfast.core.model import Report, ReportKind
-from holdfast.processes.channel import BLOCK, MOST_LINE, MOST_MESSAGE, MOST_READ, Channel, parse
+from holdfast.processes.channel import BLOCK, MOST_LINE, MOST_MESSAGE, MOST_READ, MOST_REFUSALS, Channel, parse
 from holdfast.processes.port import Batch
 from holdfast.processes.rundir import RunDirectory
 
@@ -147,6 +147,34 @@ class TestHostility:
             file.write(b"\n" * BLOCK + b"[]\n" * BLOCK + line() * 1000)
         found, refused = all_of(Channel(str(tmp_path), TOKEN))
         assert (len(found), refused) == (1000, BLOCK)
+
+    def test_a_block_of_nonsense_is_not_parsed_to_its_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """All is counted, and a report among it is still found."""
+        parsed: list[bytes] = []
+
+        def counting(line: bytes, token: str) -> Report | str:
+            parsed.append(line)
+            return parse(line, token)
+
+        monkeypatch.setattr("holdfast.processes.channel.parse", counting)
+        (tmp_path / "reports").write_bytes(b"x\n" * 60_000 + line("complete") + b"x\n" * 100)
+        batch = quick(Channel(str(tmp_path), TOKEN))
+        assert ([report.kind for report in batch.reports], batch.refused) == (["complete"], 60_100)
+        assert len(parsed) <= MOST_REFUSALS + 1
+
+    def test_writing_anew_does_not_begin_the_measure_anew(self, tmp_path: Path) -> None:
+        reader, whole = Channel(str(tmp_path), TOKEN), b"\n" * BLOCK
+        read = 0
+        for number in range(2 * MOST_READ // BLOCK):
+            (tmp_path / "new").write_bytes(whole + b"\n" * (number % 2))
+            (tmp_path / "new").rename(tmp_path / "reports")
+            before = reader._total
+            batch = reader.read()
+            read += reader._total - before
+        assert read <= MOST_READ
+        assert batch == Batch(offset=batch.offset), "told once, not at every look"
 
     @settings(max_examples=150, deadline=None)
     @given(pieces=st.lists(st.one_of(st.binary(max_size=300), st.sampled_from([b"\n", line()[:20], line()]))))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,11 +17,18 @@ from tests.fleet import Fleet
 
 from holdfast import clock
 from holdfast.agents.scripted import ScriptedAgent
-from holdfast.core.model import StopWhy
+from holdfast.core.model import StopWhy, Strategy, Workspace
 from holdfast.core.rules import HealthRules
+from holdfast.core.states import WorkspaceState
+from holdfast.ids import new_id
 from holdfast.processes.identity import identify
+from holdfast.processes.port import Seen
+from holdfast.store.port import Grip
 from holdfast.supervisor.context import Patient
-from holdfast.supervisor.health import ABSENT, SAVE_EVERY, Health
+from holdfast.supervisor.health import ABSENT, BREATH, SAVE_EVERY, Health
+from holdfast.supervisor.verdicts import NO_FILE, NOT_ALL_FILES
+from holdfast.supervisor.watch import Watch
+from holdfast.workspaces.changed import Change
 
 
 class Ward:
@@ -29,14 +38,22 @@ class Ward:
         self.ahead = 0.0
         base = clock.monotonic()
         self.stops: list[tuple[StopWhy, str]] = []
-        self.health = Health(stage.context(closing), lambda: base + self.ahead)
+        self.context = stage.context(closing)
+        self.health = Health(self.context, lambda: base + self.ahead)
         self.run = Path(stage.home) / "runs" / "run1"
         (self.run / "channel").mkdir(parents=True)
         for name in ("out.log", "err.log"):
             (self.run / name).touch()
         self.task_id = stage.add("true")
 
-    def begin(self, rules: HealthRules, *, events: bool = True) -> None:
+    def begin(
+        self,
+        rules: HealthRules,
+        *,
+        events: bool = True,
+        adopted: bool = False,
+        claimed: Callable[[], bool] = lambda: False,
+    ) -> None:
         async def stop(why: StopWhy, reason: str) -> None:
             self.stops.append((why, reason))
             self.health.ending("run1", 5.0)
@@ -52,14 +69,34 @@ class Ward:
                 grace=5.0,
                 keeper=me,
                 agent=me,
-                adopted=False,
+                adopted=adopted,
                 stop=stop,
+                claimed=claimed,
             )
         )
 
     def write(self, text: str) -> None:
         with (self.run / "out.log").open("a") as file:
             file.write(text)
+
+    async def give_workspace(self, path: Path) -> None:
+        """As the attempt makes it, before its agent is launched."""
+        task = await self.context.writer.write(lambda tx: tx.tasks.claim(self.context.host_id, clock.now()))
+        assert task is not None
+        repo_id = task.spec.repo_id
+        workspace = Workspace(
+            id=new_id(),
+            task_id=task.id,
+            repo_id=repo_id,
+            strategy=Strategy.WORKTREE,
+            path=str(path),
+            branch=None,
+            base_commit=None,
+            state=WorkspaceState.INTENDED,
+            disposition=None,
+        )
+        grip = Grip(task_id=task.id, fence=task.fence, owner=self.context.host_id)
+        await self.context.writer.write(lambda tx: tx.workspaces.intend(grip, workspace, clock.now()))
 
     async def pass_time(self, seconds: float) -> None:
         """The machine goes on: everything is looked at when it is due."""
@@ -178,5 +215,136 @@ def test_what_was_read_is_kept_now_and_then(stage: Stage) -> None:
         made.write("more\n")
         await made.pass_time(SAVE_EVERY + 2)
         assert not (made.run / "reading.json").exists()
+
+    play(stage, act)
+
+
+def tool(name: str = "make", **more: object) -> str:
+    return json.dumps({"holdfast": "tool", "id": 1, "name": name, **more}) + "\n"
+
+
+@pytest.mark.parametrize("opens_tool", [True, False])
+def test_a_run_is_not_judged_before_its_output_is_read(stage: Stage, opens_tool: bool) -> None:
+    """R-TERM-04: at the end of a long log there may be a tool that explains the silence."""
+
+    async def act(made: Ward) -> None:
+        made.write("".join(f"line {number}\n" for number in range(200_000)))
+        made.write(tool(deadline=3600) if opens_tool else "the end\n")
+        made.begin(HealthRules(stuck_after=2.0), adopted=True)
+        watch = made.health._watches["run1"]
+        await made.pass_time(6)
+        assert not (watch.is_behind and made.stops)
+        await made.until(lambda: not watch.is_behind)
+        if opens_tool:
+            await made.pass_time(6)
+            assert (made.stops, watch.view.told) == ([], "")
+        else:
+            await made.until(lambda: made.stops)
+
+    play(stage, act)
+
+
+def test_a_flood_has_one_reader_and_leaves_the_loop_to_others(stage: Stage) -> None:
+    async def act(made: Ward) -> None:
+        made.write("".join(f"line {number}\n" for number in range(400_000)))
+        made.begin(HealthRules())
+        watch, lags, looks = made.health._watches["run1"], [0.0], [0]
+        look = watch.view.look
+
+        def counted(now: float) -> Seen:
+            looks[0] += 1
+            return look(now)
+
+        watch.view.look = counted  # type: ignore[method-assign]
+        began = clock.monotonic()
+        for _hint in range(50):
+            made.write("one more\n")
+            made.health._note_change("run1")
+            made.health._schedule(watch, made.health._now())
+            before = clock.monotonic()
+            await asyncio.sleep(0.005)
+            lags.append(clock.monotonic() - before)
+        assert looks[0] <= (clock.monotonic() - began) / BREATH + 2
+        assert sorted(lags)[len(lags) // 2] < 0.1
+
+    play(stage, act)
+
+
+@pytest.mark.parametrize("when", ["changed", "unchanged", "unknown"])
+def test_files_count_also_for_an_agent_that_never_said_anything_new(stage: Stage, tmp_path: Path, when: str) -> None:
+    """R-TERM-07; and what could not be looked at is not called unchanged."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "file").touch()
+    for path in (work / "file", work):
+        os.utime(path, (1e9, 1e9))
+
+    async def act(made: Ward) -> None:
+        if when != "unknown":
+            await made.give_workspace(work)
+        made.begin(HealthRules(on_stuck="notify"))
+        watch = made.health._watches["run1"]
+        if when == "changed":
+            os.utime(work / "file", (time.time() + 60, time.time() + 60))
+        made.write('{"holdfast": "event", "name": "\\ud800"}\n' * 50)
+        if when == "changed":
+            await made.until(lambda: watch.view.talk.progress_at is not None)
+            assert "agent.stuck" not in stage.events(made.task_id)
+            return
+        await made.until(lambda: watch.view.told)
+        (told,) = [event for event in stage.told(made.task_id) if event["kind"] == "agent.stuck"]
+        assert told["reason"] == "looping"
+        assert told["data"]["evidence"][-1] == (NO_FILE if when == "unchanged" else NOT_ALL_FILES)
+
+    play(stage, act)
+
+
+def test_an_alert_comes_with_its_event_and_goes_with_its_cause(stage: Stage) -> None:
+    async def act(made: Ward) -> None:
+        made.write("hello\n")
+        made.begin(HealthRules(stuck_after=60.0, on_stuck="notify"))
+        watch = made.health._watches["run1"]
+        await made.pass_time(62)
+        await made.until(lambda: "agent.stuck" in stage.events(made.task_id))
+        kinds = stage.events(made.task_id)
+        assert "alert.raised" in kinds
+        assert [alert["key"] for alert in made.context.store.view("alerts", all=False)] == ["stuck:run1"]
+        await made.until(lambda: watch.view.told)
+        made.write("awake\n")
+        await made.until(lambda: "agent.recovered" in stage.events(made.task_id))
+        assert made.context.store.view("alerts", all=False) == []
+
+    play(stage, act)
+
+
+@pytest.mark.parametrize("how", ["claimed", "ended", "stopped", "over", "awake"])
+def test_nothing_is_told_of_a_run_that_needs_no_verdict_any_more(stage: Stage, how: str) -> None:
+    """What it did while its files were looked at counts."""
+
+    async def act(made: Ward) -> None:
+        made.begin(HealthRules(), claimed=lambda: how == "claimed")
+        watch = made.health._watches["run1"]
+        looked = made.health._change_of_files
+
+        async def meanwhile(asked: Watch) -> Change:
+            change = await looked(asked)
+            if how == "ended":
+                (made.run / "exit.json").touch()
+            elif how == "stopped":
+                made.health.ending("run1", 5.0)
+            elif how == "over":
+                made.health.over("run1")
+            elif how == "awake":
+                made.write("something new\n")
+            seen.append(change)
+            return change
+
+        seen: list[Change] = []
+        made.health._change_of_files = meanwhile  # type: ignore[method-assign, assignment]
+        made.write('{"holdfast": "event", "name": "tick"}\n' * 50)
+        await made.until(lambda: seen)
+        await made.until(lambda: not made.health.tasks)
+        assert "agent.stuck" not in stage.events(made.task_id)
+        assert (made.stops, watch.view.told) == ([], "")
 
     play(stage, act)

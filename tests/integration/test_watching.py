@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import json
+import math
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fleet import wait_until
@@ -19,14 +21,16 @@ from tests.fleet import wait_until
 from holdfast import clock
 from holdfast.agents.command import CommandAgent
 from holdfast.agents.scripted import ScriptedAgent
+from holdfast.core.liveness import Identity
 from holdfast.core.signs import Sign, SignKind
 from holdfast.processes import changes
 from holdfast.processes.changes import Changes
 from holdfast.processes.identity import identify
 from holdfast.processes.inotify import Inotify
-from holdfast.processes.reading import BLOCK, LONGEST_LINE, OutputReader
+from holdfast.processes.reading import BLOCK, LONGEST_LINE, MOST_LINES, OutputReader
+from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.trees import trees
-from holdfast.processes.view import STATE, RunView
+from holdfast.processes.view import STATE, RunView, started_moment
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 
@@ -86,6 +90,30 @@ def test_a_flood_is_read_in_blocks(run: Path) -> None:
     assert reader.read_on(lines.append)  # there is more
     assert reader.offset <= BLOCK
     assert lines + all_lines(reader) == wanted
+
+
+def test_one_look_reads_so_many_lines_and_takes_so_long(run: Path) -> None:
+    log = run / "out.log"
+    append(log, "\n" * BLOCK + "x")
+    reader, lines = OutputReader(str(log)), list[str]()
+    assert reader.read_on(lines.append)
+    assert len(lines) < MOST_LINES + 100
+    assert reader.offset == len(lines)
+    reads = 1
+    while reader.read_on(lines.append):
+        reads += 1
+    assert (len(lines), reader.offset) == (BLOCK, BLOCK)
+    slow = OutputReader(str(log))
+
+    def hear(line: str) -> None:
+        lines.append(line)
+        until = time.thread_time() + 0.001
+        while time.thread_time() < until:
+            pass
+
+    lines.clear()
+    assert slow.read_on(hear)
+    assert len(lines) < 100
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever(run: Path) -> None:
@@ -154,9 +182,52 @@ def test_the_time_of_an_output_is_that_of_the_file_within_reason(run: Path) -> N
     os.utime(run / "out.log", (1, 1))  # 1970
     view.look(now + 1)
     assert view.output_at == now
+    append(run / "out.log", "z")
     os.utime(run / "out.log", (time.time() + 9999, time.time() + 9999))
     view.look(now + 2)
     assert view.output_at == now + 2
+
+
+def test_freeing_the_middle_of_a_log_is_no_output(run: Path) -> None:
+    """The keeper's doing moves the file's time, but an agent said nothing."""
+    append(run / "out.log", "x" * (1 << 16))
+    view = RunView(str(run), None, clock.monotonic() - 100)
+    assert view.look(clock.monotonic()).output
+    before = view.output_at
+    punch(run / "out.log", 0, 1 << 15)
+    os.utime(run / "out.log", (time.time() + 5, time.time() + 5))
+    assert not view.look(clock.monotonic() + 5).output
+    assert view.output_at == before
+    os.truncate(run / "out.log", 0)
+    assert not view.look(clock.monotonic() + 6).output
+    append(run / "out.log", "x")
+    assert view.look(clock.monotonic() + 7).output
+
+
+@pytest.mark.parametrize("spoilt", ["1e999", "1" + "0" * 400, "-1", "9223372036854775808"])
+@pytest.mark.parametrize("field", ["pid", "start"])
+def test_numbers_that_no_process_has_are_no_record(tmp_path: Path, field: str, spoilt: str) -> None:
+    one = '{"pid": 7, "start": 8}'
+    whole = f'{{"boot_id": "b", "keeper": {one}, "agent": {one}}}'
+    (tmp_path / "pid.json").write_text(whole)
+    assert RunDirectory(str(tmp_path)).identities() is not None
+    (tmp_path / "pid.json").write_text(whole.replace("7" if field == "pid" else "8", spoilt))
+    assert RunDirectory(str(tmp_path)).identities() is None
+
+
+def test_the_machines_sleep_is_no_silence_of_an_agent(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was kept of it (its agent writes no events), and the machine slept for an hour meanwhile."""
+    append(run / "out.log", "x")
+    os.utime(run / "out.log", (time.time() - 3640, time.time() - 3640))
+    boottime = clock.monotonic() + 3600
+    monkeypatch.setattr(clock, "boottime", lambda: boottime)
+    now = clock.monotonic()
+    started = int((boottime - 3700) * os.sysconf("SC_CLK_TCK"))
+    view = RunView(str(run), None, started_moment(Identity(boot_id="b", pid=1, start_ticks=started), now))
+    assert view.started_at == pytest.approx(now - 100, abs=1)
+    view.take_over(now)
+    view.look(now)
+    assert view.output_at == pytest.approx(now - 40, abs=1)
 
 
 def test_who_takes_over_reads_on(run: Path) -> None:
@@ -183,6 +254,9 @@ def test_who_takes_over_reads_on(run: Path) -> None:
         lambda kept: {**kept, "boot_id": "another boot"},
         lambda kept: {**kept, "offset": 10**9},
         lambda kept: {**kept, "offset": -1},
+        lambda kept: {**kept, "offset": math.inf},
+        lambda kept: {**kept, "output_at": 10**400},
+        lambda kept: {**kept, "talk": {**kept["talk"], "steps": math.inf}},
         lambda kept: {**kept, "output_at": 1e18},
         lambda kept: {**kept, "output_at": "now"},
         lambda kept: {**kept, "talk": {}},
@@ -191,7 +265,7 @@ def test_who_takes_over_reads_on(run: Path) -> None:
         lambda kept: {},
     ],
 )
-def test_a_spoilt_record_is_none(run: Path, spoil: Callable[[dict[str, object]], object]) -> None:
+def test_a_spoilt_record_is_none(run: Path, spoil: Callable[[dict[str, Any]], object]) -> None:
     """The agent can write there, and a power cut may tear it: then everything is read again."""
     agent = ScriptedAgent()
     append(run / "out.log", json.dumps({"holdfast": "tool", "id": 1, "name": "make"}) + "\n")

@@ -44,6 +44,6 @@ EVENTS: Mapping[str, str] = {
     "repo.forgotten": "a repository and its finished tasks were removed by `holdfast purge --repo`",
     "retention.completed": "old history was forgotten: events, run directories, tasks; says how many",
     "alert.raised": "something needs a person; one per episode",
-    "alert.acknowledged": "a person has seen it",
+    "alert.acknowledged": "a person has seen it, or its cause is over",
     "attempt.trouble": "a step of a task failed for a passing reason and is tried again",
 }

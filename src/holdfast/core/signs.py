@@ -15,6 +15,9 @@ from typing import Any
 
 REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
 MOST_TOOLS = 256
+MOST_ID = 128  # characters of a tool call's id
+MOST_WORDS = 200
+MOST_NAME = 80
 
 
 class SignKind(StrEnum):
@@ -42,6 +45,14 @@ class OpenTool:
     deadline_at: float | None = None  # until then its silence is meant
 
 
+def printable(text: str, most: int) -> str:
+    """An agent's words as they can be stored and shown: one line, no control characters, no half character pairs."""
+    if text[:most].isprintable():
+        return text[:most]
+    whole = text[: 4 * most].encode(errors="replace").decode()
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in whole).split())[:most]
+
+
 class Talk:
     """What an agent's signs add up to. All moments by the caller's clock."""
 
@@ -57,13 +68,13 @@ class Talk:
         if sign.kind is SignKind.TOOL_OPENED:
             self._open(sign, at)
         elif sign.kind is SignKind.TOOL_CLOSED:
-            self.tools.pop(sign.tool, None)
+            self.tools.pop(sign.tool[:MOST_ID], None)
         is_new = sign.kind is not SignKind.STEP and self._is_new(sign)
         if is_new:
             self.progressed(at if not_before is None else not_before)
         elif sign.kind is not SignKind.TOOL_CLOSED:  # its opening was counted
             self.steps += 1
-            self.last_step = (sign.content or sign.name or str(sign.kind))[:200]
+            self.last_step = printable(sign.content or sign.name or str(sign.kind), MOST_WORDS)
 
     def progressed(self, at: float) -> None:
         """Something new: said by the agent, or seen elsewhere."""
@@ -75,8 +86,8 @@ class Talk:
         is_told = deadline is not None and math.isfinite(deadline) and deadline > 0
         while len(self.tools) >= MOST_TOOLS:
             del self.tools[next(iter(self.tools))]
-        self.tools[sign.tool] = OpenTool(
-            name=sign.name[:80],
+        self.tools[sign.tool[:MOST_ID]] = OpenTool(
+            name=printable(sign.name, MOST_NAME),
             opened_at=at,
             deadline_at=at + deadline if is_told and deadline is not None else None,
         )
@@ -104,16 +115,16 @@ class Talk:
 
     @classmethod
     def load(cls, kept: Mapping[str, Any]) -> Talk:
-        """ValueError (or its like: KeyError, TypeError, AttributeError) for what `dump` did not write."""
+        """ValueError (or its like: KeyError, TypeError, AttributeError, OverflowError) for what is not ours."""
         talk = cls()
         for key, (name, opened_at, deadline_at) in kept["tools"].items():
-            talk.tools[str(key)] = OpenTool(
-                name=str(name),
+            talk.tools[str(key)[:MOST_ID]] = OpenTool(
+                name=printable(str(name), MOST_NAME),
                 opened_at=float(opened_at),
                 deadline_at=None if deadline_at is None else float(deadline_at),
             )
         talk.steps = int(kept["steps"])
-        talk.last_step = str(kept["last_step"])
+        talk.last_step = printable(str(kept["last_step"]), MOST_WORDS)
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk

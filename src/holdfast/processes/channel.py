@@ -21,6 +21,7 @@ REPORTS = "reports"
 MOST_LINE = 4096  # bytes of one report
 MOST_MESSAGE = 900  # characters
 BLOCK = 128 * 1024  # bytes read at a time: a few milliseconds of the supervisor's loop
+MOST_REFUSALS = 100  # of one block; what is behind them is parsed only if it holds the token
 MOST_READ = 16 * 1024 * 1024  # bytes of one run's reports; what is behind them is ignored
 _NOT_PLAIN = (errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENODEV)
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -37,6 +38,7 @@ class Channel:
         self._directory = directory
         self._token = token
         self._offset = offset
+        self._total = offset  # what was taken in, also of files that were written anew
         self._inode: int | None = None
         self._skipping = False  # inside of a line that is too long
         self._overfull = False
@@ -58,18 +60,22 @@ class Channel:
             return Batch(offset=self._offset)
         except NotPlain as problem:
             return Batch(offset=self._offset, refused=1, refused_why=str(problem))
-        if self._offset + len(block) > MOST_READ:
+        if self._total + len(block) > MOST_READ:
             return self._too_much()
         found: list[Report] = []
         refusals: list[str] = []
+        unparsed, token = 0, self._token.encode()
         for line in self._lines(block, refusals, last=last):
+            if len(refusals) >= MOST_REFUSALS and token not in line:
+                unparsed += 1
+                continue
             report = parse(line, self._token)
             if isinstance(report, Report):
                 found.append(report)
             else:
                 refusals.append(report)
-        why = refusals[0] if refusals else ""
-        return Batch(offset=self._offset, reports=found, refused=len(refusals), refused_why=why, more=self._more)
+        why, refused = refusals[0] if refusals else "", len(refusals) + unparsed
+        return Batch(offset=self._offset, reports=found, refused=refused, refused_why=why, more=self._more)
 
     def _next_block(self, fd: int) -> bytes:
         facts = os.fstat(fd)
@@ -84,7 +90,7 @@ class Channel:
         """Whole lines; how far they reach is noted. What is unfinished waits for its rest, if there can be one."""
         *lines, rest = block.split(b"\n")
         for line in lines:
-            self._offset += len(line) + 1
+            self._advance(len(line) + 1)
             if self._skipping:
                 self._skipping = False
             elif line.strip():
@@ -93,10 +99,14 @@ class Channel:
             if not self._skipping:
                 refusals.append(_TOO_LONG)
             self._skipping = True
-            self._offset += len(rest)
+            self._advance(len(rest))
         elif rest and last and not self._more:
-            self._offset += len(rest)
+            self._advance(len(rest))
             yield rest
+
+    def _advance(self, count: int) -> None:
+        self._offset += count
+        self._total += count
 
     def _too_much(self) -> Batch:
         self._more = False

@@ -6,7 +6,14 @@ import errno
 import os
 from collections.abc import Callable
 
-BLOCK = 1 << 18  # bytes per look: a flood of one agent must not hold up the others
+from holdfast import clock
+
+# A flood of one agent must not hold up the others. At most so much per look:
+BLOCK = 1 << 18  # bytes …
+MOST_LINES = 5000
+MOST_TIME = 0.01  # … and seconds of our CPU
+PIECE = 1 << 15  # bytes read at a time
+_HANDFUL = 64  # lines between two looks at the clock
 LONGEST_LINE = 1 << 20
 
 
@@ -24,22 +31,44 @@ class OutputReader:
         return self._at - len(self._rest)
 
     def read_on(self, hear: Callable[[str], None]) -> bool:
-        """Up to BLOCK more bytes. True: there is more."""
+        """As much as one look may cost. True: there is more."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return False  # the agent can remove it; its silence says the rest
         try:
-            block = self._next_block(fd)
-        except OSError:
-            return False  # it put something else in its place
+            return self._read_pieces(fd, hear)
         finally:
             os.close(fd)
-        for line in self._lines(block):
-            hear(line.decode(errors="replace"))
-        return len(block) == BLOCK
 
-    def _next_block(self, fd: int) -> bytes:
+    def _read_pieces(self, fd: int, hear: Callable[[str], None]) -> bool:
+        until, left = clock.own_cpu() + MOST_TIME, MOST_LINES
+        for _piece in range(BLOCK // PIECE):
+            try:
+                piece = self._next_piece(fd)
+            except OSError:
+                return False  # it put something else in its place
+            lines = self._lines(piece)
+            heard = 0
+            while heard < len(lines):
+                if left <= 0 or clock.own_cpu() > until:
+                    self._put_back(lines[heard:])
+                    return True
+                handful = lines[heard : heard + _HANDFUL]
+                for line in handful:
+                    hear(line.rstrip(b"\r\n").decode(errors="replace"))
+                heard += len(handful)
+                left -= len(handful)
+            if len(piece) < PIECE:
+                return False
+        return True
+
+    def _put_back(self, lines: list[bytes]) -> None:
+        """They are read again, and all that is behind them."""
+        self._at -= sum(map(len, lines)) + len(self._rest)
+        self._rest = b""
+
+    def _next_piece(self, fd: int) -> bytes:
         size = os.fstat(fd).st_size
         if size < self._at:  # cut off: what comes now is new
             self._at, self._rest, self._skipping = size, b"", False
@@ -51,19 +80,19 @@ class OutputReader:
             start = self._at  # this file system knows no holes
         if start > self._at:
             self._at, self._rest, self._skipping = start, b"", True
-        block = os.pread(fd, BLOCK, self._at)
-        self._at += len(block)
-        return block
+        piece = os.pread(fd, PIECE, self._at)
+        self._at += len(piece)
+        return piece
 
-    def _lines(self, block: bytes) -> list[bytes]:
-        """Whole lines; a carriage return ends one as well, so that a spinner's frames are lines."""
-        if not block:
+    def _lines(self, piece: bytes) -> list[bytes]:
+        """Whole lines with their ends; a carriage return ends one as well, so that a spinner's frames are lines."""
+        if not piece:
             return []
-        lines = (self._rest + block).splitlines(keepends=True)
+        lines = (self._rest + piece).splitlines(keepends=True)
         self._rest = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
         if lines and self._skipping:
             del lines[0]
             self._skipping = False
         if len(self._rest) > LONGEST_LINE:
             self._rest, self._skipping = b"", True
-        return [line.rstrip(b"\r\n") for line in lines]
+        return lines

@@ -21,6 +21,7 @@ ROOM = 4096
 BOOT_SLACK = 1.0  # seconds by which wall time and boot time may disagree
 CHANNEL = "channel"  # a directory of its own: what the agent writes to us, and all that a container gets to see
 MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
+MOST_PID = 2**22  # the kernel's own limit
 _ENDLESS = ("out.log", "err.log", "keeper.log")
 
 
@@ -78,13 +79,14 @@ class RunDirectory:
             return None
 
         def one(name: str) -> Identity:
-            return Identity(
-                boot_id=str(record["boot_id"]), pid=int(record[name]["pid"]), start_ticks=int(record[name]["start"])
-            )
+            pid, start = int(record[name]["pid"]), int(record[name]["start"])
+            if not 0 < pid <= MOST_PID or not 0 <= start < 2**63:
+                raise ValueError("no process")
+            return Identity(boot_id=str(record["boot_id"]), pid=pid, start_ticks=start)
 
         try:
             return one("keeper"), one("agent")
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
 
     def note(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast import clock, faults
 from holdfast.core.liveness import Identity
-from holdfast.core.signs import Sign, Talk
+from holdfast.core.signs import MOST_WORDS, Sign, Talk, printable
 from holdfast.processes.reading import OutputReader
 from holdfast.processes.rundir import CHANNEL
 
@@ -52,6 +52,7 @@ class RunView:
         self._stamps: dict[str, Stamp] = {}
         self._behind = True  # nothing was read yet
         self._looked_at = started_at
+        self._slept = 0.0  # what the machine may have slept since the time of a file that nobody saw being written
         self._saved: tuple[object, ...] = ()
 
     def look(self, now: float) -> Seen:
@@ -61,7 +62,7 @@ class RunView:
         channel_at = self._newest(_CHANNEL, now, wall)
         if output_at is not None or self._behind:
             self._behind = self._read_on(now)
-        self._looked_at = now
+        self._looked_at, self._slept = now, 0.0
         if output_at is not None:
             self.output_at = output_at
         if channel_at is not None:
@@ -78,10 +79,11 @@ class RunView:
             stamp = self._stamp(name)
             if stamp == self._stamps.get(name, NOTHING):
                 continue
+            before = self._stamps.get(name, NOTHING)
             self._stamps[name] = stamp
-            if name in _OUTPUT and stamp[0] == 0:
-                continue  # an empty log says nothing
-            at = min(now, max(self._looked_at, now - (wall - stamp[1] / 1e9)))
+            if name in _OUTPUT and stamp[0] <= before[0]:
+                continue  # it did not grow: the keeper freed its middle, or it was cut off
+            at = min(now, max(self._looked_at, now - (wall - stamp[1] / 1e9) + self._slept))
             newest = at if newest is None else max(newest, at)
         return newest
 
@@ -113,11 +115,11 @@ class RunView:
         """Go on where an earlier supervisor stopped. The silence began when the output's time says, not now."""
         for name in (*_OUTPUT, *_CHANNEL):
             self._stamps.pop(name, None)
-        self._looked_at = self.started_at
+        self._looked_at, self._slept = self.started_at, _slept()
         kept = self._kept()
         if kept is None:
             return
-        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
             self._restore(kept, now)
 
     def _restore(self, kept: Mapping[str, Any], now: float) -> None:
@@ -128,11 +130,11 @@ class RunView:
         if not 0 <= offset <= size or not all(math.isfinite(at) and 0 <= at <= now for at in moments):
             raise ValueError("not what we wrote")
         stamps = {str(name): (int(stamp[0]), int(stamp[1])) for name, stamp in kept["stamps"].items()}
-        self.talk, self.told = talk, str(kept["told"])
+        self.talk, self.told = talk, printable(str(kept["told"]), MOST_WORDS)
         self.started_at, self._looked_at = moments[0], moments[1]
         self.output_at = None if kept["output_at"] is None else float(kept["output_at"])
         self.channel_at = None if kept["channel_at"] is None else float(kept["channel_at"])
-        self._stamps = stamps
+        self._stamps, self._slept = stamps, 0.0
         if self._sign is not None:
             self._reader = OutputReader(os.path.join(self.path, "out.log"), offset)
 
@@ -170,8 +172,14 @@ class RunView:
 
 
 def started_moment(agent: Identity, now: float) -> float:
-    """When a process started, by CLOCK_MONOTONIC (earlier than true if the machine slept meanwhile)."""
-    return now - max(0.0, clock.boottime() - agent.start_ticks / os.sysconf("SC_CLK_TCK"))
+    """When a process started, by CLOCK_MONOTONIC (later than true if the machine slept before)."""
+    age = clock.boottime() - agent.start_ticks / os.sysconf("SC_CLK_TCK")
+    return now - max(0.0, age - _slept())
+
+
+def _slept() -> float:
+    """Since boot. Nobody knows how much of it was lately: the doubt is to the agent's good."""
+    return max(0.0, clock.boottime() - clock.monotonic())
 
 
 def read_state(path: str) -> dict[str, Any] | None:

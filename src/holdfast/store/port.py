@@ -215,6 +215,9 @@ class Events(Protocol):
         ...
 
     def ack_alert(self, alert_id: int, by: str, now: Instant) -> None: ...
+    def close_alert(self, key: str, by: str, now: Instant) -> None:
+        """Its cause is over: nobody has to look any more. Nothing happens where none is open."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -251,6 +251,7 @@ class Attempt:
                 agent=self._live.agent or self._live.keeper,
                 adopted=run.state is not RunState.INTENDED,
                 stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
+                claimed=lambda: self.listener is not None and self.listener.claim is not None,
             )
         )
 

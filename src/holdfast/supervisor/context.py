@@ -103,6 +103,7 @@ class Patient:
     agent: Identity | None
     adopted: bool  # it was launched by an earlier supervisor
     stop: Callable[[StopWhy, str], Awaitable[None]]
+    claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
 
 
 class RunWatch(Protocol):

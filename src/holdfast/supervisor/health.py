@@ -20,7 +20,7 @@ from holdfast.supervisor import verdicts
 from holdfast.supervisor.context import Bell, Context, Patient
 from holdfast.supervisor.saying import debug, say_trouble
 from holdfast.supervisor.watch import Watch
-from holdfast.workspaces.changed import changed_since
+from holdfast.workspaces.changed import Change, changed_since
 from holdfast.workspaces.threads import in_thread
 
 TICK = 30.0  # the backstop (R-TERM-03)
@@ -44,6 +44,7 @@ class Health:
         self._heap: list[tuple[float, str]] = []
         self._reactions: dict[str, asyncio.Task[None]] = {}
         self._observer: Observer | None = None
+        self._reading_on: set[str] = set()  # runs that wrote more than one look reads: a timer for each
         self._written: set[str] = set()  # runs whose new output is read in a moment
         self._next_snapshot = -math.inf
         self.on_channel: Callable[[str], None] | None = None  # a run's agent wrote into its channel: (run id)
@@ -74,6 +75,7 @@ class Health:
         if self._observer is not None:
             self._observer.unwatch(run_id)
         if not watch.view.leader_ended():
+            watch.view.look(self._now())  # what it wrote in the last moment waits for READ_EVERY
             self._save(watch)
 
     @property
@@ -131,27 +133,39 @@ class Health:
         watch = self._watches.get(run_id)
         if watch is None:
             return
+        if run_id in self._reading_on:
+            return  # in a moment
         now = self._now()
-        before = watch.which_rule
-        if self._look_at(watch, now):
-            asyncio.get_running_loop().call_later(BREATH, self._note_change, run_id)
-        if watch.is_looping or watch.view.told or watch.which_rule != before:
+        before, was_behind = watch.which_rule, watch.is_behind
+        self._look_at(watch, now)
+        has_caught_up = was_behind and not watch.is_behind
+        if watch.is_looping or watch.view.told or watch.which_rule != before or has_caught_up:
             self._schedule(watch, now)
         elif watch.is_unsaved:
             self._schedule(watch, watch.saved_at + SAVE_EVERY)
 
-    def _look_at(self, watch: Watch, now: float) -> bool:
-        """True: there is more to read."""
+    def _read_on(self, run_id: str) -> None:
+        self._reading_on.discard(run_id)
+        self._note_change(run_id)
+
+    def _look_at(self, watch: Watch, now: float) -> None:
+        """If there is more to read, it is read in a moment: the longer, the more runs want that."""
+        run_id = watch.patient.run_id
+        if run_id in self._reading_on:
+            return
         seen = watch.view.look(now)
+        watch.is_behind = seen.behind
+        if seen.behind:
+            self._reading_on.add(run_id)
+            asyncio.get_running_loop().call_later(BREATH * len(self._reading_on), self._read_on, run_id)
         if seen.output and watch.patient.sign is not None:
             watch.is_unsaved = True
         if seen.channel and self.on_channel is not None:
-            self.on_channel(watch.patient.run_id)
+            self.on_channel(run_id)
         if not watch.leader_ended and watch.view.leader_ended():
             watch.leader_ended = True
             watch.ending_within(watch.patient.grace, now)
             self._schedule(watch, watch.alarm_at)
-        return seen.behind
 
     # -- a look ------------------------------------------------------------------------------------------------------
 
@@ -161,8 +175,7 @@ class Health:
         now = self._now()
         try:
             for watch in due:
-                if self._look_at(watch, now):
-                    asyncio.get_running_loop().call_later(BREATH, self._note_change, watch.patient.run_id)
+                self._look_at(watch, now)
                 watch.judge(now)
             self._look_at_trees(due, now)
             for watch in due:
@@ -233,7 +246,8 @@ class Health:
             if now >= watch.alarm_at:
                 work = self._alarm(watch)
             else:
-                is_news = diagnosis.condition is not Condition.ALIVE or watch.view.told
+                is_alive = diagnosis.condition is Condition.ALIVE
+                is_news = watch.view.told if is_alive else not watch.is_behind
                 work = self._follow(watch, diagnosis) if is_news else None
         if work is not None and run_id not in self._reactions:
             reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
@@ -257,34 +271,43 @@ class Health:
             watch.view.told = ""
             self._save(watch)
             return
-        is_known = bool(watch.view.told)
-        if diagnosis.condition is Condition.LOOPING and not is_known and await self._files_change(watch):
-            return
-        if not is_known:
-            await verdicts.tell(self._context, watch.patient, diagnosis)
+        if not watch.view.told:
+            files: tuple[str, ...] = ()
+            if diagnosis.condition is Condition.LOOPING:
+                change = await self._change_of_files(watch)
+                if change.name is not None:
+                    return
+                files = (verdicts.NO_FILE if change.saw_all else verdicts.NOT_ALL_FILES,)
+            if not self._still_holds(watch, diagnosis):
+                return
+            await verdicts.tell(self._context, watch.patient, diagnosis, files)
             watch.view.told = str(diagnosis.condition)
             self._save(watch)
-        if watch.patient.rules.on_stuck == "kill":
-            self._look_at(watch, self._now())  # it may have woken up while that was recorded
-            if watch.judge(self._now()).condition is not Condition.ALIVE and not watch.is_stopping:
-                await watch.patient.stop(STOP_WHY[diagnosis.condition], diagnosis.reason)
-        elif not is_known:
-            await verdicts.alert(self._context, watch.patient, diagnosis)
+        if watch.patient.rules.on_stuck == "kill" and self._still_holds(watch, diagnosis):
+            await watch.patient.stop(STOP_WHY[diagnosis.condition], diagnosis.reason)
 
-    async def _files_change(self, watch: Watch) -> bool:
+    def _still_holds(self, watch: Watch, diagnosis: Diagnosis) -> bool:
+        """While something was looked up or recorded, it may have woken up, ended, or reported its result."""
+        if self._watches.get(watch.patient.run_id) is not watch or watch.patient.claimed():
+            return False
+        self._look_at(watch, self._now())
+        if watch.is_stopping or watch.leader_ended or watch.is_behind:
+            return False
+        return watch.judge(self._now()).condition is diagnosis.condition
+
+    async def _change_of_files(self, watch: Watch) -> Change:
         """An agent that says the same again and again, but whose files change, makes progress (R-TERM-07)."""
         task_id, talk = watch.patient.task_id, watch.view.talk
         workspace = await self._context.writer.write(lambda tx: tx.workspaces.current(task_id))
-        if workspace is None or talk.progress_at is None:
-            return False
-        heard_at = clock.file_time() - (self._now() - talk.progress_at)
-        name = await in_thread(changed_since, workspace.path, heard_at)
-        if name is None:
-            return False
-        debug(lambda: f"health of run {watch.patient.run_id}: {name} changed, so it does not go in circles")
-        talk.progressed(self._now())
-        watch.judge(self._now())
-        return True
+        if workspace is None:
+            return Change(saw_all=False)
+        since = watch.view.started_at if talk.progress_at is None else talk.progress_at
+        change = await in_thread(changed_since, workspace.path, clock.file_time() - (self._now() - since))
+        if change.name is not None:
+            debug(lambda: f"health of run {watch.patient.run_id}: {change.name} changed: it does not go in circles")
+            talk.progressed(self._now())
+            watch.judge(self._now())
+        return change
 
     def _keep(self, watch: Watch, now: float) -> None:
         if watch.is_unsaved and now >= watch.saved_at + SAVE_EVERY:

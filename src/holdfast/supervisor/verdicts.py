@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.health import Condition, Diagnosis
-from holdfast.core.model import Event, Level
+from holdfast.core.model import Event, Instant, Level
+from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context, Patient
 
 HEADLINES = {
@@ -11,11 +14,12 @@ HEADLINES = {
     Condition.LOOPING: "goes in circles",
     Condition.STARTUP_TIMEOUT: "does not come to life",
 }
-_MORE = {Condition.LOOPING: ("no file of its workspace changed since it last said something new",)}
+NO_FILE = "no file of its workspace changed since it last said something new"
+NOT_ALL_FILES = "not all of its workspace could be looked at; no change was seen in the rest"
 
 
-async def tell(context: Context, patient: Patient, diagnosis: Diagnosis) -> None:
-    """Once per episode."""
+async def tell(context: Context, patient: Patient, diagnosis: Diagnosis, more: Sequence[str] = ()) -> None:
+    """Once per episode; `more` is further evidence. Where the run is not ended, somebody should look: an alert too."""
     event = Event(
         kind="agent.stuck",
         level=Level.WARNING,
@@ -26,11 +30,18 @@ async def tell(context: Context, patient: Patient, diagnosis: Diagnosis) -> None
         reason=str(diagnosis.condition),
         data={
             "condition": str(diagnosis.condition),
-            "evidence": [*diagnosis.evidence, *_MORE.get(diagnosis.condition, ())],
+            "evidence": [*diagnosis.evidence, *more],
             "on_stuck": patient.rules.on_stuck,
         },
     )
-    await context.writer.write(lambda tx: tx.events.emit(event, context.clock()))
+
+    def write(tx: Transaction) -> None:
+        now = context.clock()
+        tx.events.emit(event, now)
+        if patient.rules.on_stuck != "kill":
+            _alert(tx, patient, diagnosis, now)
+
+    await context.writer.write(write)
 
 
 async def tell_recovery(context: Context, patient: Patient, was: str, diagnosis: Diagnosis) -> None:
@@ -43,20 +54,27 @@ async def tell_recovery(context: Context, patient: Patient, was: str, diagnosis:
         reason=was,
         data={"condition": was, "evidence": list(diagnosis.evidence)},
     )
-    await context.writer.write(lambda tx: tx.events.emit(event, context.clock()))
+
+    def write(tx: Transaction) -> None:
+        now = context.clock()
+        tx.events.emit(event, now)
+        tx.events.close_alert(_key(patient), "the agent's recovery", now)
+
+    await context.writer.write(write)
 
 
-async def alert(context: Context, patient: Patient, diagnosis: Diagnosis) -> None:
-    """Where it is not ended, somebody should look."""
-    await context.writer.write(
-        lambda tx: tx.events.raise_alert(
-            f"stuck:{patient.run_id}",
-            f"The agent of task {patient.task_id} {HEADLINES[diagnosis.condition]}: {diagnosis.reason}.",
-            f"`holdfast why {patient.task_id}` has the evidence; `holdfast cancel {patient.task_id}` ends it.",
-            context.clock(),
-            task_id=patient.task_id,
-            level=Level.WARNING,
-        )
+def _key(patient: Patient) -> str:
+    return f"stuck:{patient.run_id}"
+
+
+def _alert(tx: Transaction, patient: Patient, diagnosis: Diagnosis, now: Instant) -> None:
+    tx.events.raise_alert(
+        _key(patient),
+        f"The agent of task {patient.task_id} {HEADLINES[diagnosis.condition]}: {diagnosis.reason}.",
+        f"`holdfast why {patient.task_id}` has the evidence; `holdfast cancel {patient.task_id}` ends it.",
+        now,
+        task_id=patient.task_id,
+        level=Level.WARNING,
     )
 
 

@@ -21,6 +21,7 @@ class Watch:
         self.due = math.inf  # as it stands in the service's heap
         self.saved_at = now
         self.is_unsaved = False
+        self.is_behind = False  # there is output that we have not read: what we know of its talk is old
         self.is_stopping = False
         self.leader_ended = False
         self.alarm_at = view.started_at + patient.timeout + patient.grace + UNENDED_AFTER

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 MOST_FILES = 20_000  # beyond, a look would cost more than it tells
 
 
-def changed_since(path: str, wall: float) -> str | None:
-    """The first file or directory below `path` that changed after `wall`, by its name; None: none of those looked at.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a look at a workspace found."""
+
+    name: str | None = None  # the first file or directory that changed; None: none of those looked at
+    saw_all: bool = True  # False: "none" says nothing about the rest
+
+
+def changed_since(path: str, wall: float) -> Change:
+    """Whether `path` or anything below it changed after `wall`.
 
     git's own directory does not count: looking at the state of a work tree already writes there.
     """
-    left = MOST_FILES
+    left, saw_all = MOST_FILES, True
     waiting = [path]
     while waiting:
+        directory = waiting.pop()
         try:
-            with os.scandir(waiting.pop()) as entries:
+            if os.stat(directory, follow_symlinks=False).st_mtime > wall:
+                return Change(os.path.relpath(directory, path))
+            with os.scandir(directory) as entries:
                 for entry in entries:
                     left -= 1
                     if left < 0:
-                        return None
+                        return Change(saw_all=False)
                     if entry.name == ".git":
                         continue
-                    if entry.stat(follow_symlinks=False).st_mtime > wall:
-                        return os.path.relpath(entry.path, path)
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+                    try:
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+                        elif entry.stat(follow_symlinks=False).st_mtime > wall:
+                            return Change(os.path.relpath(entry.path, path))
+                    except OSError:
+                        saw_all = False  # gone meanwhile
         except OSError:
-            continue  # gone meanwhile, or not ours to read
-    return None
+            saw_all = False  # gone meanwhile, or not ours to read
+    return Change(saw_all=saw_all)

@@ -67,11 +67,14 @@ class SqliteEvents:
         if self._sql.change("ack_alert", id=alert_id, by=by, now=now.wall) == 0:
             raise NotFound(f"No open alert {alert_id}. `holdfast alerts --all` lists every one.")
         faults.tx("alert.acknowledge")
-        self.emit(
-            Event(
-                kind="alert.acknowledged",
-                component="alerts",
-                message=f"Alert {alert_id} acknowledged by {by}.",
-            ),
-            now,
-        )
+        self._emit_acknowledged(alert_id, None, by, now)
+
+    def close_alert(self, key: str, by: str, now: Instant) -> None:
+        row = self._sql.row("close_alert", key=key, by=by, now=now.wall)
+        faults.tx("alert.close")
+        if row is not None:
+            self._emit_acknowledged(row["id"], row["task_id"], by, now)
+
+    def _emit_acknowledged(self, alert_id: int, task_id: str | None, by: str, now: Instant) -> None:
+        message = f"Alert {alert_id} acknowledged by {by}."
+        self.emit(Event(kind="alert.acknowledged", component="alerts", task_id=task_id, message=message), now)

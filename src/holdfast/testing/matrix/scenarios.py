@@ -343,6 +343,8 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
-    "held": Scenario(held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in"),
+    "held": Scenario(
+        held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
+    ),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
 }

@@ -89,10 +89,16 @@ class World:
         self._running[usurper] = self._fork(usurper, lambda: self._supervise(2), plan=self.case.plan_for(role))
         self._until_stopped(self._running[usurper], USURPATION)
         os.kill(self._running[role], signal.SIGCONT)
-        self.wait(role)
+        self._until_ended(role, USURPATION)  # if it waits for a lock of the usurper, that one has to go on first
         while self.is_running(usurper) and self._until_stopped(self._running[usurper]):
             os.kill(self._running[usurper], signal.SIGCONT)  # it may come to its point only now
+        self.wait(role)
         self.wait(usurper)
+
+    def _until_ended(self, role: str, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while self.is_running(role) and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def _until_stopped(self, pid: int, patience: float = PATIENCE) -> bool:
         """True when it is stopped, False when it ended, or waits for a lock that a stopped one holds."""

@@ -43,6 +43,10 @@ RETURNING count
 -- name: ack_alert
 UPDATE alerts SET acked_at = :now, acked_by = :by WHERE id = :id AND acked_at IS NULL
 
+-- name: close_alert
+UPDATE alerts SET acked_at = :now, acked_by = :by WHERE key = :key AND acked_at IS NULL
+RETURNING id, task_id
+
 -- name: remember_operation
 INSERT INTO operations (id, at) VALUES (:id, :now)
 
