@@ -452,23 +452,16 @@ def test_looking_at_an_empty_store_file_does_not_change_it(fleet: Fleet) -> None
 # -- ids and states ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["show", "why", "events", "logs", "cancel", "retry", "resume", "diff"])
+BY_ID = ["show", "why", "events", "logs", "cancel", "retry", "resume", "diff"]
+
+
+@pytest.mark.parametrize("command", BY_ID)
 def test_ids_that_name_no_task(fleet: Fleet, command: str) -> None:
     """R-RES-02: "Task not found: <id>", whatever the id looks like; nothing is matched by a pattern."""
     with nothing_changes(fleet):
         [task] = fleet.json("ps")
-        for word in (
-            "zz0000",
-            "../../etc/passwd",
-            "%",
-            "_",
-            "*",
-            task["id"][:-1] + "*",
-            task["id"] + "x",
-            "é",
-            "٣",
-            "a b",
-        ):
+        words = ("zz0000", "../../etc/passwd", "%", "_", "*", task["id"][:-1] + "*", task["id"] + "x", "é", "٣", "a b")
+        for word in words[BY_ID.index(command) % 3 :: 3]:  # each command sees a third, each word several commands
             assert refused(fleet, command, word, code=3) == f"Task not found: {word}"
         assert "the id is empty" in refused(fleet, command, "", code=3)
         long = refused(fleet, command, "x" * 5000, code=3)

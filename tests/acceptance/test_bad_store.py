@@ -178,6 +178,9 @@ def test_the_reserve_makes_room_for_the_news(fleet: Fleet) -> None:
             assert reserve.stat().st_blocks * 512 >= 256 * 1024
             task_id = fleet.add_scenario({"wait_for": str(go)}, {"print": "done"})
             wait_until(lambda: "run.started" in fleet.kinds(task_id), "the agent runs")
+            [run] = fleet.show(task_id)["runs"]
+            output = fleet.home / "runs" / run["id"] / "out.log"
+            wait_until(lambda: output.stat().st_size > 0, "it has said its first words: later ones fit beside them")
             fill(fleet.home / "ballast")
             wait_until(lambda: not has_room(fleet) or not reserve.exists(), "the store is full")
             go.touch()

@@ -19,6 +19,8 @@ ELSEWHERE = {
     "admin.rmdir": "only after another fault (an error at trash.rmdir, in this matrix)",
     "tx.alert.raise": "only after another fault: the second faults of `make faults`",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
+    "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
+    "domain.fork": "tests/hostile/test_forgeries.py: a child that was there before us",
     "cgroup.sweep": "tests/acceptance/test_cgroups.py: a group that nobody removed",
     "keeper.kill_children": "tests/hostile/test_endings.py: trees whose members fork while they are killed",
     "keeper.punch": "tests/acceptance/test_limits.py: endless output",

@@ -181,8 +181,9 @@ def assert_frozen(stage: Stage, planted: Planted) -> None:
     assert fleet.show(task_id)["state"] == "cancelled"
 
 
-def test_one_tree_ends_and_its_neighbour_stays(stage: Stage) -> None:
+def test_one_tree_ends_and_its_neighbour_stays(plain_stage: Stage) -> None:
     """R-TERM-06, R-TERM-10: the whole tree, and nothing but the tree: another agent under the same supervisor lives."""
+    stage = plain_stage
     stage.fleet.up()
     neighbour = stage.plant("--workspace", "directory")
     planted = stage.plant("--workspace", "directory")

@@ -423,7 +423,6 @@ class Keeper:
         self.leader = 0
         self.leader_status: int | None = None
         self.exit_record: dict[str, object] = {}
-        self.rest_told = False
         self.empty = False
         self.exec_error = ""
         self.asked: int | None = None  # the newest stop signal, set by the handler
@@ -585,7 +584,14 @@ class Keeper:
         if self.cause is None:
             self.cause = "exec_failed" if self.exec_error else "exited"
         self.exit_record = self.ending(status)
+        self.tell_rest(time.monotonic())  # before the record: a disk may be slow
+        self.records.fill("exit.json", self.exit_record)  # tried again by finish() if it fails
         fault_point("keeper.leader_ended")
+
+    def tell_rest(self, now: float) -> None:
+        """Launchers die at once; what they leave gets what is left of the grace."""
+        self.kill_at = now + self.grace if self.kill_at is None else self.kill_at
+        self.signal_tree(signal.SIGTERM)
 
     def react(self, now: float) -> None:
         """Advance the ladder by what time and signals say."""
@@ -598,13 +604,6 @@ class Keeper:
         elif now >= self.last_beat + self.orphan_grace and self.cause is None:
             self.begin("orphaned", now, self.grace)
         self.hold_limits(now)
-        if self.leader_status is not None and not self.rest_told:
-            self.rest_told = True  # launchers die at once; what they leave gets what is left of the grace
-            self.kill_at = now + self.grace if self.kill_at is None else self.kill_at
-            self.signal_tree(signal.SIGTERM)
-            self.records.fill(
-                "exit.json", self.exit_record
-            )  # after the signals: a disk may be slow. finish() tries again
         if self.kill_at is not None and now >= self.kill_at:
             self.killing = True
             self.signal_tree(signal.SIGKILL)
