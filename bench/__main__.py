@@ -33,7 +33,8 @@ BENCHMARKS = {
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure Holdfast against its goals.")
     parser.add_argument("--quick", action="store_true", help="less of everything, in two minutes or so; not kept")
-    parser.add_argument("--only", choices=BENCHMARKS, action="append", help="only this one; not kept")
+    parser.add_argument("--only", choices=BENCHMARKS, action="append", help="only this one; not kept without --keep")
+    parser.add_argument("--keep", action="store_true", help="with --only: put its figures into the last result")
     parser.add_argument("--folder", default=None, help="where to work (a directory on a real disk)")
     arguments = parser.parse_args(argv)
     scale = QUICK if arguments.quick else WHOLE
@@ -57,9 +58,21 @@ def main(argv: list[str]) -> int:
         result["machine"]["load_after"] = [round(load, 2) for load in os.getloadavg()]
     result["figures"] = [_as_json(figure) for figure in figures]
     print(_summary(result))
-    if not (arguments.quick or arguments.only):
+    if arguments.only and arguments.keep:
+        _keep(_put_into_last(result, arguments.only))
+    elif not (arguments.quick or arguments.only):
         _keep(result)
     return 0
+
+
+def _put_into_last(result: dict[str, Any], parts: list[str]) -> dict[str, Any]:
+    """The last whole result with these parts measured anew, and a note that they were not of one run with the rest."""
+    whole: dict[str, Any] = json.loads((RESULTS / "latest.json").read_text(encoding="utf-8"))
+    fresh = {figure["name"] for figure in result["figures"]}
+    whole["figures"] = [figure for figure in whole["figures"] if figure["name"] not in fresh] + result["figures"]
+    noted = {"parts": parts, "date": result["date"], "load": result["machine"]["load_before"][0]}
+    whole["apart"] = [*(one for one in whole.get("apart", []) if set(one["parts"]) - set(parts)), noted]
+    return whole
 
 
 def _real_disk() -> str:

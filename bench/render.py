@@ -61,10 +61,7 @@ _CPU_BOUND = (
 )
 _PLAIN = f"{_CPU_BOUND}. On a disk that syncs a page in 0.17 ms plain sqlite3 needs only 0.6 ms for a cycle"
 _DBOS = f"{_CPU_BOUND}. DBOS 3.3 does some 240 workflows a second on a free machine; the goal was set by 60 to 90"
-_EXIT = (
-    "alone on the machine it takes a fifth of the goal, most of it the end of the keeper's interpreter; other work on"
-    " the same cores shows here"
-)
+_EXIT = "alone on the machine it takes a fifth of the goal; other work on the same cores and disk shows here"
 WHY = {
     "store.plain.fresh": _PLAIN,
     "store.plain.history": _PLAIN,
@@ -76,12 +73,12 @@ WHY = {
     "processes.exit.100": _EXIT,
     "processes.exit.500": _EXIT,
     "processes.idle.cpu": (
-        "every 5 s each keeper gets a beat, some 50 µs apiece: it is identified anew and its FIFO opened each time"
+        "every 10 s each keeper gets a beat (its FIFO is opened each time), and a silent fleet is looked at in /proc"
     ),
     "processes.keeper.memory.500": (
-        "each keeper is a Python interpreter of its own (`python -I -S`, standard library only), so that it can be read"
-        " and outlives everything; a bare one has 2.6 MiB. 500 keepers cost 2.6 GiB, beside agents of 150 to 600 MiB"
-        " each. Forked from one small process they would have 1.1 MiB each (a prototype)"
+        "keepers are forked from one warmed-up process (5.3 MiB each as interpreters of their own), but Python 3.11"
+        " counts references inside the shared pages, so that they are copied when they are used; from 3.12 on many"
+        " objects are immortal"
     ),
 }
 
@@ -114,7 +111,13 @@ between machines, absolute numbers do not.
 Measured on {result["date"]} in {result["seconds"]} s: {machine["cpu"]}, {machine["cores"]} cores,
 {machine["memory_gib"]:g} GiB, {machine["kernel"]}, Python {machine["python"]}, SQLite {machine["sqlite_ours"]} (plain
 sqlite3: {machine["sqlite_of_python"]}), {machine["filesystem"]} where a synced page costs {machine["fdatasync_us"]} µs
-before and {machine["fdatasync_us_after"]} µs after the run; load average {loads}."""
+before and {machine["fdatasync_us_after"]} µs after the run; load average {loads}.{_apart(result)}"""
+
+
+def _apart(result: dict[str, Any]) -> str:
+    """Parts that were measured anew since (`--only PART --keep`)."""
+    told = [f"{' and '.join(one['parts'])} on {one['date']}, load {one['load']:g}" for one in result.get("apart", [])]
+    return f"\n\nNot of the same run: {'; '.join(told)}." if told else ""
 
 
 def _table(figures: list[dict[str, Any]]) -> str:
