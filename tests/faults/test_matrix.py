@@ -94,7 +94,7 @@ def test_a_usurped_supervisor_harms_nothing() -> None:
     [
         ("fence", "success/up/worktree.commit:1:usurp", "twice: fence"),
         ("intent", "cancel/up/worktree.added:1:kill", "leaked: directory"),
-        ("emptiness", "agent-killed/keeper/keeper.leader_ended:1:kill", "leaked: process"),
+        ("emptiness", "keeper-killed", "leaked: process"),
     ],
 )
 def test_a_deliberate_break_is_caught(check: str, case: str, caught: str) -> None:

@@ -3,6 +3,7 @@ may say which pid comes next. Each case ends well, or with an AssertionError tha
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -87,6 +88,26 @@ def keeper_between_two_supervisors(fleet: Fleet) -> None:
     assert_settles(fleet, task_id, stranger)
 
 
+def stop_between_writes(fleet: Fleet, supervisor: subprocess.Popen[bytes]) -> None:
+    """One that is stopped inside a transaction keeps everybody from writing (a known limit): then it goes on a little."""
+    import apsw
+
+    stat = Path(f"/proc/{supervisor.pid}/stat")
+    while True:
+        supervisor.send_signal(signal.SIGSTOP)
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
+        connection = apsw.Connection(str(fleet.home / "holdfast.db"))
+        try:
+            with (fleet.home / "turnstile.lock").open("r+b") as turnstile:
+                fcntl.flock(turnstile, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+            return
+        except (BlockingIOError, apsw.BusyError):
+            supervisor.send_signal(signal.SIGCONT)
+        finally:
+            connection.close()
+
+
 def keeper_of_an_adopted_run(fleet: Fleet) -> None:
     """The recorded wish to cancel comes first, then the reuse, then the supervisor that would signal."""
     fleet.kill_supervisor(fleet.up())
@@ -96,7 +117,7 @@ def keeper_of_an_adopted_run(fleet: Fleet) -> None:
     fleet.kill_supervisor(first)
     second = fleet.up()
     wait_until(lambda: "task.adopted" in fleet.kinds(task_id), "the task is adopted")
-    second.send_signal(signal.SIGSTOP)
+    stop_between_writes(fleet, second)
     from holdfast.api.commands import Commands
 
     Commands(str(fleet.home)).cancel(task_id, "the test")
