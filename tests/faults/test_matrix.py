@@ -93,7 +93,7 @@ def test_a_usurped_supervisor_harms_nothing() -> None:
     ("check", "case", "caught"),
     [
         ("fence", "success/up/worktree.commit:1:usurp", "twice: fence"),
-        ("intent", "cancel/up/worktree.added:1:kill", "leaked: directory"),
+        ("intent", "cancel/up/worktree.added:1:kill", "leaked: marker"),
         ("emptiness", "keeper-killed", "leaked: process"),
     ],
 )
