@@ -220,16 +220,17 @@ def lives(pid: int) -> bool:
 
 
 def processes_of(home: Path) -> list[int]:
-    """Keepers, agents and their descendants: every process whose environment names a run of this home."""
+    """Agents and their descendants by their environment, which names a run of this home; keepers by where they work."""
     needle = b"HOLDFAST_RUN_DIR=" + os.fsencode(home)
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 environment = (entry / "environ").read_bytes()
+                folder = os.readlink(entry / "cwd")
             except OSError:
                 continue
-            if needle in environment and lives(int(entry.name)):
+            if (needle in environment or folder.startswith(f"{home}/runs/")) and lives(int(entry.name)):
                 found.append(int(entry.name))
     return found
 
