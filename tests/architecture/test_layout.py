@@ -35,3 +35,9 @@ def test_settings_per_agent_know_every_agent() -> None:
     from holdfast.wiring import AGENTS as WIRED
 
     assert set(AGENTS) == set(WIRED)
+
+
+def test_health_is_judged_in_one_place() -> None:
+    """R-TERM-01: what a verdict on a living run leads to is looked up by the health service, and by nobody else."""
+    users = [str(path.relative_to(SOURCE)) for path in MODULES if "STOP_WHY[" in path.read_text(encoding="utf-8")]
+    assert users == ["supervisor/health.py"]

@@ -210,7 +210,8 @@ class Cgroups:
     def __init__(self, wanted: dict[str, object]) -> None:
         self.leaf = str(wanted.get("leaf", ""))
         self.groups = [str(path) for path in wanted.get("groups", [])]  # type: ignore[attr-defined]  # a JSON list
-        self.settings = [(str(path), str(value)) for path, value in wanted.get("settings", [])]  # type: ignore[attr-defined]
+        pairs: list[list[str]] = wanted.get("settings", [])  # type: ignore[assignment]  # a JSON list of pairs
+        self.settings = [(str(path), str(value)) for path, value in pairs]
         self.memory_events = str(wanted.get("memory_events", ""))
         self.process_events = str(wanted.get("process_events", ""))
         self.note = ""  # why there is no leaf although one was wanted
