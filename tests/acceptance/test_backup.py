@@ -296,7 +296,7 @@ class TestRefusals:
         supervisor = fleet.up()
         task_id = fleet.add("wait", command=("sleep", "1000"))
         fleet.wait_state(task_id, "running")
-        wait_until(lambda: fleet.show(task_id)["runs"][0]["state"] == "started", "the agent runs")
+        fleet.wait_started(task_id)
         target = fleet.root / "all.tar"
         fleet.cli("backup", target)
         assert "holdfast down" in fleet.cli("restore", target, "--yes", code=4).stderr

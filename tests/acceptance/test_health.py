@@ -200,7 +200,7 @@ def test_an_adopting_supervisor_reads_on_and_looks_twice(fleet: Fleet) -> None:
     verdict = stuck_events(fleet, hung)[0]
     assert verdict["at"] - adopted_at > patience - 1.0
     silent = float(verdict["message"].split("no sign of life for ")[1].split(" s ")[0])
-    assert silent == pytest.approx(verdict["at"] - said_at, abs=0.3)
+    assert silent == pytest.approx(verdict["at"] - said_at, abs=0.8)  # from ten seconds on it is told in whole ones
     for task_id in (kept, lost):
         assert [run["outcome"] for run in fleet.wait_state(task_id, "completed", "failed")["runs"]] == ["completed"]
 

@@ -45,7 +45,7 @@ def test_why_says_how_long_a_run_has(fleet: Fleet) -> None:
     for task in done:
         fleet.wait_state(task, "completed")
     running = fleet.add("long", command=("sleep", "600"))
-    wait_until(lambda: fleet.show(running)["runs"] and fleet.show(running)["runs"][0]["state"] == "started", "it runs")
+    fleet.wait_started(running)
     words = fleet.cli("why", running).stdout
     assert "It is ended after 10m 0s (adaptive: the floor, because 1.5 × the mean of 5 runs is less)." in words
     fleet.cli("cancel", running)

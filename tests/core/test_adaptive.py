@@ -19,7 +19,8 @@ HOUR, MINUTE = 3600.0, 60.0
         ([1.0] * 5, 10 * MINUTE, HOUR, 10 * MINUTE, "the floor, because 1.5 × the mean of 5 runs is less"),
         ([HOUR] * 5, 10 * MINUTE, HOUR, HOUR, "its own timeout"),
         ([1.0] * 5, 2 * HOUR, HOUR, HOUR, "its own timeout"),  # a floor above the task's own timeout
-        ([8 * MINUTE] * 5 + [-100.0, 0.0], 10 * MINUTE, HOUR, 12 * MINUTE, "the mean of 5 runs"),  # a clock set back
+        ([8 * MINUTE] * 5 + [-100.0], 10 * MINUTE, HOUR, 12 * MINUTE, "the mean of 5 runs"),  # a clock set back
+        ([0.0] * 5, 10 * MINUTE, HOUR, 10 * MINUTE, "the mean of 5 runs"),  # over before their start was noted
     ],
 )
 def test_what_earlier_runs_mean(durations: list[float], floor: float, own: float, seconds: float, words: str) -> None:

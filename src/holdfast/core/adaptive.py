@@ -20,7 +20,8 @@ class Allotted:
 
 def allot(durations: Sequence[float], floor: float, own: float) -> Allotted | None:
     """1.5 × the mean of `durations`, never under `floor`, and never above `own`, the task's timeout. None: too few."""
-    known = [seconds for seconds in durations if seconds > 0]  # the wall clock may have been set back during one
+    # A run that was over before its start was noted took 0 seconds; less than that means a clock set back.
+    known = [seconds for seconds in durations if seconds >= 0]
     if len(known) < LEAST_RUNS:
         return None
     wanted = FACTOR * (sum(known) / len(known))
