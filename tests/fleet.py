@@ -227,7 +227,9 @@ class Fleet:
 
     def wait_started(self, task_id: str) -> dict[str, Any]:
         """Until an agent of the task runs. A claimed task has no run yet: its workspace comes first."""
-        wait_until(lambda: any(run["state"] == "started" for run in self.show(task_id)["runs"]), f"{task_id} has an agent")
+        wait_until(
+            lambda: any(run["state"] == "started" for run in self.show(task_id)["runs"]), f"{task_id} has an agent"
+        )
         return self.show(task_id)
 
     def wait_clean(self) -> None:

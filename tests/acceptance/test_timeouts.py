@@ -6,7 +6,7 @@ import json
 
 import pytest
 from tests.acceptance.test_config import user_file
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet
 
 
 def test_the_timeout_follows_earlier_runs(fleet: Fleet) -> None:
