@@ -42,7 +42,7 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Budget, Decision, ResumeDecision
 from holdfast.core.preserve import Disposition
-from holdfast.core.rules import HealthRules, RunLimits
+from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.ids import new_id
@@ -370,6 +370,9 @@ class TestAdd:
             environment={"pass": ["CI"], "set": {"A": "b"}},
             health=HealthRules(stuck_after=math.inf, on_stuck="notify"),
             limits=RunLimits(memory=10**9, output=None),
+            workspace=WorkspaceRules(setup=("make deps", "true"), copy=(".env",), preserve_ttl=math.inf),
+            salvage=SalvageRules(max_files=3, ignored=("*.log",)),
+            container=ContainerRules(image="tools:1", network="none"),
             adaptive_floor=2.5,
         )
         plain = scene.spec()
@@ -2322,7 +2325,16 @@ class TestSalvage:
     """R-TREE-13: what was saved can be found again."""
 
     def salvaged(self, number: int, ref: str) -> Salvaged:
-        return Salvaged(id=f"s{number}", ref=ref, commit=f"c{number}", base="b", files=number, reason="failed")
+        return Salvaged(
+            id=f"s{number}",
+            ref=ref,
+            commit=f"c{number}",
+            base="b",
+            files=number,
+            reason="failed",
+            partial=number % 2 == 1,
+            details={"size": number},
+        )
 
     def last(self, scene: Scene, task_id: str) -> Salvaged | None:
         return scene.bench.store().write(lambda tx: tx.workspaces.last_salvage(task_id))

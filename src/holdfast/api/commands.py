@@ -11,7 +11,7 @@ from typing import Any
 from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
-from holdfast.core.rules import HealthRules, RunLimits
+from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.errors import Conflict, UsageError
 from holdfast.ids import new_id
@@ -121,6 +121,9 @@ class Commands:
                 environment={"pass": settings["env.pass"], "set": settings["env.set"]},
                 health=health,
                 limits=limits,
+                workspace=_workspace_rules(settings),
+                salvage=_salvage_rules(settings),
+                container=_container_rules(settings),
                 adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
             )
             added: Task = tx.tasks.add(spec, clock.now())
@@ -248,6 +251,29 @@ def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimit
         "output_kept": settings["limits.output_kept"],
     }
     return health, RunLimits(**{**limits, **new.limits})
+
+
+def _workspace_rules(settings: config.Config) -> WorkspaceRules:
+    return WorkspaceRules(
+        setup=tuple(settings["workspace.setup"]),
+        setup_timeout=settings["workspace.setup_timeout"],
+        teardown=tuple(settings["workspace.teardown"]),
+        copy=tuple(settings["workspace.copy"]),
+        preserve_ttl=settings["workspace.preserve_ttl"],
+    )
+
+
+def _salvage_rules(settings: config.Config) -> SalvageRules:
+    return SalvageRules(
+        max_size=settings["salvage.max_size"],
+        max_files=settings["salvage.max_files"],
+        ignored=tuple(settings["salvage.ignored"]),
+    )
+
+
+def _container_rules(settings: config.Config) -> ContainerRules:
+    names = ("image", "engine", "network", "user")
+    return ContainerRules(**{name: settings[f"container.{name}"] for name in names})
 
 
 def _startup_timeout(new: NewTask, settings: config.Config) -> float:

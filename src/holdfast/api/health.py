@@ -10,7 +10,7 @@ from holdfast.api.queries import Queries
 from holdfast.core.cputrail import CpuTrail
 from holdfast.core.health import Condition, Facts, TreeFacts, judge, window_of
 from holdfast.core.liveness import Identity
-from holdfast.core.rules import health_from
+from holdfast.core.rules import HealthRules, rules_from
 from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.trees import trees
 from holdfast.processes.view import RunView, started_moment
@@ -51,7 +51,7 @@ def _now(queries: Queries, task: Row, run: Row) -> list[str]:
     if identities is None or identities[0].boot_id != clock.boot_id():
         return []
     keeper, agent = identities
-    adapter, rules = AGENTS[task["agent"]], health_from(queries.health_rules(task["id"]))
+    adapter, rules = AGENTS[task["agent"]], rules_from(HealthRules, queries.health_rules(task["id"]))
     now = clock.monotonic()
     view = RunView(path, adapter.sign if adapter.reads_events else None, started_moment(agent, now))
     view.take_over(now)

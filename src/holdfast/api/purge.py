@@ -143,7 +143,14 @@ async def _salvage_one(plan: Plan, tool: Git, repo: Repo, workspace: Workspace) 
     if saved is None or plan.store is None:
         return
     record = Salvaged(
-        id=new_id(), ref=saved.ref, commit=saved.commit, base=saved.base, files=saved.files, reason="purge"
+        id=new_id(),
+        ref=saved.ref,
+        commit=saved.commit,
+        base=saved.base,
+        files=saved.files,
+        reason="purge",
+        partial=saved.partial,
+        details=saved.details,
     )
     plan.store.write(lambda tx: tx.workspaces.record_salvage(workspace, record, clock.now()))
 

@@ -159,14 +159,16 @@ def _rules(settings: Row) -> Row:
     """A task's health rules and limits as they were resolved. None: switched off, or no limit."""
     from dataclasses import asdict
 
-    from holdfast.core.rules import health_from, limits_from
+    from holdfast.core.rules import HealthRules, RunLimits, rules_from
 
-    health = asdict(health_from(settings.get("health", {}))) | {"adaptive_floor": settings.get("adaptive_floor")}
+    health = asdict(rules_from(HealthRules, settings.get("health", {}))) | {
+        "adaptive_floor": settings.get("adaptive_floor")
+    }
     return {
         "grace": settings["grace"],
         "orphan_grace": settings["orphan_grace"],
         "health": {name: None if value == math.inf else value for name, value in health.items()},
-        "limits": asdict(limits_from(settings.get("limits", {}))),
+        "limits": asdict(rules_from(RunLimits, settings.get("limits", {}))),
     }
 
 

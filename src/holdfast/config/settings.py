@@ -44,10 +44,54 @@ SETTINGS: dict[str, Setting] = {
     "workspace.preserve_on_failure": Setting(False, boolean, "Keep the workspace of a failed task."),
     "workspace.worktree.preserve_on_failure": Setting(None, boolean, "The same, for worktrees only."),
     "workspace.directory.preserve_on_failure": Setting(None, boolean, "The same, for directories only."),
+    "workspace.clone.preserve_on_failure": Setting(None, boolean, "The same, for clones only."),
+    "workspace.container.preserve_on_failure": Setting(None, boolean, "The same, for containers only."),
+    "workspace.preserve_ttl": Setting(
+        7 * 86400.0, age, "A preserved workspace is salvaged and removed after this long; `forever` keeps it."
+    ),
+    "workspace.setup": Setting(
+        [], words, "Shell commands that furnish a new workspace before its first agent.", user_only=DANGEROUS
+    ),
+    "workspace.setup_timeout": Setting(600.0, parse_duration, "How long each command of set-up or teardown may take."),
+    "workspace.teardown": Setting(
+        [], words, "Shell commands that run in a workspace before it is put away.", user_only=DANGEROUS
+    ),
+    "workspace.copy": Setting(
+        [], words, "Files of the checkout that git does not carry (patterns), copied in.", user_only=DANGEROUS
+    ),
     "workspace.commit_leftovers": Setting(
         "all",
         one_of("all", "tracked", "none"),
         "What a successful agent left uncommitted goes to its branch.",
+    ),
+    "salvage.max_size": Setting(
+        512 * MIB, parse_size, "A workspace with more unsaved bytes than this is preserved instead of salvaged."
+    ),
+    "salvage.max_files": Setting(50_000, count(1), "The same, for the number of unsaved files."),
+    "salvage.ignored": Setting([], words, "Ignored files (patterns) that are salvaged all the same."),
+    "salvage.keep": Setting(
+        90 * 86400.0,
+        age,
+        "Salvaged work is dropped after this long; `forever` keeps it.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "container.image": Setting("", text, "The image of tasks that work in a container.", user_only=DANGEROUS),
+    "container.engine": Setting(
+        "", text, "The engine's socket; empty: $DOCKER_HOST, else the usual places.", user_only=DANGEROUS
+    ),
+    "container.network": Setting(
+        "bridge", text, "`none`, `bridge`, `host`, or a network of the engine.", user_only=DANGEROUS
+    ),
+    "container.user": Setting(
+        "", text, "UID:GID in the container; empty: yours, so that files are not root's.", user_only=DANGEROUS
+    ),
+    "disk.floor": Setting(
+        1 * GIB,
+        parse_size,
+        "Nothing new starts while less disk than this is free for the home; 0 switches it off.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
     ),
     "health.max_runtime": Setting(3600.0, parse_duration, "A run is ended after this long."),
     "health.grace": Setting(5.0, parse_duration, "How long a whole tree may take to end after TERM."),

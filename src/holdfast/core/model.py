@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.core.events import EVENTS
-from holdfast.core.rules import DEFAULT_HEALTH, DEFAULT_LIMITS, HealthRules, RunLimits
+from holdfast.core.rules import (
+    DEFAULT_CONTAINER,
+    DEFAULT_HEALTH,
+    DEFAULT_LIMITS,
+    DEFAULT_SALVAGE,
+    DEFAULT_WORKSPACE,
+    ContainerRules,
+    HealthRules,
+    RunLimits,
+    SalvageRules,
+    WorkspaceRules,
+)
 from holdfast.core.states import RunState, TaskState, WorkspaceState
 
 
@@ -15,6 +26,8 @@ class Strategy(StrEnum):
     """Where a task's agent works."""
 
     WORKTREE = "worktree"
+    CLONE = "clone"
+    CONTAINER = "container"
     DIRECTORY = "directory"
     NONE = "none"
 
@@ -58,6 +71,7 @@ class RequestKind(StrEnum):
 
     CANCEL = "cancel"
     DOWN = "down"
+    SWEEP = "sweep"
 
 
 class Level(StrEnum):
@@ -123,6 +137,9 @@ class TaskSpec:
     environment: Mapping[str, object] = field(default_factory=dict)  # pass / set, as configured at add
     health: HealthRules = DEFAULT_HEALTH
     limits: RunLimits = DEFAULT_LIMITS
+    workspace: WorkspaceRules = DEFAULT_WORKSPACE
+    salvage: SalvageRules = DEFAULT_SALVAGE
+    container: ContainerRules = DEFAULT_CONTAINER
     adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
 
 
@@ -210,6 +227,8 @@ class Workspace:
     disposition: str | None  # decided at the ending: clean | salvage (first, then clean) | preserve
     failures: int = 0  # how often it could not be put away
     reason: str | None = None  # why it is in its state, or why it was disposed of so
+    expires_at: float | None = None  # preserved: when it goes by itself (wall time); None: when somebody says so
+    container: str | None = None  # preserved: the stopped container that belongs to it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

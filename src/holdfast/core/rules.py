@@ -1,4 +1,4 @@
-"""What a run may use, and how long it may be silent. Resolved when a task is added; health.py and the keeper obey."""
+"""What a run may use, how long it may be silent, how its workspace is made and kept: resolved when a task is added."""
 
 from __future__ import annotations
 
@@ -33,10 +33,43 @@ class RunLimits:
     output_kept: int = 64 * MIB  # bytes of each log that stay on disk beside its beginning
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkspaceRules:
+    """How a workspace is furnished before its first agent, and how long a preserved one stays."""
+
+    setup: tuple[str, ...] = ()  # shell commands, in this order, in the workspace; one that fails is a launch error
+    setup_timeout: float = 600.0  # seconds for each of them, and for each of `teardown`
+    teardown: tuple[str, ...] = ()  # shell commands before it is put away; a failure is told and changes nothing
+    copy: tuple[str, ...] = ()  # patterns of files in the checkout that git does not carry (".env")
+    preserve_ttl: float = 7 * 86400.0  # seconds that a preserved workspace stays; `inf`: until somebody drops it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SalvageRules:
+    """What a salvage may take. What is more is preserved instead of saved."""
+
+    max_size: int = 512 * MIB  # bytes that git would add
+    max_files: int = 50_000
+    ignored: tuple[str, ...] = ()  # patterns of ignored files that are saved all the same
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContainerRules:
+    """Where a task of strategy `container` runs its agents."""
+
+    image: str = ""
+    engine: str = ""  # the engine's socket, as a path; empty: DOCKER_HOST, else the usual places
+    network: str = "bridge"  # none | bridge | host | the name of a network of the engine
+    user: str = ""  # uid:gid in the container; empty: the supervisor's own, so that files are not root's
+
+
 DEFAULT_HEALTH = HealthRules()
 DEFAULT_LIMITS = RunLimits()
+DEFAULT_WORKSPACE = WorkspaceRules()
+DEFAULT_SALVAGE = SalvageRules()
+DEFAULT_CONTAINER = ContainerRules()
 
-T = TypeVar("T", HealthRules, RunLimits)
+T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, ContainerRules)
 
 
 def differences(rules: T, default: T) -> dict[str, Any]:
@@ -50,9 +83,9 @@ def differences(rules: T, default: T) -> dict[str, Any]:
     }
 
 
-def health_from(stored: Mapping[str, Any]) -> HealthRules:
-    return HealthRules(**stored) if stored else DEFAULT_HEALTH
-
-
-def limits_from(stored: Mapping[str, Any]) -> RunLimits:
-    return RunLimits(**stored) if stored else DEFAULT_LIMITS
+def rules_from(kind: type[T], stored: Mapping[str, Any]) -> T:
+    """What `differences` left, made whole again. Lists come from JSON: rules hold tuples."""
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
+    }
+    return kind(**values)

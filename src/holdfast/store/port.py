@@ -8,7 +8,7 @@ Events are part of the transaction: a change and its event commit together or no
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from holdfast.core.adaptive import Allotted
@@ -66,6 +66,8 @@ class Salvaged:
     base: str | None
     files: int
     reason: str
+    partial: bool = False  # something could not be read: what could is here, the workspace stays
+    details: Mapping[str, object] = field(default_factory=dict)  # size, staged, unmerged, operation, …: for people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ class Requests:
         for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
             if request.kind is RequestKind.DOWN:
                 self.down = request
-            elif request.task_id is not None:
+            elif request.kind is RequestKind.CANCEL and request.task_id is not None:
                 await self._cancel(request, request.task_id)
 
     async def _cancel(self, request: Request, task_id: str) -> None:

@@ -14,12 +14,19 @@ async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Wor
     if workspace.state is WorkspaceState.INTENDED:
         return None  # never finished, so no agent has worked in it
     try:
-        saved = await context.strategy_of(spec).salvage(repo, workspace, reason)
+        saved = await context.strategy_of(spec).salvage(repo, workspace, reason, spec.salvage)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
         return f"its work could not be saved: {error}"
     if saved is not None:
         salvaged = Salvaged(
-            id=new_id(), ref=saved.ref, commit=saved.commit, base=saved.base, files=saved.files, reason=reason
+            id=new_id(),
+            ref=saved.ref,
+            commit=saved.commit,
+            base=saved.base,
+            files=saved.files,
+            reason=reason,
+            partial=saved.partial,
+            details=saved.details,
         )
         await context.writer.write(lambda tx: tx.workspaces.record_salvage(workspace, salvaged, context.clock()))
     return None

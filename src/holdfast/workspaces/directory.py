@@ -7,6 +7,7 @@ import sys
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
+from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces import copying, marker, names
 from holdfast.workspaces.git import Git, environment
@@ -58,8 +59,10 @@ class DirectoryStrategy:
     async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
         return None  # there is no branch: the result is salvaged, like everything else in it
 
-    async def salvage(self, repo: Repo, workspace: Workspace, reason: str) -> Saved | None:
-        return await salvage(self._git, self._home, repo, workspace, reason)
+    async def salvage(
+        self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+    ) -> Saved | None:
+        return await salvage(self._git, self._home, repo, workspace, reason, rules)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from holdfast.core.model import Repo, Workspace
+from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError
 from holdfast.workspaces.names import gone
 from holdfast.workspaces.port import Plan, Saved
@@ -28,7 +29,9 @@ class NoneStrategy:
     async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
         return None  # it is the user's checkout: what is in it is the user's to commit
 
-    async def salvage(self, repo: Repo, workspace: Workspace, reason: str) -> Saved | None:
+    async def salvage(
+        self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+    ) -> Saved | None:
         return None  # nothing is removed, so nothing can be lost
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:

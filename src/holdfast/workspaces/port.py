@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.core.model import Repo, Workspace
+from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 
 
 class CommandRunner(Protocol):
@@ -25,6 +26,8 @@ class Saved:
     commit: str
     base: str | None
     files: int
+    partial: bool = False  # something could not be read: it must be preserved too
+    details: Mapping[str, object] = field(default_factory=dict)  # size, staged, unmerged, operation, …: for people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +58,9 @@ class WorkspaceStrategy(Protocol):
         """Commit what a successful agent left uncommitted; the commit, or None when there was nothing to do."""
         ...
 
-    async def salvage(self, repo: Repo, workspace: Workspace, reason: str) -> Saved | None:
+    async def salvage(
+        self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+    ) -> Saved | None:
         """Save what no branch holds; None when nothing would be lost. Raises WorkspaceProblem when it cannot tell."""
         ...
 

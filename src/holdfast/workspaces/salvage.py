@@ -7,6 +7,7 @@ import shutil
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
+from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import WorkspaceProblem, is_passing
 from holdfast.workspaces import scratch
 from holdfast.workspaces.admin import entry_of
@@ -18,11 +19,11 @@ from holdfast.workspaces.shadow import Shadow
 from holdfast.workspaces.threads import in_thread
 
 HEADS = "refs/agent-heads/"
-BIGGEST = 512 * 1024 * 1024
-MOST_FILES = 50_000
 
 
-async def salvage(git: Git, home: str, repo: Repo, workspace: Workspace, reason: str) -> Saved | None:
+async def salvage(
+    git: Git, home: str, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+) -> Saved | None:
     """A stash-like commit of the whole work tree in the shadow: parents are the agent's HEAD and its index.
 
     None when work tree, index and HEAD hold nothing that the task's branch does not.
@@ -34,7 +35,7 @@ async def salvage(git: Git, home: str, repo: Repo, workspace: Workspace, reason:
     shadow = Shadow(home, repo, git)
     await shadow.ensure()
     if has_tree:
-        await _refuse_too_much(shadow, workspace)
+        await _refuse_too_much(shadow, workspace, rules)
     head = await _agents_head(shadow, repo, workspace, entry)
     head_tree = (await shadow.run("rev-parse", f"{head}^{{tree}}")).strip() if head else None
     aside = scratch.make(home, "salvage")
@@ -96,16 +97,16 @@ async def _branch_holds(git: Git, repo: Repo, workspace: Workspace, head: str | 
     return await git.ok("merge-base", "--is-ancestor", head, branch, cwd=repo.common_dir)
 
 
-async def _refuse_too_much(shadow: Shadow, workspace: Workspace) -> None:
+async def _refuse_too_much(shadow: Shadow, workspace: Workspace, rules: SalvageRules) -> None:
     """Giant trees would fill the disk: preserve those. Only what would be added counts, not what is ignored."""
     files, size = await in_thread(refuse_what_git_cannot_hold, workspace.path)
-    if files <= MOST_FILES and size <= BIGGEST:
+    if files <= rules.max_files and size <= rules.max_size:
         return
     index = os.path.join(shadow.path, "none")
     listed = await shadow.run("ls-files", "--others", "--exclude-standard", "-z", work_tree=workspace.path, index=index)
     names = [name for name in listed.split("\0") if name]
     size = sum(os.lstat(os.path.join(workspace.path, name)).st_size for name in names)
-    if len(names) > MOST_FILES or size > BIGGEST:
+    if len(names) > rules.max_files or size > rules.max_size:
         raise WorkspaceProblem(f"it holds {len(names)} files with {size} bytes, more than a salvage may take")
 
 

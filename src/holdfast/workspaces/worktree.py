@@ -8,6 +8,7 @@ import os
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
+from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces import marker, names
 from holdfast.workspaces.admin import drop_branch_lock, drop_entry, entry_of
@@ -168,8 +169,10 @@ class WorktreeStrategy:
             return []
         return list(_IDENTITY)
 
-    async def salvage(self, repo: Repo, workspace: Workspace, reason: str) -> Saved | None:
-        return await salvage(self._git, self._home, repo, workspace, reason)
+    async def salvage(
+        self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+    ) -> Saved | None:
+        return await salvage(self._git, self._home, repo, workspace, reason, rules)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)

@@ -24,7 +24,15 @@ from holdfast.core.model import (
     Workspace,
 )
 from holdfast.core.policy import Budget, Spend
-from holdfast.core.rules import DEFAULT_HEALTH, DEFAULT_LIMITS, differences, health_from, limits_from
+from holdfast.core.rules import (
+    DEFAULT_CONTAINER,
+    DEFAULT_HEALTH,
+    DEFAULT_LIMITS,
+    DEFAULT_SALVAGE,
+    DEFAULT_WORKSPACE,
+    differences,
+    rules_from,
+)
 from holdfast.core.states import RunState, TaskState, WorkspaceState
 
 Row = dict[str, Any]
@@ -47,6 +55,14 @@ _IN_SETTINGS = (
 )
 
 
+_RULES: dict[str, Any] = {  # the fields of a specification that are rules: only what is not the default is kept
+    "health": DEFAULT_HEALTH,
+    "limits": DEFAULT_LIMITS,
+    "workspace": DEFAULT_WORKSPACE,
+    "salvage": DEFAULT_SALVAGE,
+    "container": DEFAULT_CONTAINER,
+}
+
 MOST_SHARED = 4096  # characters; longer settings (a scenario, say) are hardly ever those of another task
 _settings = attrgetter(*_IN_SETTINGS)
 _STRATEGIES = {str(strategy): strategy for strategy in Strategy}  # a look into a dict is six times as fast as the call
@@ -59,10 +75,10 @@ decode = json.JSONDecoder().decode
 def settings_of(spec: TaskSpec) -> str:
     """The part of a task's specification that no query looks into."""
     kept = dict(zip(_IN_SETTINGS, _settings(spec), strict=True))
-    if health := differences(spec.health, DEFAULT_HEALTH):
-        kept["health"] = health
-    if limits := differences(spec.limits, DEFAULT_LIMITS):
-        kept["limits"] = limits
+    for name, default in _RULES.items():
+        rules = getattr(spec, name)
+        if rules is not default and (different := differences(rules, default)):
+            kept[name] = different
     if spec.adaptive_floor is not None:
         kept["adaptive_floor"] = spec.adaptive_floor
     return encode(kept)
@@ -76,10 +92,9 @@ def _settings_from(text: str) -> dict[str, Any]:
 
 def _read_settings(text: str) -> dict[str, Any]:
     settings: dict[str, Any] = decode(text)
-    if "health" in settings:
-        settings["health"] = health_from(settings["health"])
-    if "limits" in settings:
-        settings["limits"] = limits_from(settings["limits"])
+    for name, default in _RULES.items():
+        if name in settings:
+            settings[name] = rules_from(type(default), settings[name])
     return settings
 
 
@@ -197,6 +212,8 @@ def workspace(row: Row) -> Workspace:
         disposition=row["disposition"],
         failures=row["failures"],
         reason=row["reason"],
+        expires_at=row["expires_at"],
+        container=row["container"],
     )
 
 

@@ -213,6 +213,8 @@ class SqliteWorkspaces:
             base=salvaged.base,
             files=salvaged.files,
             reason=salvaged.reason,
+            partial=int(salvaged.partial),
+            details=rows.encode(dict(salvaged.details)),
             now=now.wall,
         )
         faults.tx("workspace.salvaged")
@@ -242,4 +244,6 @@ class SqliteWorkspaces:
             base=row["base"],
             files=row["files"],
             reason=row["reason"],
+            partial=bool(row["partial"]),
+            details=rows.decode(row["details"]),
         )

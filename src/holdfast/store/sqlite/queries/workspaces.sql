@@ -47,10 +47,11 @@ SELECT min(retry_at) FROM workspaces WHERE state != 'gone' AND retry_at > :now
 SELECT * FROM workspaces WHERE state != 'gone' ORDER BY created_at
 
 -- name: add_salvage
-INSERT INTO salvages (id, task_id, repo_id, workspace_id, ref, commit_id, base, files, reason, created_at)
-VALUES (:id, :task_id, :repo_id, :workspace_id, :ref, :commit_id, :base, :files, :reason, :now)
+INSERT INTO salvages
+    (id, task_id, repo_id, workspace_id, ref, commit_id, base, files, reason, created_at, partial, details)
+VALUES (:id, :task_id, :repo_id, :workspace_id, :ref, :commit_id, :base, :files, :reason, :now, :partial, :details)
 ON CONFLICT (repo_id, ref) DO UPDATE SET commit_id = excluded.commit_id, base = excluded.base, files = excluded.files,
-    reason = excluded.reason, created_at = excluded.created_at
+    reason = excluded.reason, created_at = excluded.created_at, partial = excluded.partial, details = excluded.details
 
 -- name: last_salvage
 -- What the task's newest ended workspace left. An older salvage is behind what was committed since: never restored.
