@@ -171,7 +171,7 @@ def test_a_claim_and_its_grace_survive_the_supervisor(fleet: Fleet) -> None:
     held = f"until [ -e {told} ]; do sleep 0.02; done"
     late = add(fleet, f"{held}; {report('complete', 'late')}; touch {told}-too", grace="30s")
     wait_until(lambda: claims(fleet, hanging), "the claim is recorded")
-    wait_until(lambda: fleet.show(late)["runs"], "the other one runs")
+    fleet.wait_started(late)
     fleet.kill_supervisor(supervisor)
     told.touch()
     wait_until(fleet.root.joinpath("told-too").exists, "it reported while nobody listened")

@@ -50,11 +50,12 @@ class Queries:
         return None if running is None else running["held"]
 
     def task(self, task_id: str) -> Row:
-        """One task with its runs, workspace, budgets and what it needs."""
-        found = self._reader.view("task", id=task_id)
-        if not found:
-            raise NotFound(f"Task not found: {task_id}")
-        task = found[0]
+        """One task with its runs, workspace, budgets and what it needs, all of one moment."""
+        with self._reader.snapshot():
+            return self._task(task_id)
+
+    def _task(self, task_id: str) -> Row:
+        task = self.state(task_id)
         settings = json.loads(task.pop("settings"))
         task["labels"] = settings["labels"]
         task["max_resumes"] = settings["max_resumes"]

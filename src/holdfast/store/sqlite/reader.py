@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import apsw
@@ -16,6 +18,7 @@ DATABASE = "holdfast.db"
 
 class SqliteReader:
     def __init__(self, home: str) -> None:
+        self._is_snapshot = False
         self.path = os.path.join(home, DATABASE)
         if not os.path.exists(self.path):
             raise Unavailable(
@@ -36,7 +39,7 @@ class SqliteReader:
 
     def _look_again(self) -> None:
         """A store that was read as it is, on a full disk, does not change under us: a follower opens it anew."""
-        if self._connection.open_flags & apsw.SQLITE_OPEN_URI:
+        if self._connection.open_flags & apsw.SQLITE_OPEN_URI and not self._is_snapshot:
             self._connection.close()
             self._open()
 
@@ -44,6 +47,19 @@ class SqliteReader:
         self._look_again()
         with opening.translated(self.path):
             return self._views.rows(name, **parameters)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All views of one moment: what a supervisor commits meanwhile is in none of them."""
+        self._look_again()
+        with opening.translated(self.path):
+            self._connection.execute("BEGIN")
+        self._is_snapshot = True
+        try:
+            yield
+        finally:
+            self._is_snapshot = False
+            self._connection.execute("ROLLBACK")
 
     def data_version(self) -> int:
         """Changes when another connection has committed: what a follower polls."""
