@@ -10,10 +10,8 @@ import random
 from collections.abc import Mapping
 
 from holdfast import __version__, clock, config
-from holdfast.agents.command import CommandAgent
 from holdfast.agents.environment import allowed
-from holdfast.agents.port import AgentAdapter
-from holdfast.agents.scripted import ScriptedAgent
+from holdfast.config.budgets import limits_of
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
 from holdfast.core.pressure import PressureLimits
@@ -29,6 +27,7 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.pressure import Machine
+from holdfast.roster import AGENTS
 from holdfast.store.port import Host
 from holdfast.store.sqlite.connection import refuse_network_filesystem
 from holdfast.store.sqlite.reserve import Reserve
@@ -45,20 +44,6 @@ from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
 from holdfast.workspaces.port import WorkspaceStrategy
 from holdfast.workspaces.worktree import WorktreeStrategy
-
-AGENTS: dict[str, AgentAdapter] = {agent.name: agent for agent in (CommandAgent(), ScriptedAgent())}
-
-
-def limits_of(settings: config.Config) -> Limits:
-    return Limits(
-        runs=settings["runs.max"],
-        crash=settings["crash.max_in_window"],
-        crash_window=settings["crash.window"],
-        retry=settings["retry.max"],
-        retry_base=settings["retry.base"],
-        lost=settings["lost.max"],
-        default_hold=settings["resume.default_hold"],
-    )
 
 
 class UserSettings:

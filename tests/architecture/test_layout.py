@@ -32,7 +32,7 @@ def test_no_module_grows_beyond_reading(path: Path) -> None:
 def test_settings_per_agent_know_every_agent() -> None:
     """config cannot ask wiring, which imports everything: it keeps a list of names."""
     from holdfast.config.overrides import AGENTS
-    from holdfast.wiring import AGENTS as WIRED
+    from holdfast.roster import AGENTS as WIRED
 
     assert set(AGENTS) == set(WIRED)
 

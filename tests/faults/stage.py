@@ -16,6 +16,7 @@ from tests.fleet import Fleet
 from holdfast import clock, config, wiring
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
+from holdfast.config.budgets import limits_of
 from holdfast.core.model import Task
 from holdfast.ids import new_id
 from holdfast.processes.children import Children
@@ -23,6 +24,7 @@ from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
+from holdfast.roster import AGENTS
 from holdfast.store.port import Host
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
@@ -158,9 +160,9 @@ class Stage:
             writer=writer,
             processes=processes,
             strategy_of=lambda _spec: strategy,
-            agents=wiring.AGENTS,
+            agents=AGENTS,
             environment=wiring.agent_environment,
-            limits=wiring.limits_of(config.load()),
+            limits=limits_of(config.load()),
             settings=Settings(agents=1),
         )
 

@@ -208,7 +208,7 @@ def settings_of_strategy(settings: config.Config, strategy: str) -> bool | None:
 
 def _agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
     """The agent's name and its options, or a refusal that says what to write."""
-    from holdfast.wiring import AGENTS  # not needed by any other command
+    from holdfast.roster import AGENTS  # not needed by any other command
 
     if new.command and new.scenario is not None:
         raise UsageError("Give either a scenario or a command after `--`, not both.")

@@ -44,7 +44,7 @@ def _verdicts(queries: Queries, task: Row, hung: list[Row]) -> list[str]:
 
 
 def _now(queries: Queries, task: Row, run: Row) -> list[str]:
-    from holdfast.wiring import AGENTS
+    from holdfast.roster import AGENTS
 
     path = queries.run_directory(run["id"])
     identities = RunDirectory(path).identities()

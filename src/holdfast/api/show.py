@@ -24,9 +24,9 @@ def moment(at: float | None) -> str | None:
 def budgets(task: Row) -> Row:
     """What a task has spent of each budget, and its limit. The limits are those of this machine's settings."""
     from holdfast import clock, config
+    from holdfast.config.budgets import limits_of
     from holdfast.core.model import Instant
     from holdfast.core.policy import Budget, Spend, lost_without_progress, recent_crashes, spent
-    from holdfast.wiring import limits_of
 
     limits = limits_of(config.best_effort())
     ledger = [

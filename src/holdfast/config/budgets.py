@@ -1,0 +1,18 @@
+"""The budgets that the policy decides by, from the settings."""
+
+from __future__ import annotations
+
+from holdfast.config.layers import Config
+from holdfast.core.policy import Limits
+
+
+def limits_of(settings: Config) -> Limits:
+    return Limits(
+        runs=settings["runs.max"],
+        crash=settings["crash.max_in_window"],
+        crash_window=settings["crash.window"],
+        retry=settings["retry.max"],
+        retry_base=settings["retry.base"],
+        lost=settings["lost.max"],
+        default_hold=settings["resume.default_hold"],
+    )
