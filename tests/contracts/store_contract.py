@@ -1841,6 +1841,14 @@ class TestAlerts:
         assert (row["acked_by"], row["acked_at"]) == ("space", closed_at.wall)
         assert scene.kinds() == ["alert.raised", "alert.raised", "alert.acknowledged"]
 
+    def test_what_was_wrong_with_a_run_is_over_with_it(self, scene: Scene) -> None:
+        grip = scene.running()
+        run_id = scene.started_run(grip)
+        for key in (f"stuck:{run_id}", f"unended:{run_id}", "stuck:another"):
+            self.raise_it(scene, key)
+        scene.write(lambda tx: tx.runs.ended(grip, run_id, COMPLETED, scene.now))
+        assert [alert["key"] for alert in scene.store.view("alerts", all=False)] == ["stuck:another"]
+
     def test_many_at_once_are_one_alert(self, scene: Scene) -> None:
         scene.race(lambda tx: tx.events.raise_alert("k", "m", "r", scene.now), 4)
         assert [a["count"] for a in scene.store.view("alerts", all=True)] == [4]

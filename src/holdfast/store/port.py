@@ -70,6 +70,16 @@ class Salvaged:
     details: Mapping[str, object] = field(default_factory=dict)  # size, staged, unmerged, operation, …: for people
 
 
+def stuck_alert(run_id: str) -> str:
+    """The key of the alert that a run is stuck or loops; it is closed when the run ends."""
+    return f"stuck:{run_id}"
+
+
+def unended_alert(run_id: str) -> str:
+    """The key of the alert that a run outlives its end; it is closed when the run ends."""
+    return f"unended:{run_id}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentNews:
     """What an agent reported since the last time: how far its channel was read, and what was in it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.core.health import Condition, Diagnosis
 from holdfast.core.model import Event, Instant, Level
-from holdfast.store.port import Transaction
+from holdfast.store.port import Transaction, stuck_alert, unended_alert
 from holdfast.supervisor.context import Context, Patient
 
 HEADLINES = {
@@ -58,18 +58,14 @@ async def tell_recovery(context: Context, patient: Patient, was: str, diagnosis:
     def write(tx: Transaction) -> None:
         now = context.clock()
         tx.events.emit(event, now)
-        tx.events.close_alert(_key(patient), "the agent's recovery", now)
+        tx.events.close_alert(stuck_alert(patient.run_id), "the agent's recovery", now)
 
     await context.writer.write(write)
 
 
-def _key(patient: Patient) -> str:
-    return f"stuck:{patient.run_id}"
-
-
 def _alert(tx: Transaction, patient: Patient, diagnosis: Diagnosis, now: Instant) -> None:
     tx.events.raise_alert(
-        _key(patient),
+        stuck_alert(patient.run_id),
         f"The agent of task {patient.task_id} {HEADLINES[diagnosis.condition]}: {diagnosis.reason}.",
         f"`holdfast why {patient.task_id}` has the evidence; `holdfast cancel {patient.task_id}` ends it.",
         now,
@@ -83,7 +79,7 @@ async def alarm(context: Context, patient: Patient, pids: tuple[int, ...]) -> No
     named = ", ".join(map(str, pids)) or "unknown"
     await context.writer.write(
         lambda tx: tx.events.raise_alert(
-            f"unended:{patient.run_id}",
+            unended_alert(patient.run_id),
             f"Run {patient.run_id} of task {patient.task_id} is being ended and still lives, 2 s after its grace "
             f"(pids: {named}).",
             "Its keeper goes on killing; see what keeps these processes (another user's, or stuck in the kernel).",

@@ -7,6 +7,7 @@ import apsw
 from holdfast import faults
 from holdfast.core.model import Event, Instant, Level
 from holdfast.errors import NotFound
+from holdfast.store.port import stuck_alert, unended_alert
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.rows import encode
 
@@ -73,6 +74,15 @@ class SqliteEvents:
         row = self._sql.row("close_alert", key=key, by=by, now=now.wall)
         faults.tx("alert.close")
         if row is not None:
+            self._emit_acknowledged(row["id"], row["task_id"], by, now)
+
+    def close_alerts_of_run(self, run_id: str, now: Instant) -> None:
+        """Whether it is stuck, or does not end: that is over with the run itself."""
+        by = "the run's end"
+        stuck, unended = stuck_alert(run_id), unended_alert(run_id)
+        closed = self._sql.rows("close_alerts_of_run", stuck=stuck, unended=unended, by=by, now=now.wall)
+        faults.tx("alert.close_of_run")
+        for row in closed:
             self._emit_acknowledged(row["id"], row["task_id"], by, now)
 
     def _emit_acknowledged(self, alert_id: int, task_id: str | None, by: str, now: Instant) -> None:

@@ -128,6 +128,7 @@ class SqliteRuns:
         if changed == 0:
             raise Conflict(f"Run {run_id} has ended already.")
         faults.tx("run.ended")
+        self._events.close_alerts_of_run(run_id, now)
         unexpected = verdict.outcome not in EXPECTED
         data = {"outcome": str(verdict.outcome), "unexpected": unexpected, "fence": grip.fence}
         self._events.emit(

@@ -47,6 +47,10 @@ UPDATE alerts SET acked_at = :now, acked_by = :by WHERE id = :id AND acked_at IS
 UPDATE alerts SET acked_at = :now, acked_by = :by WHERE key = :key AND acked_at IS NULL
 RETURNING id, task_id
 
+-- name: close_alerts_of_run
+UPDATE alerts SET acked_at = :now, acked_by = :by WHERE acked_at IS NULL AND key IN (:stuck, :unended)
+RETURNING id, task_id
+
 -- name: remember_operation
 INSERT INTO operations (id, at) VALUES (:id, :now)
 
