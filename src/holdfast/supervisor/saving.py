@@ -7,6 +7,7 @@ from holdfast.core.states import WorkspaceState
 from holdfast.ids import new_id
 from holdfast.store.port import Salvaged
 from holdfast.supervisor.context import Context
+from holdfast.workspaces.salvage import what_is_missing
 
 
 async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str) -> str | None:
@@ -29,4 +30,6 @@ async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Wor
             details=saved.details,
         )
         await context.writer.write(lambda tx: tx.workspaces.record_salvage(workspace, salvaged, context.clock()))
+        if saved.partial:
+            return f"its work could only be saved in part: {what_is_missing(saved)}"
     return None
