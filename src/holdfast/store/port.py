@@ -184,6 +184,31 @@ class Workspaces(Protocol):
     def last_salvage(self, task_id: str) -> Salvaged | None: ...
 
 
+class Keeps(Protocol):
+    """Preserved workspaces: why they stay, and until when."""
+
+    def preserve(
+        self, workspace: Workspace, decided: Disposition, ending: TaskState, ttl: float, now: Instant
+    ) -> Workspace:
+        """R-CLEAN-04: nothing is removed; the event says why, and which tier decided. `ttl` is `inf` for ever."""
+        ...
+
+    def stays(self, workspace: Workspace, why: str, now: Instant) -> None:
+        """It was to go, but its work cannot be saved: it stays until somebody looks."""
+        ...
+
+    def keep(self, task_id: str, ttl: float, by: str, now: Instant) -> Workspace | None:
+        """An operator's pin: from now on for a preserved workspace, from its task's end on for one in use."""
+        ...
+
+    def expired(self, now: Instant) -> Sequence[Workspace]: ...
+    def expire(self, workspace: Workspace, now: Instant) -> bool:
+        """Its time is over: the clean-up salvages and removes it. False: that is no longer so."""
+        ...
+
+    def next_expiry(self) -> float | None: ...
+
+
 class Hosts(Protocol):
     def open(self, host: Host, ttl: float, now: Instant) -> Sequence[str]:
         """Register this incarnation and mark all others lost (the caller holds the home's lock); returns the lost."""
@@ -293,6 +318,8 @@ class Transaction(Protocol):
     def runs(self) -> Runs: ...
     @property
     def workspaces(self) -> Workspaces: ...
+    @property
+    def keeps(self) -> Keeps: ...
     @property
     def hosts(self) -> Hosts: ...
     @property

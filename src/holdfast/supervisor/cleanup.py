@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from holdfast.core.model import Repo, Task, Workspace
+from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.policy import backoff
+from holdfast.core.preserve import Disposition, decided
 from holdfast.core.states import WorkspaceState
+from holdfast.errors import HoldfastError
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import save_work
@@ -64,17 +66,20 @@ class Cleanup:
             else:
                 await self._put_away(workspace)
         except Exception as error:  # noqa: BLE001 - one workspace must never stop the clean-up of all others
-            await self._failed(workspace, f"{type(error).__name__}: {error}")
+            await self._failed(workspace, _words(error))
 
     async def _put_away(self, workspace: Workspace) -> None:
         task, repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))
+        preserve = workspace.disposition == "preserve"
+        how = decided(task.spec, task.state, workspace.reason, preserve=preserve)
         if workspace.disposition == "salvage":
             problem = await save_work(self._context, task.spec, repo, workspace, f"task {task.state}")
             if problem is not None:
-                await self._preserve(workspace, problem)
+                await self._preserve(task, workspace, Disposition(preserve=True, tier="safety", reason=problem))
                 return
-        if workspace.disposition == "preserve" and workspace.state is not WorkspaceState.INTENDED:
-            await self._preserve(workspace, workspace.reason or "asked for")
+        # `none` is the user's own checkout: there is nothing to keep, as there is nothing to clean (R-CLEAN-05).
+        if preserve and workspace.state is not WorkspaceState.INTENDED and workspace.strategy is not Strategy.NONE:
+            await self._preserve(task, workspace, how)
             return
         strategy = self._context.strategy_of(task.spec)
         there = await strategy.put_away(repo, workspace)
@@ -87,7 +92,7 @@ class Cleanup:
         def record(tx: Transaction) -> None:
             if branch_is_gone:
                 tx.tasks.forget_branch(workspace.task_id, self._context.clock())
-            tx.workspaces.move(workspace, state, "cleaned", self._context.clock())
+            tx.workspaces.move(workspace, state, f"cleaned: {how}", self._context.clock())
 
         await self._context.writer.write(record)
 
@@ -96,22 +101,21 @@ class Cleanup:
         await self._context.strategy_of(task.spec).delete_trash(workspace)
         await self._move(workspace, WorkspaceState.GONE, "deleted")
 
-    async def _preserve(self, workspace: Workspace, why: str) -> None:
-        reason = (
-            f"{why}; look into it at {workspace.path}, "
-            f"drop it with `holdfast workspaces clean {workspace.task_id}` when you have what you need"
-        )
+    async def _preserve(self, task: Task, workspace: Workspace, how: Disposition) -> None:
         if workspace.state is not WorkspaceState.PRESERVED:
-            await self._move(workspace, WorkspaceState.PRESERVED, reason)
+            ttl = task.spec.workspace.preserve_ttl
+            await self._context.writer.write(
+                lambda tx: tx.keeps.preserve(workspace, how, task.state, ttl, self._context.clock())
+            )
             return
 
         def refuse(tx: Transaction) -> None:
-            """Somebody asked to drop it, but its work cannot be saved: it stays, and says why."""
+            """Somebody asked to drop it, or it expired, but its work cannot be saved: it stays, and says why."""
             now = self._context.clock()
-            tx.workspaces.dispose(workspace, "preserve", reason, now)
+            tx.keeps.stays(workspace, how.reason, now)
             tx.events.raise_alert(
                 f"unsaved:{workspace.id}",
-                f"The workspace {workspace.path} stays, because {why}.",
+                f"The workspace {workspace.path} stays, because {how.reason}.",
                 f"Take what you need, empty it by hand, then `holdfast workspaces clean {workspace.task_id}` again.",
                 now,
                 task_id=workspace.task_id,
@@ -127,6 +131,13 @@ class Cleanup:
         now = self._context.clock()
         delay = backoff(3 + workspace.failures, RETRY_CAP, self._context.jitter())
         await self._context.writer.write(lambda tx: tx.workspaces.cleanup_failed(workspace, why, now.wall + delay, now))
+
+
+def _words(error: Exception) -> str:
+    """What a person can use; the kind of error only where its words need it. Empty: nobody knows."""
+    if isinstance(error, HoldfastError | OSError) or not str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _owners(tx: Transaction, workspace: Workspace) -> tuple[Task, Repo]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.api import workspaces
 from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
@@ -226,8 +227,19 @@ def operator(world: World) -> None:
     up_to_the_end(world, "up2")
     if state(world, "be kept") == "failed":
         kept = task_id(world, "be kept")
-        insist(world, "clean", lambda: _commands(world).clean_workspace(kept), lambda: False)
+        insist(world, "clean", lambda: workspaces.clean(str(world.home), [kept]), lambda: False)
     up_to_the_end(world, "up3")
+
+
+def expiry(world: World) -> None:
+    """Kept by an operator while it waits, for no time at all: preserved at its end, salvaged, removed."""
+    add(world, "expire", write("kept.txt", "kept") + "exit 1")
+    kept = task_id(world, "expire")
+    pin = lambda: workspaces.keep(str(world.home), kept, 0.0)  # noqa: E731 - opened in the child, after the fork
+    insist(world, "keep", pin, lambda: _events(world, "workspace.pinned"))
+    up_to_the_end(world, "up")
+    if not _events(world, "workspace.expired"):
+        world.up("up-to-expire")  # the first one went when it had nothing left to do
 
 
 def _retry(world: World, prompt: str) -> None:
@@ -340,6 +352,7 @@ SCENARIOS: dict[str, Scenario] = {
         {"be kept": ("failed",), "never run": ("cancelled",), "never run either": ("cancelled",)},
         "preserve, retry in place, clean, cancel with dependents",
     ),
+    "expiry": Scenario(expiry, {"expire": ("failed",)}, "kept by an operator, expired, salvaged, removed"),
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
