@@ -25,7 +25,7 @@ def test_the_event_names_the_tier_that_decided(fleet: Fleet) -> None:
     against = fleet.add_scenario(WRITE, FAIL, options=("--no-preserve-on-failure",))
     by_strategy = fleet.add_scenario(WRITE, FAIL)
     everywhere = fleet.add_scenario(WRITE, FAIL, options=("--workspace", "directory"))
-    limited = fleet.add("x", "--max-resumes", 0, "--scenario", fleet.scenario(WRITE, {"limit": {"kind": "rate", "for": "1h"}}))
+    limited = fleet.add_scenario(WRITE, {"limit": {"kind": "rate", "for": "1h"}}, options=("--max-resumes", 0))
     user_file(fleet, "[workspace]\ncleanup_on_complete = false\n")
     held = fleet.add_scenario(WRITE, FAIL)
     checkout = fleet.add_scenario(FAIL, options=("--workspace", "none", "--preserve-on-failure"))
