@@ -164,12 +164,13 @@ def test_asks_first(fleet: Fleet) -> None:
         assert fleet.home.exists() == left
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_killed_in_between(fleet: Fleet, point: str) -> None:
-    """kill -9 at each step; the same command then finishes."""
+@pytest.mark.parametrize("every", [POINTS[0::2], POINTS[1::2], POINTS])
+def test_killed_in_between(fleet: Fleet, every: list[str]) -> None:
+    """kill -9 at each step, the same command killed at the next one, and so on; then it finishes."""
     everything(fleet)
     arguments = ("purge", "--yes", "--discard-work", "--branches")
-    fleet.cli(*arguments, env={"HOLDFAST_FAULT": point}, code=-signal.SIGKILL)
+    for point in every:
+        fleet.cli(*arguments, env={"HOLDFAST_FAULT": point}, code=-signal.SIGKILL)
     fleet.cli(*arguments)
     assert home_is_gone(fleet) or list(fleet.home.iterdir()) == []
     nothing_in_repo(fleet)
@@ -216,11 +217,12 @@ class TestOneRepository:
         assert "All well." in fleet.doctor()
         fleet.cli("purge", "--repo", fleet.repo, "--yes", code=3)
 
-    @pytest.mark.parametrize("point", REPO_POINTS)
-    def test_killed_in_between(self, fleet: Fleet, point: str) -> None:
+    @pytest.mark.parametrize("every", [REPO_POINTS[0::2], REPO_POINTS[1::2]])
+    def test_killed_in_between(self, fleet: Fleet, every: list[str]) -> None:
         everything(fleet)
         arguments = ("purge", "--repo", fleet.repo, "--yes", "--discard-work")
-        fleet.cli(*arguments, env={"HOLDFAST_FAULT": point}, code=-signal.SIGKILL)
+        for point in every:
+            fleet.cli(*arguments, env={"HOLDFAST_FAULT": point}, code=-signal.SIGKILL)
         fleet.cli(*arguments)
         assert fleet.json("ps", "--all") == []
         nothing_in_repo(fleet)

@@ -19,7 +19,7 @@ from tests.fleet import Fleet
 ROOT = Path(__file__).resolve().parents[2]
 SEED = os.environ.get("HOLDFAST_FUZZ_SEED") or os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(random.randrange(10**9))
 CASE = os.environ.get("HOLDFAST_FUZZ_CASE")
-COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", "6000"))
+COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", "3000"))
 SHARDS = 4
 
 
