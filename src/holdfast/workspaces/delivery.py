@@ -75,10 +75,13 @@ async def _wanted(git: Git, repo: Repo, workspace: Workspace, git_dir: str) -> d
     if len(found) > MOST_REFS:
         raise WorkspaceProblem(f"it has {len(found)} branches, tags and stashes of its own; {MOST_REFS} are brought in")
     wanted = {}
+    tip = found.pop(f"refs/heads/{workspace.branch}", None)
+    is_empty = ("merge-base", "--is-ancestor", str(tip), str(workspace.base_commit))
+    if tip is not None and not await git.ok(*is_empty, cwd=repo.common_dir):
+        wanted[str(workspace.branch)] = tip  # even if another branch has the same commit: it is this task's result
     for ref, commit in found.items():
-        if not await _is_reached(git, repo, commit):
-            is_main = ref == f"refs/heads/{workspace.branch}"
-            wanted[str(workspace.branch) if is_main else _branch_for(workspace, ref)] = commit
+        if commit not in wanted.values() and not await _is_reached(git, repo, commit):
+            wanted[_branch_for(workspace, ref)] = commit
     return wanted
 
 
