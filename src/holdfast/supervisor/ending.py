@@ -9,7 +9,7 @@ from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.saving import save_work
+from holdfast.supervisor.saving import deliver_work, save_work
 
 _TERMINAL = {
     Action.COMPLETE: TaskState.COMPLETED,
@@ -48,9 +48,11 @@ async def _save(context: Context, task: Task, decision: Decision) -> Disposition
     await context.strategy_of(task.spec).tidy(repo, workspace)
     if ending is TaskState.COMPLETED:
         await _commit_leftovers(context, task, repo, workspace)
-    if disposition.preserve:
+    problem = await deliver_work(context, task.spec, repo, workspace)
+    if problem is None and disposition.preserve:
         return disposition
-    problem = await save_work(context, task.spec, repo, workspace, f"task {ending}")
+    if problem is None:
+        problem = await save_work(context, task.spec, repo, workspace, f"task {ending}")
     if problem is None:
         return disposition
     await _alert_unsaved(context, task, workspace, problem)
