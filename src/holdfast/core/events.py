@@ -30,7 +30,7 @@ EVENTS: Mapping[str, str] = {
     "workspace.preserved": "a workspace stays after its task's end; says why, and which tier decided",
     "workspace.pinned": "an operator keeps a workspace, for a time or until it is dropped (`holdfast keep`)",
     "workspace.expired": "a preserved workspace was kept for long enough; it is salvaged, then removed",
-    "workspace.trashed": "a workspace was renamed away; its path and git entry are free",
+    "workspace.trashed": "a workspace was renamed away; `method`, `duration_ms`, `cancellation_reason`",
     "workspace.gone": "nothing of a workspace is left",
     "workspace.cleanup-failed": "a workspace could not be put away; it is tried again",
     "dispatch.held": "nothing new starts, because the machine has no room: once per episode, with the numbers",
