@@ -17,6 +17,7 @@ from holdfast.api.restore import carry_out, prepared
 from holdfast.errors import Unavailable
 from holdfast.invariants.witness import blob_id
 from holdfast.supervisor.context import Keeping
+from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.world import World
 
 Play = Callable[[World], None]
@@ -35,7 +36,10 @@ class Scenario:
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
 
 
-RAN = """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
+RAN = (
+    """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
+    f""": > "$WORLD/{gitfaults.RAN}"\n"""
+)
 
 
 def write(path: str, text: str) -> str:
