@@ -39,6 +39,7 @@ from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
 from holdfast.workspaces import git as git_calls
 from holdfast.workspaces import scratch
+from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
@@ -177,6 +178,7 @@ async def _supervise_locked(
     git = Git(runner)
     strategies: dict[tuple[Strategy, bool], WorkspaceStrategy] = {
         (Strategy.WORKTREE, False): WorktreeStrategy(home, git),
+        (Strategy.CLONE, False): CloneStrategy(home, git),
         (Strategy.DIRECTORY, False): DirectoryStrategy(home, git, runner, copy=False),
         (Strategy.DIRECTORY, True): DirectoryStrategy(home, git, runner, copy=True),
         (Strategy.NONE, False): NoneStrategy(),

@@ -26,6 +26,7 @@ ELSEWHERE = {
     "keeper.punch": "tests/acceptance/test_limits.py: endless output",
     "channel.heartbeat": "tests/acceptance/test_agent_reports.py: the agent's side, on a full disk",
     "channel.report": "likewise",
+    "clone.keep_before": "tests/integration/test_clones.py: a branch that was rewritten between two deliveries",
     "clis.version": "tests/acceptance/test_config.py: `init` asks agent CLIs for their versions",
     "daemon.spawn": "tests/acceptance/test_walking_skeleton.py: `up --detach` and `run`",
     "helper.term": "tests/faults/test_await_walk_helpers.py: a helper that is cancelled at work",

@@ -309,7 +309,7 @@ def _no_such_agent(name: str, known: list[str]) -> str:
 
 
 def _base(top: str, base: str | None, strategy: str) -> str:
-    if strategy != "worktree":
+    if strategy not in ("worktree", "clone", "container"):
         return "HEAD"
     if base is None:
         return repos.current_base(top)

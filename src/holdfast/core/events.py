@@ -28,7 +28,7 @@ EVENTS: Mapping[str, str] = {
     "workspace.kept": "what a successful agent left uncommitted was committed to its branch",
     "workspace.salvaged": "work that no branch holds was saved before the workspace goes",
     "workspace.preserved": "a workspace stays after its task's end, and why",
-    "workspace.trashed": "a workspace was renamed away; its path and git entry are free",
+    "workspace.trashed": "a workspace was renamed away; `method`, `duration_ms`, `cancellation_reason`",
     "workspace.gone": "nothing of a workspace is left",
     "workspace.cleanup-failed": "a workspace could not be put away; it is tried again",
     "dispatch.held": "nothing new starts, because the machine has no room: once per episode, with the numbers",

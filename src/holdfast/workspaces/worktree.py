@@ -26,6 +26,8 @@ TRIES = 5
 
 
 class WorktreeStrategy:
+    own_git = False  # whether `.git` in its workspace is a repository of its own (clones)
+
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
@@ -138,7 +140,7 @@ class WorktreeStrategy:
             return None
         try:
             await in_thread(
-                refuse_what_git_cannot_hold, workspace.path
+                refuse_what_git_cannot_hold, workspace.path, self.own_git
             )  # git would also run the nested repository's own commands
             identity = await self._identity(workspace)
             filters = await self._git.filters_off(workspace.path)
@@ -170,6 +172,9 @@ class WorktreeStrategy:
         ):
             return []
         return list(_IDENTITY)
+
+    async def deliver(self, repo: Repo, workspace: Workspace) -> None:
+        return  # its branch is in the repository already
 
     async def salvage(
         self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import apsw
 
@@ -107,7 +107,14 @@ class SqliteWorkspaces:
         self._sql.change("retry_at_once")
         faults.tx("workspace.retry_at_once")
 
-    def move(self, workspace: Workspace, state: WorkspaceState, reason: str, now: Instant) -> Workspace:
+    def move(
+        self,
+        workspace: Workspace,
+        state: WorkspaceState,
+        reason: str,
+        now: Instant,
+        details: Mapping[str, object] | None = None,
+    ) -> Workspace:
         if not can_move(workspace.state, state):
             raise Conflict(f"A workspace cannot go from {workspace.state} to {state}.")
         changed = self._sql.change(
@@ -133,6 +140,7 @@ class SqliteWorkspaces:
                     "strategy": str(workspace.strategy),
                     "path": workspace.path,
                     "branch": workspace.branch,
+                    **(details or {}),
                 },
             ),
             now,

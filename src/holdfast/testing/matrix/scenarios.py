@@ -275,6 +275,13 @@ def directory(world: World) -> None:
     world.up("up")
 
 
+def clone(world: World) -> None:
+    """A commit, and a leftover: both are brought into the user's repository before the clone goes."""
+    script = write("done.txt", "done") + COMMIT + write("left.txt", "left")
+    add(world, "work in a clone", script, workspace="clone")
+    world.up("up")
+
+
 def backup(world: World) -> None:
     """A backup of store and saved work is made, and brought back."""
     add(world, "be backed up", write("saved.txt", "saved") + "exit 1")
@@ -350,5 +357,6 @@ SCENARIOS: dict[str, Scenario] = {
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),
+    "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
 }
