@@ -16,9 +16,9 @@ from pathlib import Path
 from holdfast.invariants import fingerprint, violations
 from holdfast.processes.cgroups import probe
 from holdfast.testing.matrix import gitfaults
-from holdfast.testing.matrix.acting import state
 from holdfast.testing.matrix.cases import ACTIONS, KILL, USURP, Case, Fault
 from holdfast.testing.matrix.scenarios import SCENARIOS
+from holdfast.testing.matrix.steps import state
 from holdfast.testing.matrix.world import KEEPER, Stuck, World
 
 ROOM = 256 * 1024 * 1024

@@ -1,4 +1,7 @@
-"""The lives that a task can have, each played by real processes. A scenario says what must come out of it."""
+"""The lives that a task can have, each played by real processes. A scenario says what must come out of it.
+
+Agents are shell scripts: they start in a millisecond. What they write they tell the witness, when it is written.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.api import workspaces
 from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
-from holdfast.api.queries import Queries
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix.acting import COMMIT, add, insist, state, task_id, up_to_the_end, write
+from holdfast.testing.matrix.steps import (
+    COMMIT,
+    add,
+    commands_of,
+    events_tell,
+    insist,
+    state,
+    task_id,
+    up_to_the_end,
+    write,
+)
 from holdfast.testing.matrix.world import World
 
 Play = Callable[[World], None]
@@ -49,9 +62,9 @@ def cancel(world: World) -> None:
     world.wait_until(at_work, "the agent works", while_running="up")
 
     def ask() -> None:
-        _commands(world).cancel(task_id(world, "hang"), "the matrix says so")
+        commands_of(world).cancel(task_id(world, "hang"), "the matrix says so")
 
-    insist(world, "cancel", ask, lambda: _events(world, "run.stopping"))
+    insist(world, "cancel", ask, lambda: events_tell(world, "run.stopping"))
     world.wait("up")
 
 
@@ -101,7 +114,7 @@ def adoption(world: World) -> None:
     is_left = state(world, "be adopted") == "running"  # not if the fault came before it was claimed
     world.start("up2")
     if is_left:
-        taken = lambda: _events(world, "task.adopted") or state(world, "be adopted") != "running"  # noqa: E731 - two facts
+        taken = lambda: events_tell(world, "task.adopted") or state(world, "be adopted") != "running"  # noqa: E731 - two facts
         world.wait_until(taken, "it is adopted", while_running="up2")
     (world.root / "go").touch()
     world.wait("up2")
@@ -144,25 +157,30 @@ def operator(world: World) -> None:
     add(world, "be kept", script, role="add1", preserve_on_failure=True)
     add(world, "never run", "true", role="add2", delay=3600.0)
     insist(world, "add3", lambda: _add_after(world), lambda: state(world, "never run either") != "missing")
-    insist(world, "cancel", lambda: _commands(world).cancel(task_id(world, "never run"), ""), lambda: _is_over(world))
+    insist(world, "cancel", lambda: commands_of(world).cancel(task_id(world, "never run"), ""), lambda: _is_over(world))
     up_to_the_end(world, "up")
     _retry(world, "be kept")
     up_to_the_end(world, "up2")
     if state(world, "be kept") == "failed":
         kept = task_id(world, "be kept")
-        insist(world, "clean", lambda: _commands(world).clean_workspace(kept), lambda: False)
+        insist(world, "clean", lambda: workspaces.clean(str(world.home), [kept]), lambda: False)
     up_to_the_end(world, "up3")
+
+
+def expiry(world: World) -> None:
+    """Kept by an operator while it waits, for no time at all: preserved at its end, salvaged, removed."""
+    add(world, "expire", write("kept.txt", "kept") + "exit 1")
+    pin = lambda: workspaces.keep(str(world.home), task_id(world, "expire"), 0.0)  # noqa: E731 - in the child
+    insist(world, "keep", pin, lambda: events_tell(world, "workspace.pinned"))
+    up_to_the_end(world, "up")
+    world.up("up-to-expire")  # the first one may have gone when it had nothing left to do
 
 
 def _retry(world: World, prompt: str) -> None:
     if state(world, prompt) == "failed":
         failed = task_id(world, prompt)
-        again = lambda: _commands(world).retry(failed, fresh=False)  # noqa: E731 - opened in the child, after the fork
+        again = lambda: commands_of(world).retry(failed, fresh=False)  # noqa: E731 - opened in the child, after the fork
         insist(world, "retry", again, lambda: state(world, prompt) != "failed")
-
-
-def _commands(world: World) -> Commands:
-    return Commands(str(world.home), create=False)
 
 
 def _is_over(world: World) -> bool:
@@ -210,7 +228,7 @@ def backup(world: World) -> None:
     insist(
         world, "backup", lambda: make_backup(str(world.home), str(target), store_only=False, force=True), target.exists
     )
-    insist(world, "restore", lambda: _restore(world, str(target)), lambda: _events(world, "store.restored"))
+    insist(world, "restore", lambda: _restore(world, str(target)), lambda: events_tell(world, "store.restored"))
     up_to_the_end(world, "up2")
 
 
@@ -233,10 +251,6 @@ def held(world: World) -> None:
     add(world, "wait for room", write("done.txt", "done"))
     if world.up_held("up") != 0:
         world.up("up-again")
-
-
-def _events(world: World, kind: str) -> bool:
-    return any(event["kind"] == kind for event in Queries(str(world.home)).events())
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -271,6 +285,7 @@ SCENARIOS: dict[str, Scenario] = {
         {"be kept": ("failed",), "never run": ("cancelled",), "never run either": ("cancelled",)},
         "preserve, retry in place, clean, cancel with dependents",
     ),
+    "expiry": Scenario(expiry, {"expire": ("failed",)}, "kept by an operator, expired, salvaged, removed"),
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),

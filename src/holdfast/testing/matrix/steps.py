@@ -1,7 +1,4 @@
-"""How a scenario acts: what its agents do and tell the witness, and commands that are given as a person would give them.
-
-Agents are shell scripts: they start in a millisecond. What they write they tell the witness, when it is written.
-"""
+"""The steps that scenarios are made of: commands as a person gives them, and what the agents' shell scripts do."""
 
 from __future__ import annotations
 
@@ -87,3 +84,11 @@ def state(world: World, prompt: str) -> str:
 def task_id(world: World, prompt: str) -> str:
     row = task(world, prompt)
     return str(row["id"]) if row else ""
+
+
+def events_tell(world: World, kind: str) -> bool:
+    return any(event["kind"] == kind for event in Queries(str(world.home)).events())
+
+
+def commands_of(world: World) -> Commands:
+    return Commands(str(world.home), create=False)
