@@ -30,6 +30,7 @@ from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision, ResumeDecision, Spend
 from holdfast.core.preserve import Disposition
 from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.store.keeping import Keeps
 
 Row = dict[str, object]
 T = TypeVar("T")
@@ -303,6 +304,8 @@ class Transaction(Protocol):
     def runs(self) -> Runs: ...
     @property
     def workspaces(self) -> Workspaces: ...
+    @property
+    def keeps(self) -> Keeps: ...
     @property
     def hosts(self) -> Hosts: ...
     @property

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import time
 
-from holdfast.core.model import Repo, Task, Workspace
+from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.policy import backoff
+from holdfast.core.preserve import Disposition, decided
 from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.errors import HoldfastError
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import save_work
@@ -24,15 +26,18 @@ async def carry_out(
     again. `interrupted`: why whoever does this was itself cut short, if it was.
     """
     try:
+        preserve = workspace.disposition == "preserve"
+        how = decided(task.spec, task.state, workspace.reason, preserve=preserve)
         if workspace.disposition == "salvage":
             problem = await save_work(context, task.spec, repo, workspace, f"task {task.state}")
             if problem is not None:
-                await _preserve(context, workspace, problem)
+                await _preserve(context, task, workspace, Disposition(preserve=True, tier="safety", reason=problem))
                 return
-        if workspace.disposition == "preserve" and workspace.state is not WorkspaceState.INTENDED:
-            await _preserve(context, workspace, workspace.reason or "asked for")
+        # `none` is the user's own checkout: there is nothing to keep, as there is nothing to clean (R-CLEAN-05).
+        if preserve and workspace.state is not WorkspaceState.INTENDED and workspace.strategy is not Strategy.NONE:
+            await _preserve(context, task, workspace, how)
             return
-        await put_away(context, task, repo, workspace, "cleaned", interrupted)
+        await put_away(context, task, repo, workspace, f"cleaned: {how}", interrupted)
     except Exception as error:  # noqa: BLE001 - one workspace must never stop the clean-up of all others
         await note_failure(context, workspace, error)
 
@@ -72,24 +77,19 @@ def _why_cancelled(context: Context, task: Task) -> str | None:
     return str(rows[0]["reason"]) if rows and rows[0]["reason"] else "cancelled"
 
 
-async def _preserve(context: Context, workspace: Workspace, why: str) -> None:
-    reason = (
-        f"{why}; look into it at {workspace.path}, "
-        f"drop it with `holdfast workspaces clean {workspace.task_id}` when you have what you need"
-    )
+async def _preserve(context: Context, task: Task, workspace: Workspace, how: Disposition) -> None:
     if workspace.state is not WorkspaceState.PRESERVED:
-        await context.writer.write(
-            lambda tx: tx.workspaces.move(workspace, WorkspaceState.PRESERVED, reason, context.clock())
-        )
+        ttl = task.spec.workspace.preserve_ttl
+        await context.writer.write(lambda tx: tx.keeps.preserve(workspace, how, task.state, ttl, context.clock()))
         return
 
     def refuse(tx: Transaction) -> None:
-        """Somebody asked to drop it, but its work cannot be saved: it stays, and says why."""
+        """Somebody asked to drop it, or it expired, but its work cannot be saved: it stays, and says why."""
         now = context.clock()
-        tx.workspaces.dispose(workspace, "preserve", reason, now)
+        tx.keeps.stays(workspace, how.reason, now)
         tx.events.raise_alert(
             f"unsaved:{workspace.id}",
-            f"The workspace {workspace.path} stays, because {why}.",
+            f"The workspace {workspace.path} stays, because {how.reason}.",
             f"Take what you need, empty it by hand, then `holdfast workspaces clean {workspace.task_id}` again.",
             now,
             task_id=workspace.task_id,
@@ -100,6 +100,13 @@ async def _preserve(context: Context, workspace: Workspace, why: str) -> None:
 
 async def note_failure(context: Context, workspace: Workspace, error: Exception) -> None:
     """It stays in the ledger, and is tried again later and later."""
-    now, why = context.clock(), f"{type(error).__name__}: {error}"
+    now, why = context.clock(), _words(error)
     delay = backoff(3 + workspace.failures, RETRY_CAP, context.jitter())
     await context.writer.write(lambda tx: tx.workspaces.cleanup_failed(workspace, why, now.wall + delay, now))
+
+
+def _words(error: Exception) -> str:
+    """What a person can use; the kind of error only where its words need it. Empty: nobody knows."""
+    if isinstance(error, HoldfastError | OSError) or not str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ import os
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
-from holdfast.errors import LaunchError, WorkspaceProblem
+from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.workspaces import marker, names, refs
 from holdfast.workspaces.admin import drop_branch_lock, drop_entry, entry_of
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
@@ -64,6 +64,8 @@ class WorktreeStrategy:
                 cwd=repo.path,
             )
         except (GitFailed, FileNotFoundError, NotADirectoryError) as error:
+            if is_passing(error):
+                raise
             raise LaunchError(
                 f"The base '{base_ref}' is not a commit in {repo.path}. Choose another one with --base, "
                 "or make a first commit if the repository is empty."
@@ -218,14 +220,20 @@ class WorktreeStrategy:
         tip = await refs.tip(self._git, repo.common_dir, ref)
         if tip is None:
             return True
-        if tip != workspace.base_commit and not await self._git.ok(
-            "merge-base", "--is-ancestor", tip, workspace.base_commit, cwd=repo.common_dir
-        ):
+        if tip != workspace.base_commit and not await self._is_ancestor(repo, tip, workspace.base_commit):
             return False
         faults.effect("branch.delete")
         await self._git.run("update-ref", "-d", ref, tip, cwd=repo.common_dir)
         faults.passed("branch.deleted")
         return True
+
+    async def _is_ancestor(self, repo: Repo, tip: str, base: str) -> bool:
+        try:
+            return await self._git.is_true("merge-base", "--is-ancestor", tip, base, cwd=repo.common_dir)
+        except GitFailed:
+            if await self._git.is_true("cat-file", "-e", base, cwd=repo.common_dir):
+                raise
+            return False  # its base is gone from the repository: nobody can tell, so the branch stays
 
     async def delete_trash(self, workspace: Workspace) -> None:
         await delete_remains(self._home, workspace)
