@@ -155,7 +155,7 @@ class WorktreeStrategy:
             await self._git.run(*commit, cwd=workspace.path, env=filters, settings=identity)
         except WorkspaceProblem:
             return (
-                None  # there is nothing; or a nested repository, a closed directory, …: the salvage saves, or refuses
+                None  # nothing to commit; or a nested repository, a closed directory, …: the salvage saves or refuses
             )
         faults.passed("worktree.committed")
         where = os.path.join(workspace.path, ".git") if self.own_git else repo.common_dir
