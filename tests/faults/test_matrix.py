@@ -55,13 +55,13 @@ ELSEWHERE = {
 }
 
 
-def matrix(*arguments: object) -> subprocess.CompletedProcess[str]:
+def matrix(*arguments: object, timeout: float = 500) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "holdfast.testing.matrix", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=timeout,
     )
 
 
