@@ -39,6 +39,7 @@ from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
 from holdfast.workspaces import git as git_calls
 from holdfast.workspaces import scratch
+from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
@@ -102,6 +103,7 @@ def pressure_of(settings: config.Config) -> PressureLimits:
         min_memory=settings["pressure.min_memory"],
         max_load=settings["pressure.max_load"],
         max_stall=settings["pressure.max_stall"],
+        disk_floor=settings["disk.floor"],
     )
 
 
@@ -177,6 +179,7 @@ async def _supervise_locked(
     git = Git(runner)
     strategies: dict[tuple[Strategy, bool], WorkspaceStrategy] = {
         (Strategy.WORKTREE, False): WorktreeStrategy(home, git),
+        (Strategy.CLONE, False): CloneStrategy(home, git),
         (Strategy.DIRECTORY, False): DirectoryStrategy(home, git, runner, copy=False),
         (Strategy.DIRECTORY, True): DirectoryStrategy(home, git, runner, copy=True),
         (Strategy.NONE, False): NoneStrategy(),
@@ -202,7 +205,7 @@ async def _supervise_locked(
         limits=limits,
         settings=how,
         source=source,
-        pressure=Machine().pressure,
+        pressure=Machine(home=home).pressure,
         home_is_ours=lock.is_held,
         news=news,
     )

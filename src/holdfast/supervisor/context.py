@@ -136,3 +136,4 @@ class Context:
     bell: Bell = field(default_factory=Bell)
     news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events to tell
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
+    in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone

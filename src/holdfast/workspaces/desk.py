@@ -66,7 +66,9 @@ class Desk:
             try:
                 await self.run("read-tree", "--reset", *base, borrow=True)
                 return True
-            except GitFailed:
+            except GitFailed as error:
+                if not error.answered:
+                    raise
                 faults.effect("desk.reseed")
                 os.unlink(self.index)  # damaged: start from what is committed, and read every file
         await self.run("read-tree", *base)

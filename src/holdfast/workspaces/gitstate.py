@@ -19,7 +19,33 @@ OPERATIONS: Mapping[str, str] = {
     "sequencer": "sequence of commits",
     "BISECT_START": "bisect",
 }
-_NOT_STATE = ("index", "gitdir", "commondir", "locked", "modules", "lfs")
+# What is no state, or is saved elsewhere: the content of a repository, where the git directory is that of a clone.
+_NOT_STATE = frozenset(
+    [
+        "index",
+        "gitdir",
+        "commondir",
+        "locked",
+        "modules",
+        "lfs",
+        "objects",
+        "hooks",
+        "worktrees",
+        "branches",
+        "config",
+        "description",
+        "packed-refs",
+        "shallow",
+        "refs/heads",
+        "refs/remotes",
+        "refs/tags",
+        "logs/refs/heads",
+        "logs/refs/remotes",
+        "info",
+    ]
+)
+# For questions to a git directory that an agent may have written to: it answers from what is there, and calls nobody.
+LOOKING: Mapping[str, str] = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
 _ID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 LARGEST = 8 * 1024 * 1024  # no file of git's state is as large; what is was put there
 
@@ -70,8 +96,10 @@ async def unheld_commits(git: Git, common_dir: str, candidates: set[str], known:
     beyond = "".join(f"{oid}\n" for oid in sorted(candidates))
     arguments = ["rev-list", "--parents", "--ignore-missing", "--stdin", "--not", "--all", *sorted(known)]
     try:
-        out = await git.run(*arguments, cwd=common_dir, stdin=beyond.encode())
-    except GitFailed:
+        out = await git.run(*arguments, cwd=common_dir, stdin=beyond.encode(), env=LOOKING)
+    except GitFailed as error:
+        if not error.answered:
+            raise
         # One that cannot be read spoils the question: ask for each, and leave out what is broken.
         if len(candidates) == 1:
             return []

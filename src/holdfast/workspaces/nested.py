@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from holdfast.errors import WorkspaceProblem
 from holdfast.folders import listed
 from holdfast.workspaces.git import Git, GitFailed
+from holdfast.workspaces.gitstate import LOOKING
 
 
 def refuse_own_history(tree: str) -> None:
@@ -41,17 +42,19 @@ async def refuse_changed_submodules(git: Git, tree: str, git_dir: str | None, li
 
 async def _changed(git: Git, folder: str, commit: str) -> str | None:
     try:
-        top = (await git.run("rev-parse", "--show-toplevel", cwd=folder)).strip()
+        top = (await git.run("rev-parse", "--show-toplevel", cwd=folder, env=LOOKING)).strip()
         if os.path.realpath(top) != os.path.realpath(folder):
             return "is not a repository that git can read"
-        if (await git.run("rev-parse", "HEAD", cwd=folder)).strip() != commit:
+        if (await git.run("rev-parse", "HEAD", cwd=folder, env=LOOKING)).strip() != commit:
             return "is at another commit than the one recorded"
         env = await git.filters_off(folder, all_of_them=True)
-        if await git.run("status", "--porcelain", "--untracked-files=all", cwd=folder, env=env):
+        if await git.run("status", "--porcelain", "--untracked-files=all", cwd=folder, env={**env, **LOOKING}):
             return "has uncommitted changes"
         if await _has_own_commits(git, folder, [commit]):
             return "has commits of its own"
     except GitFailed as error:
+        if not error.answered:
+            raise
         return f"cannot be read ({error})"
     return None
 
@@ -61,8 +64,10 @@ async def _has_own_commits(git: Git, folder: str, recorded: list[str]) -> bool:
     ours = ["--branches", "--glob=refs/stash", "--reflog"]
     beyond = ["--not", "--remotes", *recorded]
     try:
-        out = await git.run("rev-list", "--max-count=1", "--ignore-missing", *ours, *beyond, cwd=folder)
-    except GitFailed:
+        out = await git.run("rev-list", "--max-count=1", "--ignore-missing", *ours, *beyond, cwd=folder, env=LOOKING)
+    except GitFailed as error:
+        if not error.answered:
+            raise
         return True  # cannot tell
     return bool(out.strip())
 

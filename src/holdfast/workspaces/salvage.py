@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
-from holdfast.workspaces import gitstate, scratch
+from holdfast.workspaces import gitstate, refs, scratch
 from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.desk import Desk, desk
 from holdfast.workspaces.git import Git, GitFailed
@@ -34,7 +34,8 @@ class _Source:
     repo: Repo
     workspace: Workspace
     tree: str  # the directory: the workspace's own path, or where it was renamed to
-    git_dir: str | None  # the agent's own git directory: our admin entry of a worktree
+    git_dir: str | None  # the agent's own git directory: our admin entry of a worktree, the `.git` of a clone
+    common_dir: str  # where its refs and objects are
     head: str | None = None
     loose: list[str] = field(default_factory=list)  # commits that no ref reaches
     lost: list[str] = field(default_factory=list)  # what could not be read
@@ -47,28 +48,41 @@ async def salvage(
     workspace: Workspace,
     reason: str,
     rules: SalvageRules = DEFAULT_SALVAGE,
+    own_git: str | None = None,
     *,
     tree: str | None = None,
 ) -> Saved | None:
     """None when work tree, index and git directory hold nothing that the task's branch does not.
 
-    Raises WorkspaceProblem when a commit could not hold it. `tree`: where the directory is now, if it was renamed.
+    Raises WorkspaceProblem when a commit could not hold it. `own_git` is the `.git` of a workspace that is a clone;
+    `tree`: where the directory is now, if it was renamed.
     """
-    git_dir = None if workspace.branch is None else entry_of(repo.common_dir, workspace.path)
-    source = _Source(git=git, repo=repo, workspace=workspace, tree=tree or workspace.path, git_dir=git_dir)
+    git_dir = own_git or (None if workspace.branch is None else entry_of(repo.common_dir, workspace.path))
+    source = _Source(
+        git=git,
+        repo=repo,
+        workspace=workspace,
+        tree=tree or workspace.path,
+        git_dir=git_dir,
+        common_dir=own_git or repo.common_dir,
+    )
     has_tree = _is_there(source.tree)
     if not has_tree and git_dir is None:
         return None
-    if has_tree:
+    if has_tree and own_git is None:
         refuse_own_history(source.tree)
-    shadow = Shadow(home, repo, git)
+    shadow = Shadow(home, repo, git, lender=own_git)
     async with shadow.held(), desk(shadow, home, source.tree) as table:
         await _bring_commits(shadow, source)
         seeded = await table.seed(git_dir, source.head)
         # Of a sparse checkout only the index knows what is absent on purpose and what was deleted.
-        unsure = not seeded and is_sparse(git_dir, repo.common_dir)
+        unsure = not seeded and is_sparse(git_dir, source.common_dir)
         # A tree that the agent removed says nothing; its commits and its index still do.
-        taken = await take_work_tree(git, table, git_dir, repo, rules, keep_absent=unsure) if has_tree else Taken()
+        taken = (
+            await take_work_tree(git, table, git_dir, source.common_dir, rules, keep_absent=unsure)
+            if has_tree
+            else Taken()
+        )
         staged = await read_staged(table, git_dir, source.head)
         return await _keep(shadow, table, source, taken, staged, reason)
 
@@ -88,28 +102,51 @@ async def _bring_commits(shadow: Shadow, source: _Source) -> None:
         return
     known = {oid for oid in (source.head, workspace.base_commit) if oid and await shadow.has(oid)}
     candidates = gitstate.mentioned(source.git_dir)
-    for commit in await gitstate.unheld_commits(source.git, source.repo.common_dir, candidates, known):
+    for commit in await gitstate.unheld_commits(source.git, source.common_dir, candidates, known):
         try:
             await shadow.fetch(source.git_dir, commit)
             source.loose.append(commit)
-        except GitFailed:
+        except GitFailed as error:
+            if not error.answered:
+                raise
             source.lost.append(f"commit {commit[:12]}")
 
 
 async def _bring_head(shadow: Shadow, source: _Source) -> str | None:
     """From our admin entry, which an agent that removes its tree or its `.git` leaves behind; else from the branch."""
-    places = [(source.repo.common_dir, f"refs/heads/{source.workspace.branch}")]
+    ref = f"refs/heads/{source.workspace.branch}"
+    places = [(source.repo.common_dir, source.repo.common_dir, ref)]
     if source.git_dir is not None:
-        places.insert(0, (source.git_dir, "HEAD"))
-    for place, name in places:
+        places.insert(0, (source.git_dir, source.common_dir, "HEAD"))
+    for place, common_dir, name in places:
+        commit = await _stored(source.git, place, common_dir, name)
+        if commit is None:
+            continue
         try:
-            commit = (await source.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", cwd=place)).strip()
             await shadow.fetch(place, commit)
-        except (GitFailed, FileNotFoundError, NotADirectoryError):
+        except GitFailed as error:
+            if not error.answered:
+                raise
             continue
         return commit
     base = source.workspace.base_commit
     return base if base and await shadow.has(base) else None
+
+
+async def _stored(git: Git, git_dir: str, common_dir: str, name: str) -> str | None:
+    try:
+        return refs.stored(git_dir, common_dir, name)
+    except (refs.Unusual, OSError):
+        pass
+    try:
+        question = ["rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+        return (await git.run(*question, cwd=git_dir, env=gitstate.LOOKING)).strip()
+    except GitFailed as error:
+        if not error.answered:
+            raise
+        return None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 async def _keep(

@@ -35,6 +35,7 @@ _SETTINGS = (
     "core.protectNTFS=false",  # a file named `git~1` is work too
     "core.protectHFS=false",
     "protocol.version=2",  # lets us fetch a commit by its id
+    "protocol.file.allow=always",
 )
 _IDENTITY = {
     "GIT_AUTHOR_NAME": "Holdfast",
@@ -49,12 +50,14 @@ MOST_EXCLUDES = 1024 * 1024
 class Shadow:
     """The shadow of one repository. Everything but `ensure` inside `held`."""
 
-    def __init__(self, home: str, repo: Repo, git: Git) -> None:
+    def __init__(self, home: str, repo: Repo, git: Git, lender: str | None = None) -> None:
+        """`lender` is the git directory whose objects may be borrowed; the user's own if not given."""
         self.path = shadow_path(home, repo.id)
         self.lock = f"{self.path}.lock"
         self._home = home
         self._repo = repo
         self._git = git
+        self._lender = lender or repo.common_dir
         self._excludes: list[str] | None = None
 
     @asynccontextmanager
@@ -87,7 +90,9 @@ class Shadow:
         faults.effect("shadow.clone")
         try:
             await self._clone(aside)
-        except GitFailed:
+        except GitFailed as error:
+            if error.passing:
+                raise
             delete_tree(aside)  # an empty or vanished repository, or one that changes: a bare one of our own serves
             kind = f"--object-format={await self._object_format()}"
             await self._git.run("init", "--quiet", "--bare", kind, aside, cwd="/", env=PRIVATE)
@@ -142,9 +147,6 @@ class Shadow:
         finally:
             scratch.drop(aside)
 
-    def objects_of_the_user(self) -> str:
-        return os.path.join(self._repo.common_dir, "objects")
-
     async def run(
         self,
         *arguments: str,
@@ -154,7 +156,7 @@ class Shadow:
         borrow: bool = False,
         stdin: bytes = b"",
     ) -> str:
-        """Git on the shadow. `borrow` lets it read the user's objects for this call only."""
+        """Git on the shadow. `borrow` lets it read the lender's objects for this call only."""
         code, out, err = await self.ask(
             *arguments, git_dir=git_dir, work_tree=work_tree, index=index, borrow=borrow, stdin=stdin
         )
@@ -172,13 +174,13 @@ class Shadow:
         stdin: bytes = b"",
     ) -> tuple[int, str, str]:
         """The same with its exit code and what it complained of."""
-        env = {**PRIVATE, **_IDENTITY, "GIT_DIR": git_dir or self.path, "GIT_LITERAL_PATHSPECS": "1"}
+        env = {**PRIVATE, **_IDENTITY, "GIT_DIR": git_dir or self.path, "GIT_NO_LAZY_FETCH": "1"}
         if work_tree is not None:
             env["GIT_WORK_TREE"] = work_tree
         if index is not None:
             env["GIT_INDEX_FILE"] = index
         if borrow:
-            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = self.objects_of_the_user()
+            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.path.join(self._lender, "objects")
         if self._excludes is None:
             self._excludes = await self._user_excludes()
         return await self._git.ask(
@@ -189,7 +191,9 @@ class Shadow:
         """The user's global ignore file still counts: what git would not add, we do not save."""
         try:
             found = (await self._git.run("config", "--global", "--type=path", "core.excludesFile", cwd="/")).strip()
-        except GitFailed:
+        except GitFailed as error:
+            if not error.answered:
+                raise
             found = ""
         default = os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "ignore")
         return [f"core.excludesFile={found or default}", "core.attributesFile=/dev/null"]
@@ -208,12 +212,14 @@ class Shadow:
     async def has(self, commit: str) -> bool:
         try:
             await self.run("cat-file", "-e", f"{commit}^{{commit}}")
-        except GitFailed:
+        except GitFailed as error:
+            if not error.answered:
+                raise
             return False
         return True
 
     async def copy_objects(self, tree: str, *known: str) -> None:
-        """Copy what `tree` needs out of the user's objects into the shadow, so that it stands alone."""
+        """Copy what `tree` needs out of the lender's objects into the shadow, so that it stands alone."""
         beyond = ["--not", "--all", *known]
         listed_ids = await self.run("rev-list", "--objects", "--no-object-names", tree, *beyond, borrow=True)
         if not listed_ids.strip():

@@ -26,11 +26,13 @@ async def read_staged(table: Desk, git_dir: str | None, head: str | None) -> Sta
     try:
         return Staged(tree=(await table.run("write-tree", borrow=True, index=index)).strip())
     except GitFailed as error:
-        if is_passing(error):
+        if is_passing(error) or not error.answered:
             raise  # a full disk, say: what was staged is not to be given up for that
     try:
         entries = await table.entries(index)
-    except GitFailed:
+    except GitFailed as error:
+        if not error.answered:
+            raise
         return Staged(damaged=True, lost=["the index, which git cannot read"])
     if all(entry.stage == 0 for entry in entries):
         return Staged(damaged=True, lost=["staged content, which is not in the repository any more"])

@@ -7,11 +7,11 @@ import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.core.model import Repo
 from holdfast.core.rules import SalvageRules
 from holdfast.errors import WorkspaceProblem, is_passing
 from holdfast.workspaces.desk import GITLINK, Desk, Entry, Listing
 from holdfast.workspaces.git import Git, GitFailed
+from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.nested import refuse_changed_submodules, refuse_nested
 from holdfast.workspaces.threads import in_thread
 
@@ -42,7 +42,7 @@ def is_sparse(git_dir: str | None, common_dir: str) -> bool:
 
 
 async def take_work_tree(
-    git: Git, table: Desk, git_dir: str | None, repo: Repo, rules: SalvageRules, *, keep_absent: bool = False
+    git: Git, table: Desk, git_dir: str | None, common_dir: str, rules: SalvageRules, *, keep_absent: bool = False
 ) -> Taken:
     """Into the desk's index. Raises WorkspaceProblem for what a commit cannot hold, or when it is too much.
 
@@ -60,7 +60,7 @@ async def take_work_tree(
         refuse_nested(table.work_tree, listing.untracked)
         changed = [path for path in listing.changed if path not in settled]
         if number == 0:
-            settled |= await _same_for_git(git, table, git_dir, repo, entries, changed)
+            settled |= await _same_for_git(git, table, git_dir, common_dir, entries, changed)
             changed = [path for path in changed if path not in settled]
             taken.untracked = len(listing.untracked)
         wanted = dict.fromkeys([*changed, *(path for path in listing.untracked if path not in settled), *ignored])
@@ -131,7 +131,7 @@ async def _take(table: Desk, paths: list[str]) -> list[str]:
         await table.take(paths)
         return []
     except GitFailed as error:
-        if is_passing(error):
+        if is_passing(error) or error.passing:
             raise
     table.unlock()
     closed = set(await in_thread(_unreadable, table.work_tree, paths))
@@ -140,7 +140,7 @@ async def _take(table: Desk, paths: list[str]) -> list[str]:
         if open_ones:
             await table.take(open_ones)
     except GitFailed as error:
-        if is_passing(error):
+        if is_passing(error) or error.passing:
             raise
         table.unlock()  # it changed under git's eyes, or vanished: the next look says what is left
     return sorted(closed)
@@ -161,7 +161,7 @@ def _unreadable(tree: str, paths: Iterable[str]) -> list[str]:
 
 
 async def _same_for_git(
-    git: Git, table: Desk, git_dir: str | None, repo: Repo, entries: list[Entry], changed: list[str]
+    git: Git, table: Desk, git_dir: str | None, common_dir: str, entries: list[Entry], changed: list[str]
 ) -> set[str]:
     """Files whose bytes differ from what is committed though git calls them unchanged: their line ends are converted.
 
@@ -170,13 +170,20 @@ async def _same_for_git(
     committed = {entry.path: entry.oid for entry in entries if entry.mode in ("100644", "100755")}
     asked = [path for path in changed if path in committed and "\n" not in path and not path.startswith('"')]
     asked = [path for path in asked if _is_file(os.path.join(table.work_tree, path))]
-    if git_dir is None or not asked or not await _may_convert(git, git_dir, repo, committed):
+    if git_dir is None or not asked or not await _may_convert(git, git_dir, common_dir, committed):
         return set()
-    env = {**await git.filters_off(git_dir, all_of_them=True), "GIT_DIR": git_dir, "GIT_WORK_TREE": table.work_tree}
+    env = {
+        **await git.filters_off(git_dir, all_of_them=True),
+        "GIT_DIR": git_dir,
+        "GIT_WORK_TREE": table.work_tree,
+        **LOOKING,
+    }
     given = "".join(f"{path}\n" for path in asked).encode(errors="surrogateescape")
     try:
         out = await git.run("hash-object", "--stdin-paths", cwd=table.work_tree, env=env, stdin=given)
-    except GitFailed:
+    except GitFailed as error:
+        if not error.answered:
+            raise
         return set()  # then they are all saved as they are
     modes = {entry.path: entry.mode for entry in entries}
     return {
@@ -186,9 +193,9 @@ async def _same_for_git(
     }
 
 
-async def _may_convert(git: Git, git_dir: str, repo: Repo, committed: Iterable[str]) -> bool:
+async def _may_convert(git: Git, git_dir: str, common_dir: str, committed: Iterable[str]) -> bool:
     """Whether anything could make a checkout differ from what is committed."""
-    if os.path.lexists(os.path.join(repo.common_dir, "info", "attributes")):
+    if os.path.lexists(os.path.join(common_dir, "info", "attributes")):
         return True
     if any(path == ".gitattributes" or path.endswith("/.gitattributes") for path in committed):
         return True
