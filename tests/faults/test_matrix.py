@@ -44,6 +44,8 @@ ELSEWHERE = {
     "restore.file": "likewise: the home's own files",
     "backup.file": "likewise: the home's own files, `--store-only`",
     "trash.chmod": "tests/acceptance/test_red_team.py: directories without permissions",
+    "trash.chmod_open": "likewise, and tests/integration/test_worktrees.py: directories of mode 555",
+    "trash.strand": "tests/hostile/test_root_sweep.py: a workspace whose top is root's",
     "trash.rise": "tests/integration/test_worktrees.py: a tree deeper than we have descriptors",
     "trust.rename": "tests/acceptance/test_config.py: `trust`, killed and on a full disk",
     "tx.alert.acknowledge": "tests/acceptance/test_cli_contract.py: `alerts ack`",
