@@ -35,6 +35,7 @@ ELSEWHERE = {
     "log.rename": "tests/acceptance/test_retention.py: a long log of a detached supervisor",
     "log.renamed": "likewise",
     "log.rotated": "likewise",
+    "setuplog.delete": "tests/faults/test_furnishing.py: logs that are older than what agents print",
     "reserve.give_up": "tests/acceptance/test_bad_surroundings.py: a full disk",
     "restore.aside": "tests/acceptance/test_backup.py: a damaged store is replaced, killed at each step",
     "restore.prove": "likewise: a restore with runs that were open",
