@@ -38,7 +38,7 @@ from holdfast.workspaces.admin import drop_entry
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs, shadow_path
 from holdfast.workspaces.repolock import repo_lock
-from holdfast.workspaces.salvage import salvage, what_is_missing
+from holdfast.workspaces.salvage import salvage
 from holdfast.workspaces.trash import delete_tree
 
 INTENT = "purge.json"
@@ -154,7 +154,7 @@ async def _salvage_one(plan: Plan, tool: Git, repo: Repo, workspace: Workspace) 
     )
     plan.store.write(lambda tx: tx.workspaces.record_salvage(workspace, record, clock.now()))
     if saved.partial:
-        raise WorkspaceProblem(what_is_missing(saved))
+        raise WorkspaceProblem(saved.missing)
 
 
 def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:

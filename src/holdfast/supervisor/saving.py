@@ -7,7 +7,6 @@ from holdfast.core.states import WorkspaceState
 from holdfast.ids import new_id
 from holdfast.store.port import Salvaged
 from holdfast.supervisor.context import Context
-from holdfast.workspaces.salvage import what_is_missing
 
 
 async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace) -> str | None:
@@ -40,5 +39,5 @@ async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Wor
         )
         await context.writer.write(lambda tx: tx.workspaces.record_salvage(workspace, salvaged, context.clock()))
         if saved.partial:
-            return f"its work could only be saved in part: {what_is_missing(saved)}"
+            return f"its work could only be saved in part: {saved.missing}"
     return None

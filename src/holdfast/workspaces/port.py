@@ -39,6 +39,13 @@ class Saved:
     partial: bool = False  # something could not be read: it must be preserved too
     details: Mapping[str, object] = field(default_factory=dict)  # size, staged, unmerged, operation, …: for people
 
+    @property
+    def missing(self) -> str:
+        """For people: what a partial salvage could not read."""
+        names = self.details.get("not_saved")
+        found = [str(name) for name in names] if isinstance(names, list) else []
+        return f"{', '.join(found[:3])}{' and more' if len(found) > 3 else ''} cannot be read"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:

@@ -199,13 +199,6 @@ async def _keep(
     )
 
 
-def what_is_missing(saved: Saved) -> str:
-    """For people: what a partial salvage could not read."""
-    names = saved.details.get("not_saved")
-    found = [str(name) for name in names] if isinstance(names, list) else []
-    return f"{', '.join(found[:3])}{' and more' if len(found) > 3 else ''} cannot be read"
-
-
 async def _branch_holds(source: _Source) -> bool:
     """Whether the task's branch reaches the agent's HEAD: if not, its commits are on no branch of ours."""
     if source.head is None:
