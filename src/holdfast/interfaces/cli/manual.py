@@ -199,6 +199,36 @@ PAGES: dict[str, Page] = {
         (*_READS, 1, 4),
         ("show", "salvage"),
     ),
+    "merge": Page(
+        "Brings the branch of an ended task into its base branch, as a fast-forward or a merge commit. The merge is "
+        "computed first and changes nothing; a conflict is told in words. A checkout of the target that has changes "
+        "of its own is refused; a clean one is moved along.",
+        (
+            ("into the branch it started from", "holdfast merge 7f3a"),
+            ("always with a merge commit, elsewhere", "holdfast merge 7f3a --into release --no-ff"),
+        ),
+        (*_READS, 1, 4),
+        ("diff", "pr", "branches"),
+    ),
+    "pr": Page(
+        "Pushes the branch of an ended task and opens a pull request with `gh`. Without `gh` it prints the command "
+        "that pushes, and ends with exit code 1.",
+        (("for review", "holdfast pr 7f3a --draft"), ("to a fork", "holdfast pr 7f3a --remote fork")),
+        (*_READS, 1, 4),
+        ("merge", "diff"),
+    ),
+    "branches": Page(
+        "Lists the branches of our tasks. `prune` deletes those of ended tasks that another branch has; with "
+        "--all-ended also unmerged ones, whose commits are saved first (`holdfast salvage`). Never a branch of a task "
+        "that lives, or that is checked out, or that is not ours.",
+        (
+            ("what is there", "holdfast branches"),
+            ("what would go", "holdfast branches prune --dry-run"),
+            ("delete what is merged", "holdfast branches prune --merged"),
+        ),
+        (0, 2, 69),
+        ("merge", "salvage"),
+    ),
     "workspaces": Page(
         "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "
         "their work is salvaged first.",
