@@ -31,6 +31,8 @@ EXEMPT = {
     ("store/sqlite/events.py", "SqliteEvents.emit"): "always in the transaction of the change that it tells of",
     ("workspaces/repolock.py", "file_lock"): "a lock file: empty, and the kernel forgets the lock",
     ("workspaces/copying.py", "copy_checkout"): "a helper process of its own; directory.make is beside its start",
+    ("workspaces/carrying.py", "_carry_one"): "a helper process of its own; furnish.copy is beside its start",
+    ("workspaces/carrying.py", "_enter"): "likewise",
     ("workspaces/salvage.py", "_staged_tree"): "a copy into a scratch directory, beside salvage.ref",
     ("agents/clis.py", "_answer"): "ends a question for a version; clis.version is beside its start",
     ("interfaces/cli/streams.py", "_speak_utf8"): "the same command once more, before it has begun",

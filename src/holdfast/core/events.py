@@ -25,6 +25,8 @@ EVENTS: Mapping[str, str] = {
     "agent.recovered": "an agent that was told of as stuck shows signs of life again",
     "agent.terminated": "once per run: how its agent ended, and whether that was unexpected",
     "workspace.created": "a workspace is ready for its task",
+    "workspace.furnished": "files of `workspace.copy` and the set-up are in place; says what was copied",
+    "workspace.teardown-failed": "a teardown command failed; the workspace is put away all the same",
     "workspace.kept": "what a successful agent left uncommitted was committed to its branch",
     "workspace.salvaged": "work that no branch holds was saved before the workspace goes",
     "workspace.preserved": "a workspace stays after its task's end; says why, and which tier decided",
