@@ -180,7 +180,14 @@ def _last_workspace(store: SqliteStore, task_id: str) -> Workspace:
 
 
 async def _run(
-    argv: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float, stdin: bytes = b""
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    timeout: float,
+    stdin: bytes = b"",
+    output: int | None = None,
+    mark: str | None = None,
 ) -> tuple[int, bytes, bytes]:
     """A command's own git calls: one at a time, nobody else waits."""
     faults.effect("branches.git")
