@@ -35,6 +35,7 @@ EVENTS: Mapping[str, str] = {
     "workspace.trashed": "a workspace was renamed away; `method`, `duration_ms`, `cancellation_reason`",
     "workspace.gone": "nothing of a workspace is left",
     "workspace.cleanup-failed": "a workspace could not be put away; it is tried again",
+    "branch.merged": "an operator brought a task's branch into another one; says how, and which commit that is",
     "dispatch.held": "nothing new starts, because the machine has no room: once per episode, with the numbers",
     "dispatch.released": "what waits may start again; `host.lost` ends an episode too",
     "host.started": "a supervisor started",

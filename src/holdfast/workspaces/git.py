@@ -152,8 +152,11 @@ class Git:
         return dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
 
 
-def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeout: float = 300) -> tuple[int, str, str]:
-    """Git for the CLI: one short synchronous call."""
+def call(
+    *arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeout: float = 300, alone: bool = False
+) -> tuple[int, str, str]:
+    """Git for the CLI: one short synchronous call. `alone`: in a session of its own, so that it comes to its end
+    whatever happens to us."""
     faults.effect("git.call")
     try:
         done = subprocess.run(
@@ -163,6 +166,7 @@ def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeou
             capture_output=True,
             timeout=patience(timeout),
             check=False,
+            start_new_session=alone,
         )
     except subprocess.TimeoutExpired as error:
         raise Refused(
@@ -176,6 +180,16 @@ def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeou
             "Install it, e.g.: sudo apt-get install git"
         ) from error
     return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode(errors="replace")
+
+
+def push(remote: str, branch: str, *, cwd: str) -> int:
+    """Push as the user would: their environment, credentials and terminal; only hooks stay off (see above)."""
+    kept = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept}
+    faults.effect("git.push")
+    refspec = f"refs/heads/{branch}:refs/heads/{branch}"
+    line = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "push", "--end-of-options"]
+    return subprocess.run([*line, remote, refspec], cwd=cwd, env=env, check=False).returncode
 
 
 def version() -> tuple[int, ...]:
