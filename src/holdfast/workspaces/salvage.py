@@ -176,8 +176,7 @@ async def _keep(
     commit = await _commit(shadow, tree, parents, f"Work of task {workspace.task_id}, saved by Holdfast: {reason}")
     ref = salvage_ref(workspace.task_id, workspace.id)
     faults.effect("salvage.ref")
-    shadow.unlock(ref)
-    await shadow.run("update-ref", ref, commit)
+    await shadow.keep(ref, commit)
     faults.passed("salvage.saved")
     details: dict[str, object] = {
         "size": taken.size,

@@ -198,11 +198,12 @@ class Shadow:
         default = os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "ignore")
         return [f"core.excludesFile={found or default}", "core.attributesFile=/dev/null"]
 
-    def unlock(self, ref: str) -> None:
-        """Remove what a killed git left. A task's refs are written by its one attempt only: nobody holds the lock."""
+    async def keep(self, ref: str, commit: str) -> None:
+        """From here on it is saved. A lock there was left by a killed git: a task's refs are written by one of us."""
         with contextlib.suppress(FileNotFoundError):
             faults.effect("shadow.unlock")
             os.unlink(os.path.join(self.path, f"{ref}.lock"))
+        await self.run("update-ref", ref, commit)
 
     async def fetch(self, source: str, *commits: str) -> None:
         """Bring commits of the user's repository in, by id, with their history as far as that goes."""
