@@ -38,7 +38,7 @@ from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
 from holdfast.workspaces import git as git_calls
-from holdfast.workspaces import scratch
+from holdfast.workspaces import lease, scratch
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.furnishing import Furnisher
@@ -152,6 +152,7 @@ async def _supervise_locked(
     protect_from_oom()
     helpers.take()
     scratch.clear(home)
+    lease.clear(home)
     bases = Bases(home)
     cgroups = probe(home, bases.note) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
     if isinstance(cgroups, str):

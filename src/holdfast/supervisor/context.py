@@ -17,6 +17,7 @@ from holdfast.core.rules import HealthRules
 from holdfast.core.signs import Sign
 from holdfast.processes.port import Processes
 from holdfast.store.port import Store, Writer
+from holdfast.workspaces.lease import Users
 from holdfast.workspaces.port import Furnishing, WorkspaceStrategy
 
 
@@ -136,5 +137,7 @@ class Context:
     bell: Bell = field(default_factory=Bell)
     news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events to tell
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
+    users: Users = field(default_factory=Users)  # whose processes stand in a workspace
+    in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
     furnishing: Furnishing | None = None  # set-up, copies and teardown; None where an attempt is driven alone
