@@ -59,6 +59,10 @@ class WorkspaceProblem(HoldfastError):
     """A workspace could not be made, saved or removed; it stays in the ledger."""
 
 
+class NoPermission(WorkspaceProblem):
+    """Something of ours belongs to somebody else (a container's root, say); the text has the command that fixes it."""
+
+
 _PASSING_WORDS = (
     "No space left on device",
     "Disk quota exceeded",

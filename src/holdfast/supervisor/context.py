@@ -17,7 +17,7 @@ from holdfast.core.rules import HealthRules
 from holdfast.core.signs import Sign
 from holdfast.processes.port import Processes
 from holdfast.store.port import Store, Writer
-from holdfast.workspaces.port import WorkspaceStrategy
+from holdfast.workspaces.port import ContainerSweeper, NoContainers, Sweeper, WorkspaceStrategy
 
 
 class Bell:
@@ -135,4 +135,6 @@ class Context:
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)
     news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events to tell
+    sweeper: Sweeper | None = None  # None where an attempt is driven alone
+    containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import stat
 import time
 
 from holdfast import faults
-from holdfast.errors import WorkspaceProblem
+from holdfast.errors import NoPermission, WorkspaceProblem
 
 DEEPEST = 200
+_DENIED = ("no permission for", os.strerror(errno.EACCES), os.strerror(errno.EPERM))
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -55,6 +57,11 @@ def delete_tree(path: str) -> None:
     finally:
         os.close(parent)
     faults.passed("trash.deleted")
+    if any(words in obstacle for obstacle in obstacles for words in _DENIED):
+        raise NoPermission(
+            f"{path} could not be deleted whole: {obstacles[0]} ({len(obstacles)} obstacle(s)). Its work is saved; "
+            f"remove it with: sudo rm -rf --one-file-system -- {shlex.quote(path)}"
+        )
     if obstacles:
         raise WorkspaceProblem(f"{path} could not be deleted whole: {obstacles[0]} ({len(obstacles)} obstacle(s))")
 

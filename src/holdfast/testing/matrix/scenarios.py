@@ -5,9 +5,11 @@ Agents are shell scripts: they start in a millisecond. What they write they tell
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from holdfast.api.backup import make_backup
@@ -297,6 +299,31 @@ def retention(world: World) -> None:
         world.up("up2-again", keeping=old)
 
 
+def leftovers(world: World) -> None:
+    """What no row waits for: trash, a marker, a half-made git entry, an empty branch; and a marker that was spoilt."""
+    add(world, "leave things", write("saved.txt", "saved") + "exit 1", preserve_on_failure=True)
+    up_to_the_end(world, "up")
+    _litter(world, task_id(world, "leave things"))
+    up_to_the_end(world, "up2")
+
+
+def _litter(world: World, task: str) -> None:
+    row = Queries(str(world.home)).task(task)["workspace"] if task else {}
+    if row.get("state") != "preserved":
+        return  # the fault came before there was anything to lose
+    path = Path(str(row["path"]))
+    (world.home / "workspaces" / ".trash" / "aaaaaaaaaa" / "deep").mkdir(parents=True)
+    gone = path.with_name("bbbbbbbbbb")
+    mark = {"workspace": "cccccccccc", "task": gone.name, "repo": path.parent.name, "path": str(gone)}
+    gone.with_name(f"{gone.name}.owner.json").write_text(json.dumps(mark))
+    half = world.repo / ".git" / "worktrees" / "half"
+    half.mkdir(parents=True)
+    (half / "locked").write_text(f"holdfast task={task}")
+    path.with_name(f"{task}.owner.json").write_text("an agent wrote over it")
+    base = Queries(str(world.home)).state(task)["base_commit"]
+    (world.repo / ".git" / "refs" / "heads" / "holdfast" / f"{task}-r7").write_text(f"{base}\n")
+
+
 def held(world: World) -> None:
     """The machine has no room at first: the task waits, and runs when there is."""
     add(world, "wait for room", write("done.txt", "done"))
@@ -343,6 +370,7 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
+    "leftovers": Scenario(leftovers, {"leave things": ("failed",)}, "things that no row waits for, swept at a start"),
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),
