@@ -42,6 +42,7 @@ from holdfast.supervisor.saying import say
 from holdfast.supervisor.sweep import Sweep
 from holdfast.workspaces import git as git_calls
 from holdfast.workspaces import scratch
+from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
@@ -106,6 +107,7 @@ def pressure_of(settings: config.Config) -> PressureLimits:
         min_memory=settings["pressure.min_memory"],
         max_load=settings["pressure.max_load"],
         max_stall=settings["pressure.max_stall"],
+        disk_floor=settings["disk.floor"],
     )
 
 
@@ -121,6 +123,7 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
 def strategies(home: str, git: Git, runner: CommandRunner) -> Callable[[TaskSpec], WorkspaceStrategy]:
     made: dict[tuple[Strategy, bool], WorkspaceStrategy] = {
         (Strategy.WORKTREE, False): WorktreeStrategy(home, git),
+        (Strategy.CLONE, False): CloneStrategy(home, git),
         (Strategy.DIRECTORY, False): DirectoryStrategy(home, git, runner, copy=False),
         (Strategy.DIRECTORY, True): DirectoryStrategy(home, git, runner, copy=True),
         (Strategy.NONE, False): NoneStrategy(),
@@ -207,7 +210,7 @@ async def _supervise_locked(
         settings=how,
         source=source,
         sweeper=DiskSweeper(home, git),
-        pressure=Machine().pressure,
+        pressure=Machine(home=home).pressure,
         home_is_ours=lock.is_held,
         news=news,
     )

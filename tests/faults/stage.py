@@ -104,6 +104,12 @@ class Stage:
         ran = [run for run in task["runs"] if run["pid"] is not None]
         assert len(ran) == 1, f"it was run {len(ran)} times: {task['runs']}"
 
+    def assert_put_away_if_ended(self, task_id: str) -> None:
+        """R-TREE-01, R-TREE-03: with the end of its task, before any recovery, directory and admin entry are gone."""
+        if self.task(task_id)["state"] in ("completed", "failed", "cancelled"):
+            assert [path for path in self.fleet.worktrees() if task_id in path] == []
+            assert list((Path(self.home) / "workspaces").glob(f"*/{task_id}")) == []
+
     def assert_nothing_left(self) -> None:
         """R-TREE-01: directory gone, admin entry gone, every process dead, locks free, the store sound."""
         assert_no_process(self.fleet)

@@ -40,6 +40,7 @@ def test_an_attempt_that_is_cancelled_is_finished_by_the_next_supervisor(stage: 
 
     def check(ended: Ended[None]) -> None:
         assert ended.cleanup_seconds < CLEANUP_BOUND
+        stage.assert_put_away_if_ended(current[0])
         stage.recover()
         stage.assert_ended_once(current[0], "completed")
         assert stage.fleet.file_on_branch(f"holdfast/{current[0]}", "work.txt") == "work"

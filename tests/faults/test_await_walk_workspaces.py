@@ -15,6 +15,7 @@ from holdfast.core.model import Strategy, Workspace
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.testing.awaits import Ended, walk
+from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.names import REPO_LOCK, salvage_ref
 from holdfast.workspaces.port import Saved, WorkspaceStrategy
@@ -26,10 +27,11 @@ class Trees:
 
     def __init__(self, workshop: Workshop, kind: str) -> None:
         self.workshop = workshop
-        self.is_tree = kind == "worktree"
+        self.is_tree = kind in ("worktree", "clone")
+        self.kind = Strategy(kind) if self.is_tree else Strategy.DIRECTORY
         runner = HelperRunner(Children())
         self.strategy: WorkspaceStrategy = (
-            WorktreeStrategy(workshop.home, workshop.git)
+            (CloneStrategy if kind == "clone" else WorktreeStrategy)(workshop.home, workshop.git)
             if self.is_tree
             else DirectoryStrategy(workshop.home, workshop.git, runner, copy=kind == "copy")
         )
@@ -37,8 +39,7 @@ class Trees:
 
     def next(self) -> Workspace:
         self._number += 1
-        kind = Strategy.WORKTREE if self.is_tree else Strategy.DIRECTORY
-        return self.workshop.workspace(f"task{self._number}", kind)
+        return self.workshop.workspace(f"task{self._number}", self.kind)
 
     def made(self, *, dirty: bool) -> Workspace:
         workspace = self.next()
@@ -72,6 +73,7 @@ class Trees:
         assert list((Path(self.workshop.home) / "workspaces" / ".trash").glob("*")) == []
 
 
+FEW = 4  # a clone costs twenty calls of git; `make faults` walks all of it
 HALF_MADE = 40  # files: enough that deleting them takes its time
 
 
@@ -83,8 +85,13 @@ def half_make(trees: Trees, workspace: Workspace) -> None:
         (folder / "file").write_text("x")
 
 
-@pytest.mark.parametrize("before", ["nothing", "half made"])
-@pytest.mark.parametrize("kind", ["worktree", "empty", "copy"])
+@pytest.mark.parametrize(
+    ("kind", "before"),
+    [
+        *((kind, before) for kind in ("worktree", "empty", "copy") for before in ("nothing", "half made")),
+        ("clone", "half made"),
+    ],
+)
 def test_making_a_workspace(workshop: Workshop, kind: str, before: str) -> None:
     """R-TREE-01, R-TREE-07: cancelled anywhere, it can be made again at once, and then it is whole."""
     trees = Trees(workshop, kind)
@@ -105,6 +112,7 @@ def test_making_a_workspace(workshop: Workshop, kind: str, before: str) -> None:
             names
             == {
                 "worktree": [".git", "README.md", "src"],
+                "clone": [".git", "README.md", "src"],
                 "empty": [],
                 "copy": ["README.md", "src"],
             }[kind]
@@ -112,7 +120,7 @@ def test_making_a_workspace(workshop: Workshop, kind: str, before: str) -> None:
         trees.remove(current[0])
         assert workshop.fleet.branches() == []
 
-    walk(make, check, second=True, most=30)
+    walk(make, check, second=True, most=FEW if kind == "clone" else 30)
 
 
 @pytest.mark.parametrize("kind", ["worktree", "empty"])
@@ -144,8 +152,13 @@ def test_removing_a_workspace(workshop: Workshop, kind: str, has_commit: bool) -
     walk(make, check, second=True, most=30)
 
 
-@pytest.mark.parametrize("kind", ["worktree", "empty"])
-@pytest.mark.parametrize("shadow", ["made before", "made now"])
+@pytest.mark.parametrize(
+    ("kind", "shadow"),
+    [
+        *((kind, shadow) for kind in ("worktree", "empty") for shadow in ("made before", "made now")),
+        ("clone", "made before"),
+    ],
+)
 def test_saving_work(workshop: Workshop, kind: str, shadow: str) -> None:
     """Cancelled anywhere, the tree is as it was, and saving again saves every byte."""
     trees = Trees(workshop, kind)
@@ -156,6 +169,7 @@ def test_saving_work(workshop: Workshop, kind: str, shadow: str) -> None:
             forget_shadow(workshop)
         current[:] = [trees.made(dirty=True)]
         if trees.is_tree:
+            workshop.fleet.git("commit", "--quiet", "--allow-empty", "-m", "Delivered", cwd=Path(current[0].path))
             workshop.fleet.git("add", "work.txt", cwd=Path(current[0].path))
             (Path(current[0].path) / "work.txt").write_text("more precious")
         return trees.strategy.salvage(workshop.repo, current[0], "walked")
@@ -170,9 +184,10 @@ def test_saving_work(workshop: Workshop, kind: str, shadow: str) -> None:
         assert workshop.shadow("rev-parse", salvage_ref(current[0].task_id, current[0].id)) == saved.commit
         if trees.is_tree:
             assert workshop.shadow("show", f"{saved.commit}^2:work.txt") == "precious"  # the index
+            assert workshop.fleet.git("log", "--format=%s", "-1", str(current[0].branch)) == "Delivered"
         trees.remove(current[0])
 
-    walk(make, check, second=True, most=12)
+    walk(make, check, second=True, most=FEW if kind == "clone" else 12)
 
 
 def forget_shadow(workshop: Workshop) -> None:

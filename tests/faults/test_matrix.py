@@ -26,6 +26,7 @@ ELSEWHERE = {
     "keeper.punch": "tests/acceptance/test_limits.py: endless output",
     "channel.heartbeat": "tests/acceptance/test_agent_reports.py: the agent's side, on a full disk",
     "channel.report": "likewise",
+    "clone.keep_before": "tests/integration/test_clones.py: a branch that was rewritten between two deliveries",
     "clis.version": "tests/acceptance/test_config.py: `init` asks agent CLIs for their versions",
     "daemon.spawn": "tests/acceptance/test_walking_skeleton.py: `up --detach` and `run`",
     "helper.term": "tests/faults/test_await_walk_helpers.py: a helper that is cancelled at work",
@@ -42,10 +43,13 @@ ELSEWHERE = {
     "restore.file": "likewise: the home's own files",
     "backup.file": "likewise: the home's own files, `--store-only`",
     "trash.chmod": "tests/acceptance/test_red_team.py: directories without permissions",
+    "trash.chmod_open": "likewise, and tests/integration/test_worktrees.py: directories of mode 555",
+    "trash.strand": "tests/hostile/test_root_sweep.py: a workspace whose top is root's",
     "trash.rise": "tests/integration/test_worktrees.py: a tree deeper than we have descriptors",
     "trust.rename": "tests/acceptance/test_config.py: `trust`, killed and on a full disk",
     "tx.alert.acknowledge": "tests/acceptance/test_cli_contract.py: `alerts ack`",
-    "tx.alert.close": "tests/contracts: an alert whose cause is over",
+    "tx.workspace.keep": "tests/acceptance/test_preserved.py: a preserved workspace is kept for longer",
+    "tx.workspace.stays": "tests/acceptance/test_red_team.py: dropped, but its work cannot be saved",
     "tx.history.repo": "tests/acceptance/test_purge.py: one repository",
     "tx.history.task": "tests/acceptance/test_retention.py: a task is forgotten, killed at each step",
     "tx.operation.remember": "tests/contracts: operation ids",
@@ -53,13 +57,13 @@ ELSEWHERE = {
 }
 
 
-def matrix(*arguments: object) -> subprocess.CompletedProcess[str]:
+def matrix(*arguments: object, timeout: float = 500) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "holdfast.testing.matrix", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=timeout,
     )
 
 

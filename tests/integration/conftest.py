@@ -47,7 +47,7 @@ class Workshop:
                 os.environ["HOME"] = before
 
     def workspace(self, task: str = "task1", strategy: Strategy = Strategy.WORKTREE) -> Workspace:
-        is_tree = strategy is Strategy.WORKTREE
+        is_tree = strategy in (Strategy.WORKTREE, Strategy.CLONE)
         return Workspace(
             id=f"ws-{task}",
             task_id=task,

@@ -12,7 +12,7 @@ from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
-from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
+from holdfast.core.states import TaskState
 from holdfast.errors import Conflict, UsageError
 from holdfast.ids import new_id
 from holdfast.storage import open_store
@@ -173,21 +173,6 @@ class Commands:
     def ack_alert(self, alert_id: int) -> None:
         self._store.write(lambda tx: tx.events.ack_alert(alert_id, who(), clock.now()))
 
-    def clean_workspace(self, task_id: str) -> None:
-        """Let go of a preserved workspace; its work is salvaged first."""
-
-        def dispose(tx: Any) -> None:
-            task = tx.tasks.get(task_id)
-            if task.state not in TASK_TERMINAL:
-                raise Conflict(f"Task {task_id} is {task.state} and needs its workspace.")
-            workspace = tx.workspaces.current(task_id)
-            if workspace is None or workspace.state is not WorkspaceState.PRESERVED:
-                raise Conflict(f"Task {task_id} has no preserved workspace. `holdfast workspaces` lists what there is.")
-            tx.workspaces.dispose(workspace, "salvage", f"dropped by {who()}", clock.now())
-
-        self._store.write(dispose)
-        doorbell.ring(self.home)
-
 
 def check_prompt(prompt: str) -> None:
     if not prompt.strip():
@@ -309,7 +294,7 @@ def _no_such_agent(name: str, known: list[str]) -> str:
 
 
 def _base(top: str, base: str | None, strategy: str) -> str:
-    if strategy != "worktree":
+    if strategy not in ("worktree", "clone", "container"):
         return "HEAD"
     if base is None:
         return repos.current_base(top)

@@ -197,12 +197,13 @@ def _entries(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
 
 def _trash(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
     in_hand = {holding.workspace.id for holding in ledger.holdings}
-    for name in scene.trash:
-        owner = workspace_of_trash(name)
+    for path in scene.trash:
+        owner = workspace_of_trash(path)
         if owner is None:
-            yield Finding(action=Action.REPORT, what="trash", where=name, why="is no name that we give", foreign=True)
+            yield Finding(action=Action.REPORT, what="trash", where=path, why="is no name that we give", foreign=True)
         elif owner not in in_hand:
-            yield Finding(action=Action.DROP_TRASH, what="trash", where=name, why="nothing in the ledger waits for it")
+            what = "marker" if path.endswith(".json") else "trash"
+            yield Finding(action=Action.DROP_TRASH, what=what, where=path, why="nothing in the ledger waits for it")
 
 
 def _branches(scene: Scene, ledger: Ledger) -> Iterator[Finding]:

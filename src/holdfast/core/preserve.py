@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from holdfast.core.model import TaskSpec
@@ -13,8 +14,23 @@ class Disposition:
     """What happens to the workspace, and which setting decided."""
 
     preserve: bool
-    tier: str
+    tier: str  # task | workspace.STRATEGY | workspace | default | safety (its work could not be saved)
     reason: str
+
+    def __str__(self) -> str:
+        """As the ledger keeps it, for people too."""
+        return f"{self.reason} ({self.tier})"
+
+
+_KEPT = re.compile(r"(.*) \(([a-z.]+)\)", re.DOTALL)
+
+
+def decided(spec: TaskSpec, ending: TaskState, kept: str | None, *, preserve: bool) -> Disposition:
+    """What an ending decided, read back from the ledger's words; resolved again where other words were written over."""
+    found = _KEPT.fullmatch(kept or "")
+    if found is not None:
+        return Disposition(preserve=preserve, tier=found[2], reason=found[1])
+    return resolve(spec, ending)
 
 
 def resolve(spec: TaskSpec, ending: TaskState) -> Disposition:

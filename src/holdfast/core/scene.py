@@ -10,7 +10,7 @@ from holdfast.core.model import Workspace
 from holdfast.core.states import TASK_TERMINAL, TaskState
 
 LOCK_WORDS = "holdfast task="  # how our entries under `.git/worktrees` are locked
-_TRASHED = re.compile(r"([a-z0-9]+)(-half-made)?(\.deep-.*)?")
+_TRASHED = re.compile(r"(?:\.trash-)?([a-z0-9]+)(-half-made)?(\.deep-.*|\.trashed\.json)?")
 _BRANCH = re.compile(r"holdfast/([a-z0-9]+)(-r\d+)?")
 
 
@@ -88,7 +88,7 @@ class Scene:
     places: Sequence[Place] = ()
     entries: Sequence[Entry] = ()
     branches: Sequence[Branch] = ()
-    trash: Sequence[str] = ()  # names
+    trash: Sequence[str] = ()  # paths, in the trash or beside a workspace that could not be moved there
     strays: Sequence[Stray] = ()
     containers: Sequence[Container] = ()
     odd: Sequence[str] = ()  # names that we do not give
@@ -107,9 +107,9 @@ def task_of_branch(name: str) -> str | None:
     return found.group(1) if found else None
 
 
-def workspace_of_trash(name: str) -> str | None:
+def workspace_of_trash(path: str) -> str | None:
     """Whose remains they are; None: not a name that we give."""
-    found = _TRASHED.fullmatch(name)
+    found = _TRASHED.fullmatch(path.rpartition("/")[2])
     return found.group(1) if found else None
 
 

@@ -30,6 +30,7 @@ from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision, ResumeDecision, Spend
 from holdfast.core.preserve import Disposition
 from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.store.keeping import Keeps
 
 Row = dict[str, object]
 T = TypeVar("T")
@@ -176,9 +177,19 @@ class Workspaces(Protocol):
         """A fresh start: clean-ups that failed before do not wait for their time."""
         ...
 
-    def move(self, workspace: Workspace, state: WorkspaceState, reason: str, now: Instant) -> Workspace: ...
     def take_in(self, workspace: Workspace, reason: str, now: Instant) -> Workspace:
         """A tree that the ledger had lost: `ready` again. Its id is fresh if the ledger has used it up."""
+        ...
+
+    def move(
+        self,
+        workspace: Workspace,
+        state: WorkspaceState,
+        reason: str,
+        now: Instant,
+        details: Mapping[str, object] | None = None,
+    ) -> Workspace:
+        """`details` (how, how long it took) go into the event."""
         ...
 
     def ready(self, grip: Grip, workspace: Workspace, reason: str, now: Instant) -> Workspace: ...
@@ -297,6 +308,8 @@ class Transaction(Protocol):
     def runs(self) -> Runs: ...
     @property
     def workspaces(self) -> Workspaces: ...
+    @property
+    def keeps(self) -> Keeps: ...
     @property
     def hosts(self) -> Hosts: ...
     @property

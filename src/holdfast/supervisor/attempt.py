@@ -24,6 +24,7 @@ from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context, Patient
 from holdfast.supervisor.ending import freeze, settle
+from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.intending import intend
 from holdfast.supervisor.listening import Listener
 from holdfast.supervisor.preparing import ensure_workspace
@@ -53,15 +54,26 @@ class Attempt:
         self.listener: Listener | None = None  # while there is a run whose agent may report
 
     async def drive(self) -> None:
-        """Until the task is settled, frozen, or no longer ours."""
+        """Until the task is settled, frozen, or no longer ours.
+
+        The guard stands around everything that could start an agent, and is left after the agent's proven end: agents
+        die before their tree goes (R-TREE-03). Whatever way leads out, what the task left when it ended is put away.
+        """
+        async with WorkspaceGuard(self._context, self.task.id) as guard:
+            await self._drive(guard)
+
+    async def _drive(self, guard: WorkspaceGuard) -> None:
         try:
             run_id, verdict = await self._until_ended()
             if verdict.outcome is Outcome.UNKNOWN:
                 self.frozen = True
+                guard.keep()
                 await freeze(self._context, self.grip, run_id, verdict)
                 return
-            await settle(self._context, self.task, self.grip, run_id, verdict)
+            if not await settle(self._context, self.task, self.grip, run_id, verdict):
+                guard.keep()  # between attempts the workspace stays: an agent's session resumes only at its own path
         except NotOwner:
+            guard.keep()
             self._let_go()
         finally:
             self.listener = None

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 from holdfast.core.model import Repo, Task, Workspace
-from holdfast.core.policy import backoff
+from holdfast.core.pressure import short_of_disk
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.saving import save_work
-
-RETRY_CAP = 3600.0
-GIVE_UP_AFTER = 5
+from holdfast.supervisor.putting_away import carry_out, note_failure
 
 
 class Cleanup:
@@ -48,85 +46,42 @@ class Cleanup:
         return await self._context.writer.write(lambda tx: tx.workspaces.next_retry(self._context.clock()))
 
     async def _waiting(self) -> Sequence[Workspace]:
-        return await self._context.writer.write(lambda tx: tx.workspaces.to_clean(self._context.clock()))
+        # What a guard has in hand is put away by it. Asked before the reading: one that was left before has done its
+        # part, and that is read; one that is entered later settles its task after this reading.
+        in_hand = frozenset(self._context.in_hand)
+        waiting = await self._context.writer.write(lambda tx: tx.workspaces.to_clean(self._context.clock()))
+        return [one for one in waiting if one.state is WorkspaceState.TRASHED or one.task_id not in in_hand]
 
     async def _until_nothing_is_left(self) -> None:
         while waiting := await self._waiting():
             to_rename = [workspace for workspace in waiting if workspace.state is not WorkspaceState.TRASHED]
-            for workspace in to_rename or waiting[:1]:
+            trash = [workspace for workspace in waiting if workspace.state is WorkspaceState.TRASHED]
+            if trash and self._is_short_of_disk():
+                to_rename = []  # what is deleted makes room for what is saved (R-TREE-14)
+            for workspace in to_rename or trash[:1]:
                 await self._one(workspace)
         self._context.bell.ring()
 
+    def _is_short_of_disk(self) -> bool:
+        return short_of_disk(self._context.settings.pressure, self._context.pressure(), ("disk",))
+
     async def _one(self, workspace: Workspace) -> None:
         try:
+            task, repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))
             if workspace.state is WorkspaceState.TRASHED:
-                await self._delete(workspace)
+                await self._delete(task, workspace)
             else:
-                await self._put_away(workspace)
+                await carry_out(self._context, task, repo, workspace)
         except Exception as error:  # noqa: BLE001 - one workspace must never stop the clean-up of all others
-            await self._failed(workspace, f"{type(error).__name__}: {error}")
+            await note_failure(self._context, workspace, error)
 
-    async def _put_away(self, workspace: Workspace) -> None:
-        task, repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))
-        if workspace.disposition == "salvage":
-            problem = await save_work(self._context, task.spec, repo, workspace, f"task {task.state}")
-            if problem is not None:
-                await self._preserve(workspace, problem)
-                return
-        if workspace.disposition == "preserve" and workspace.state is not WorkspaceState.INTENDED:
-            await self._preserve(workspace, workspace.reason or "asked for")
-            return
-        strategy = self._context.strategy_of(task.spec)
-        there = await strategy.put_away(repo, workspace)
-        branch_is_gone = await strategy.drop_empty_branch(repo, workspace)
-        # Cleanup that found nothing to rename (`none`, or it vanished) is done; otherwise the trash has to go.
-        state = WorkspaceState.TRASHED if there else WorkspaceState.GONE
-        if not there:
-            await strategy.delete_trash(workspace)
-
-        def record(tx: Transaction) -> None:
-            if branch_is_gone:
-                tx.tasks.forget_branch(workspace.task_id, self._context.clock())
-            tx.workspaces.move(workspace, state, "cleaned", self._context.clock())
-
-        await self._context.writer.write(record)
-
-    async def _delete(self, workspace: Workspace) -> None:
-        task, _repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))
+    async def _delete(self, task: Task, workspace: Workspace) -> None:
+        began = time.monotonic()
         await self._context.strategy_of(task.spec).delete_trash(workspace)
-        await self._move(workspace, WorkspaceState.GONE, "deleted")
-
-    async def _preserve(self, workspace: Workspace, why: str) -> None:
-        reason = (
-            f"{why}; look into it at {workspace.path}, "
-            f"drop it with `holdfast workspaces clean {workspace.task_id}` when you have what you need"
+        details = {"method": "delete", "duration_ms": round((time.monotonic() - began) * 1000, 1)}
+        await self._context.writer.write(
+            lambda tx: tx.workspaces.move(workspace, WorkspaceState.GONE, "deleted", self._context.clock(), details)
         )
-        if workspace.state is not WorkspaceState.PRESERVED:
-            await self._move(workspace, WorkspaceState.PRESERVED, reason)
-            return
-
-        def refuse(tx: Transaction) -> None:
-            """Somebody asked to drop it, but its work cannot be saved: it stays, and says why."""
-            now = self._context.clock()
-            tx.workspaces.dispose(workspace, "preserve", reason, now)
-            tx.events.raise_alert(
-                f"unsaved:{workspace.id}",
-                f"The workspace {workspace.path} stays, because {why}.",
-                f"Take what you need, empty it by hand, then `holdfast workspaces clean {workspace.task_id}` again.",
-                now,
-                task_id=workspace.task_id,
-            )
-
-        await self._context.writer.write(refuse)
-
-    async def _move(self, workspace: Workspace, state: WorkspaceState, reason: str) -> None:
-        await self._context.writer.write(lambda tx: tx.workspaces.move(workspace, state, reason, self._context.clock()))
-
-    async def _failed(self, workspace: Workspace, why: str) -> None:
-        """R-CLEAN-06: a warning on the task, never a changed outcome; it stays in the ledger and is tried again."""
-        now = self._context.clock()
-        delay = backoff(3 + workspace.failures, RETRY_CAP, self._context.jitter())
-        await self._context.writer.write(lambda tx: tx.workspaces.cleanup_failed(workspace, why, now.wall + delay, now))
 
 
 def _owners(tx: Transaction, workspace: Workspace) -> tuple[Task, Repo]:

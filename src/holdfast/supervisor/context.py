@@ -138,3 +138,4 @@ class Context:
     sweeper: Sweeper | None = None  # None where an attempt is driven alone
     containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
+    in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone

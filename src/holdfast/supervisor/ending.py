@@ -6,10 +6,10 @@ from holdfast.core.model import Event, Level, Repo, Task, Workspace
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision, decide
 from holdfast.core.preserve import Disposition, resolve
-from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.saving import save_work
+from holdfast.supervisor.saving import deliver_work, save_work
 
 _TERMINAL = {
     Action.COMPLETE: TaskState.COMPLETED,
@@ -18,17 +18,21 @@ _TERMINAL = {
 }
 
 
-async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict) -> None:
-    """The tree is proven empty. Work is saved before the task moves; the clean-up service does what is decided here."""
+async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict) -> bool:
+    """The tree is proven empty. Work is saved before the task moves; what becomes of its workspace is decided here.
+
+    True: the task has ended. Otherwise it goes on later, in the same place.
+    """
     ledger = await context.writer.write(lambda tx: tx.tasks.ledger(task))
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
     disposition = await _save(context, task, decision)
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
-    await context.writer.write(
+    state = await context.writer.write(
         lambda tx: tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
     )
     context.bell.ring()
+    return state in TASK_TERMINAL
 
 
 async def _save(context: Context, task: Task, decision: Decision) -> Disposition | None:
@@ -44,9 +48,11 @@ async def _save(context: Context, task: Task, decision: Decision) -> Disposition
     await context.strategy_of(task.spec).tidy(repo, workspace)
     if ending is TaskState.COMPLETED:
         await _commit_leftovers(context, task, repo, workspace)
-    if disposition.preserve:
+    problem = await deliver_work(context, task.spec, repo, workspace)
+    if problem is None and disposition.preserve:
         return disposition
-    problem = await save_work(context, task.spec, repo, workspace, f"task {ending}")
+    if problem is None:
+        problem = await save_work(context, task.spec, repo, workspace, f"task {ending}")
     if problem is None:
         return disposition
     await _alert_unsaved(context, task, workspace, problem)

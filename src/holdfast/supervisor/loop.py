@@ -18,6 +18,7 @@ from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.expiry import Expiry
 from holdfast.supervisor.health import Health
 from holdfast.supervisor.narrator import Narrator
 from holdfast.supervisor.recovery import recover
@@ -56,6 +57,7 @@ class Supervisor:
         self._requests = Requests(context, self._attempts)
         self._resumes = Resumes(context)
         self._claims = Claims(context, self._attempts)
+        self._expiry = Expiry(context)
         self._cleanup = Cleanup(context)
         self._sweep = Sweep(context, self._cleanup)
         self._requests.on_sweep = self._sweep.asked
@@ -133,11 +135,12 @@ class Supervisor:
         await self._resumes.tick()
         await self._claims.tick()
         self._sweep.tick()
+        await self._expiry.tick()
         await self._cleanup.tick()
         self._retention.tick()
 
     async def _until_next_moment(self) -> float:
-        due = [await self._resumes.next_due(), await self._cleanup.next_retry()]
+        due = [await self._resumes.next_due(), await self._cleanup.next_retry(), self._expiry.due]
         now = self._context.clock().wall
         waits = [max(0.01, moment - now) for moment in due if moment is not None]
         return min([SLOW_POLL, await self._idle_left(), *waits])

@@ -8,6 +8,7 @@ from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.ids import new_id
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.putting_away import put_away
 from holdfast.supervisor.saving import save_work
 
 
@@ -80,12 +81,4 @@ async def _give_up(context: Context, task: Task, repo: Repo, workspace: Workspac
     problem = await save_work(context, task.spec, repo, workspace, "its task starts again")
     if problem is not None:
         raise LaunchError(f"The old workspace {workspace.path} stands in the way and {problem}")
-    strategy = context.strategy_of(task.spec)
-    there = await strategy.put_away(repo, workspace)
-    await strategy.drop_empty_branch(repo, workspace)
-    if not there:
-        await strategy.delete_trash(workspace)
-    state = WorkspaceState.TRASHED if there else WorkspaceState.GONE
-    await context.writer.write(
-        lambda tx: tx.workspaces.move(workspace, state, "given up for a new one", context.clock())
-    )
+    await put_away(context, task, repo, workspace, "given up for a new one")

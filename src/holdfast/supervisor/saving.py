@@ -9,6 +9,15 @@ from holdfast.store.port import Salvaged
 from holdfast.supervisor.context import Context
 
 
+async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace) -> str | None:
+    """Bring the task's commits into the user's repository. None: they are there. A text: why they are not."""
+    try:
+        await context.strategy_of(spec).deliver(repo, workspace)
+    except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
+        return f"its commits could not be brought into the repository: {error}"
+    return None
+
+
 async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str) -> str | None:
     """Salvage what no branch holds. None: safe to remove. A text: why it must be preserved instead."""
     if workspace.state is WorkspaceState.INTENDED:

@@ -27,7 +27,8 @@ from holdfast.supervisor.context import Context
 
 CLEANUP_PATIENCE = 3600.0
 _REMOVALS = (Action.DROP_ENTRY, Action.DROP_TRASH, Action.DROP_MARKER, Action.DROP_BRANCH)
-_OF_A_TREE = (Action.DROP_ENTRY, Action.DROP_TRASH)  # what counts as a leftover tree; the rest is only put right
+_DENIED = ("Permission denied", "Operation not permitted", "sudo rm")  # in the reason why a workspace is still there
+_OF_A_TREE = ("entry", "trash")  # what counts as a leftover tree; the rest is only put right
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +115,7 @@ class Sweep:
         await self._end_strays(findings, swept)
         taken = await self._put_right(findings, swept)
         backlog = {f.workspace.id for f in findings if f.in_backlog and f.workspace is not None} | set(taken)
-        await self._warn_of(len(backlog) + sum(1 for finding in findings if finding.action in _OF_A_TREE))
+        await self._warn_of(len(backlog) + sum(1 for finding in _to_remove(findings) if finding.what in _OF_A_TREE))
         return Begun(
             began=began,
             findings=findings,
@@ -215,8 +216,8 @@ class Sweep:
         for finding in _to_remove(begun.findings):
             repo = begun.repos.get(finding.repo or "")
             if await self._try(finding, repo, swept):
-                swept.swept_count += finding.action in _OF_A_TREE
-                swept.healed += finding.action not in _OF_A_TREE
+                swept.swept_count += finding.what in _OF_A_TREE
+                swept.healed += finding.what not in _OF_A_TREE
         gone = [finding.where for finding in begun.findings if finding.action is Action.DROP_CONTAINER]
         if gone:
             swept.containers_removed = await self._context.containers.remove(gone)
@@ -253,7 +254,7 @@ class Sweep:
             words = f"{row['path']}: {row['reason']}"
             if row["state"] == WorkspaceState.GONE:
                 swept.swept_count += 1
-            elif NoPermission.__name__ in words or "Permission denied" in words:
+            elif any(denied in words for denied in _DENIED):
                 swept.skipped.append(words)
             elif row["state"] != WorkspaceState.PRESERVED:
                 swept.failed.append(words)

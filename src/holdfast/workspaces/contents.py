@@ -7,12 +7,13 @@ import os
 from holdfast.errors import WorkspaceProblem
 
 
-def refuse_what_git_cannot_hold(path: str) -> tuple[int, int]:
+def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, int]:
     """(files, bytes) of a tree. Raises WorkspaceProblem when git would leave something out in silence.
 
     A nested repository becomes a mere link; a directory that we may not read is skipped by `git add` with exit code 0.
+    `own_git`: it is a clone, whose own `.git` is looked after elsewhere.
     """
-    if os.path.isdir(os.path.join(path, ".git")):
+    if not own_git and os.path.isdir(os.path.join(path, ".git")):
         raise WorkspaceProblem(f"{path} is a repository of its own, whose history a commit cannot hold")
     files = size = 0
     waiting = [path]
@@ -24,6 +25,8 @@ def refuse_what_git_cannot_hold(path: str) -> tuple[int, int]:
         except OSError as error:
             raise WorkspaceProblem(f"{folder} cannot be read ({error.strerror})") from error
         for entry in listed:
+            if entry.name == ".git" and folder == path and own_git:
+                continue
             if entry.name == ".git" and folder != path:
                 raise WorkspaceProblem(f"{folder} is a repository of its own, which a commit cannot hold")
             if entry.is_dir(follow_symlinks=False):

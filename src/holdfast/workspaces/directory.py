@@ -59,6 +59,9 @@ class DirectoryStrategy:
     async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
         return None  # there is no branch: the result is salvaged, like everything else in it
 
+    async def deliver(self, repo: Repo, workspace: Workspace) -> None:
+        return  # it has no branch
+
     async def salvage(
         self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
     ) -> Saved | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from holdfast.core.model import Repo
 from holdfast.core.scene import LOCK_WORDS, Entry, Mark, Place
 from holdfast.workspaces import admin
-from holdfast.workspaces.names import OWNER_SUFFIX, TRASH
+from holdfast.workspaces.names import OWNER_SUFFIX, STRANDED_PREFIX, TRASH, WORKSPACES
 
 SPARE = f"{OWNER_SUFFIX}.new"
 _OURS = re.compile(r"[a-z0-9]+")  # how repositories and tasks are named (ids.py)
@@ -24,10 +24,11 @@ class Inventory:
     """One look at a home. `odd` and `unseen` fill while it looks."""
 
     def __init__(self, home: str) -> None:
-        self._root = os.path.join(home, "workspaces")
+        self._root = os.path.join(home, WORKSPACES)
         self._real_root = os.path.realpath(self._root)
         self.odd: list[str] = []
         self.unseen: list[tuple[str, str]] = []
+        self.stranded: list[str] = []
 
     def places(self) -> Iterator[Place]:
         """Every directory and every marker, two levels down, without our trash."""
@@ -42,6 +43,8 @@ class Inventory:
 
     def _places_in(self, repo: str, folder: str) -> Iterator[Place]:
         names = self._names(folder)
+        self.stranded += [os.path.join(folder, name) for name in names if name.startswith(STRANDED_PREFIX)]
+        names = [name for name in names if not name.startswith(STRANDED_PREFIX)]
         bare = {name.removesuffix(".new").removesuffix(OWNER_SUFFIX) for name in names}
         present = set(names)
         for name in sorted(bare):
@@ -60,7 +63,9 @@ class Inventory:
             )
 
     def trash(self) -> list[str]:
-        return self._names(os.path.join(self._root, TRASH))
+        """In the trash; and, once the places were gone over, what had to stay beside them."""
+        folder = os.path.join(self._root, TRASH)
+        return [os.path.join(folder, name) for name in self._names(folder)] + self.stranded
 
     def entries(self, repos: Iterable[Repo]) -> Iterator[Entry]:
         """Those that stand for a tree among our workspaces; and those that say nothing but that Holdfast made them."""

@@ -29,6 +29,9 @@ class NoneStrategy:
     async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
         return None  # it is the user's checkout: what is in it is the user's to commit
 
+    async def deliver(self, repo: Repo, workspace: Workspace) -> None:
+        return  # it has no branch
+
     async def salvage(
         self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
     ) -> Saved | None:

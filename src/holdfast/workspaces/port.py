@@ -60,6 +60,10 @@ class WorkspaceStrategy(Protocol):
         """Commit what a successful agent left uncommitted; the commit, or None when there was nothing to do."""
         ...
 
+    async def deliver(self, repo: Repo, workspace: Workspace) -> None:
+        """Bring the task's commits into the user's repository, where they are not there already."""
+        ...
+
     async def salvage(
         self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
     ) -> Saved | None:

@@ -22,20 +22,27 @@ HEADS = "refs/agent-heads/"
 
 
 async def salvage(
-    git: Git, home: str, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+    git: Git,
+    home: str,
+    repo: Repo,
+    workspace: Workspace,
+    reason: str,
+    rules: SalvageRules = DEFAULT_SALVAGE,
+    own_git: str | None = None,
 ) -> Saved | None:
     """A stash-like commit of the whole work tree in the shadow: parents are the agent's HEAD and its index.
 
     None when work tree, index and HEAD hold nothing that the task's branch does not.
+    `own_git` is the `.git` of a workspace that is a clone.
     """
-    entry = None if workspace.branch is None else entry_of(repo.common_dir, workspace.path)
+    entry = own_git or (None if workspace.branch is None else entry_of(repo.common_dir, workspace.path))
     has_tree = _is_there(workspace.path)
     if not has_tree and entry is None:
         return None
-    shadow = Shadow(home, repo, git)
+    shadow = Shadow(home, repo, git, lender=own_git)
     await shadow.ensure()
     if has_tree:
-        await _refuse_too_much(shadow, workspace, rules)
+        await _refuse_too_much(shadow, workspace, rules, own_git is not None)
     head = await _agents_head(shadow, repo, workspace, entry)
     head_tree = (await shadow.run("rev-parse", f"{head}^{{tree}}")).strip() if head else None
     aside = scratch.make(home, "salvage")
@@ -97,9 +104,9 @@ async def _branch_holds(git: Git, repo: Repo, workspace: Workspace, head: str | 
     return await git.ok("merge-base", "--is-ancestor", head, branch, cwd=repo.common_dir)
 
 
-async def _refuse_too_much(shadow: Shadow, workspace: Workspace, rules: SalvageRules) -> None:
+async def _refuse_too_much(shadow: Shadow, workspace: Workspace, rules: SalvageRules, is_clone: bool) -> None:
     """Giant trees would fill the disk: preserve those. Only what would be added counts, not what is ignored."""
-    files, size = await in_thread(refuse_what_git_cannot_hold, workspace.path)
+    files, size = await in_thread(refuse_what_git_cannot_hold, workspace.path, is_clone)
     if files <= rules.max_files and size <= rules.max_size:
         return
     index = os.path.join(shadow.path, "none")

@@ -40,11 +40,13 @@ RAW = "* -text -filter -ident -eol -working-tree-encoding -diff -merge\n"
 class Shadow:
     """The shadow of one repository. `ensure` before anything else."""
 
-    def __init__(self, home: str, repo: Repo, git: Git) -> None:
+    def __init__(self, home: str, repo: Repo, git: Git, lender: str | None = None) -> None:
+        """`lender` is the git directory whose objects may be borrowed; the user's own if not given."""
         self.path = shadow_path(home, repo.id)
         self._home = home
         self._repo = repo
         self._git = git
+        self._lender = lender or repo.common_dir
 
     async def ensure(self) -> None:
         """Make it on first use, one at a time: tasks of one repository may end together."""
@@ -95,14 +97,14 @@ class Shadow:
         borrow: bool = False,
         stdin: bytes = b"",
     ) -> str:
-        """Git on the shadow. `borrow` lets it read the user's objects for this call only."""
+        """Git on the shadow. `borrow` lets it read the lender's objects for this call only."""
         env = {**PRIVATE, **_IDENTITY, "GIT_DIR": self.path}
         if work_tree is not None:
             env["GIT_WORK_TREE"] = work_tree
         if index is not None:
             env["GIT_INDEX_FILE"] = index
         if borrow:
-            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.path.join(self._repo.common_dir, "objects")
+            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.path.join(self._lender, "objects")
         excludes = await self._user_excludes()
         return await self._git.run(
             *arguments, cwd=work_tree or self.path, env=env, settings=(*_SETTINGS, *excludes), stdin=stdin

@@ -82,9 +82,8 @@ class DiskSweeper:
             os.rmdir(os.path.dirname(path))  # the repo's folder, when this was its last
         return dropped
 
-    async def _drop_trash(self, name: str) -> bool:
-        path = os.path.join(self._home, "workspaces", names.TRASH, name)
-        if os.path.basename(name) != name or not os.path.lexists(path):
+    async def _drop_trash(self, path: str) -> bool:
+        if not os.path.lexists(path):
             return False
         await in_thread(delete_tree, path)
         return True

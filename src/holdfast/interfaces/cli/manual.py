@@ -200,10 +200,26 @@ PAGES: dict[str, Page] = {
         ("show", "salvage"),
     ),
     "workspaces": Page(
-        "Lists workspaces that are on disk. `clean` drops a preserved one; its work is salvaged first.",
-        (("what is there, and how large", "holdfast workspaces"), ("drop one", "holdfast workspaces clean 7f3a")),
-        (*_READS, 4),
-        ("salvage", "purge"),
+        "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "
+        "their work is salvaged first.",
+        (
+            ("what is there, and how large", "holdfast workspaces"),
+            ("drop one", "holdfast workspaces clean 7f3a"),
+            ("drop all that are preserved", "holdfast workspaces clean --all-preserved --yes"),
+        ),
+        (*_READS, 1, 4),
+        ("keep", "salvage", "purge"),
+    ),
+    "keep": Page(
+        "Keeps a task's workspace: a preserved one from now on, that of a task which waits or runs from its end on, "
+        "whatever the outcome. Without it, a preserved workspace goes after `workspace.preserve_ttl` (7 d), its work "
+        "salvaged first.",
+        (
+            ("until you drop it", "holdfast keep 7f3a"),
+            ("for another month", "holdfast keep 7f3a --for 30d"),
+        ),
+        (0, 2, 3, 4, 69),
+        ("workspaces", "diff"),
     ),
     "salvage": Page(
         "Work that was taken out of workspaces before they went, because no branch held it. `restore` makes it a "

@@ -1,16 +1,14 @@
-"""Commands about a task's work: diff, workspaces, salvage."""
+"""Commands about a task's work: diff, salvage."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from typing import Any
 
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound, UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import ago, clean, is_terminal, one_line, paint, print_json, size, table
+from holdfast.interfaces.cli.render import ago, clean, is_terminal, paint, print_json, table
 
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -34,64 +32,6 @@ def run_diff(arguments: argparse.Namespace) -> int:
         sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # exact, so that it can be applied
     if not text:
         print("No changes.", file=sys.stderr)
-    return 0
-
-
-def configure_workspaces(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=["clean"], help="drop a preserved workspace (salvaged first)")
-    parser.add_argument("id", nargs="?", help="whose")
-    parser.add_argument("--all", "-a", action="store_true", help="those that are gone too")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
-
-
-def run_workspaces(arguments: argparse.Namespace) -> int:
-    queries = Queries(home_directory())
-    if arguments.action == "clean":
-        return _clean(queries, arguments.id)
-    rows = queries.workspaces(everything=arguments.all)
-    if arguments.json:
-        for row in rows:
-            print_json(row)
-        return 0
-    if not rows:
-        print("No workspaces.")
-        return 0
-    table(
-        ("TASK", "STATE", "STRATEGY", "AGE", "SIZE", "PATH", "WHY"),
-        [
-            [
-                row["task"],
-                row["state"],
-                row["strategy"],
-                ago(row["created_at"]),
-                _size(row),
-                row["path"],
-                one_line(row["reason"] or "", 60),
-            ]
-            for row in rows
-        ],
-    )
-    return 0
-
-
-def _size(row: dict[str, Any]) -> str:
-    from holdfast.api.work import size_of
-
-    if row["strategy"] == "none" or row["state"] not in ("ready", "preserved") or not os.path.isdir(row["path"]):
-        return "-"
-    return size(size_of(row["path"]))
-
-
-def _clean(queries: Queries, wanted: str | None) -> int:
-    from holdfast.api.commands import Commands
-
-    if wanted is None:
-        raise UsageError("Say whose workspace: `holdfast workspaces clean ID`.")
-    task_id = queries.resolve(wanted)
-    Commands(queries.home, create=False).clean_workspace(task_id)
-    print(f"The workspace of {task_id} will be salvaged and removed.")
-    if queries.supervisor() is None:
-        print("No supervisor is running: that happens at the next `holdfast up`.", file=sys.stderr)
     return 0
 
 

@@ -10,7 +10,7 @@ from holdfast import faults
 from holdfast.core.model import Event, Instant, Level, Task
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Action, Budget, Decision
-from holdfast.core.preserve import Disposition
+from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict
 from holdfast.store.port import Grip
@@ -95,10 +95,15 @@ class Endings:
         self._tell_settled(grip, run_id, state, verdict, decision, now)
         if state in TASK_TERMINAL:
             if disposition is not None:
-                self._workspaces.dispose_of_task(grip.task_id, disposition, now)
+                self._workspaces.dispose_of_task(grip.task_id, self._kept_since(grip, state, disposition), now)
             if state is not TaskState.COMPLETED:
                 self.cancel_dependents(grip.task_id, str(state), now)
         return state
+
+    def _kept_since(self, grip: Grip, state: TaskState, disposition: Disposition) -> Disposition:
+        """`holdfast keep` may have come after the decision: its word counts until this very transaction."""
+        spec = self._get(grip.task_id).spec
+        return disposition if disposition.preserve or not spec.keep_workspace else resolve(spec, state)
 
     def _present(self, grip: Grip) -> Grip:
         """Whoever holds the task now: what a settle without its fence check would amount to."""

@@ -11,6 +11,7 @@ from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refusing_duplicates
 from holdfast.store.sqlite.history import SqliteHistory
 from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
+from holdfast.store.sqlite.keeps import SqliteKeeps
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.tasks import SqliteTasks
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
@@ -25,6 +26,7 @@ class SqliteTransaction:
         self.runs = SqliteRuns(connection, self.events)
         self.workspaces = SqliteWorkspaces(connection, self.events)
         self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces)
+        self.keeps = SqliteKeeps(connection, self.events, self.workspaces, self.tasks.get)
         self.hosts = SqliteHosts(connection, self.events)
         self.requests = SqliteRequests(connection)
         self.history = SqliteHistory(connection, self.events)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import apsw
@@ -108,7 +108,14 @@ class SqliteWorkspaces:
         self._sql.change("retry_at_once")
         faults.tx("workspace.retry_at_once")
 
-    def move(self, workspace: Workspace, state: WorkspaceState, reason: str, now: Instant) -> Workspace:
+    def move(
+        self,
+        workspace: Workspace,
+        state: WorkspaceState,
+        reason: str,
+        now: Instant,
+        details: Mapping[str, object] | None = None,
+    ) -> Workspace:
         if not can_move(workspace.state, state):
             raise Conflict(f"A workspace cannot go from {workspace.state} to {state}.")
         changed = self._sql.change(
@@ -134,6 +141,7 @@ class SqliteWorkspaces:
                     "strategy": str(workspace.strategy),
                     "path": workspace.path,
                     "branch": workspace.branch,
+                    **(details or {}),
                 },
             ),
             now,
@@ -166,8 +174,9 @@ class SqliteWorkspaces:
     def dispose_of_task(self, task_id: str, disposition: Disposition, now: Instant) -> None:
         """Decide the fate of a finished task's workspace; the clean-up service carries it out."""
         word = "preserve" if disposition.preserve else "clean"
-        reason = f"{disposition.reason} ({disposition.tier})"
-        if self._sql.change("dispose_of_task", task_id=task_id, disposition=word, reason=reason, now=now.wall):
+        if self._sql.change(
+            "dispose_of_task", task_id=task_id, disposition=word, reason=str(disposition), now=now.wall
+        ):
             faults.tx("workspace.dispose_of_task")
 
     def dispose_by_setting(self, spec: TaskSpec, ending: TaskState, now: Instant) -> None:
@@ -176,7 +185,7 @@ class SqliteWorkspaces:
         if workspace is not None:
             disposition = resolve(spec, ending)
             word = "preserve" if disposition.preserve else "salvage"
-            self.dispose(workspace, word, f"{disposition.reason} ({disposition.tier})", now)
+            self.dispose(workspace, word, str(disposition), now)
 
     def refuse_while_cleaning(self, task_id: str) -> None:
         """A retry waits until the last ending is carried out: its path and branch must be free, its work saved."""

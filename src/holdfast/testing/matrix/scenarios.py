@@ -5,20 +5,27 @@ Agents are shell scripts: they start in a millisecond. What they write they tell
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from holdfast.api import workspaces
 from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
-from holdfast.api.queries import Queries
 from holdfast.api.restore import carry_out, prepared
-from holdfast.errors import Unavailable
-from holdfast.invariants.witness import blob_id
 from holdfast.supervisor.context import Keeping
+from holdfast.testing.matrix.steps import (
+    COMMIT,
+    add,
+    commands_of,
+    events_tell,
+    insist,
+    litter,
+    state,
+    task_id,
+    up_to_the_end,
+    write,
+)
 from holdfast.testing.matrix.world import World
 
 Play = Callable[[World], None]
@@ -35,77 +42,6 @@ class Scenario:
     supervisor_may_die: bool = True
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
-
-
-RAN = """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
-
-
-def write(path: str, text: str) -> str:
-    """Shell: write a file, then tell the witness."""
-    blob = blob_id(text.encode())
-    line = f'{{"wrote":"{path}","task":"%s","blob":"{blob}"}}\\n'
-    told = line.replace('"', '\\"')
-    return f"""printf '%s' '{text}' > '{path}' && printf "{told}" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
-
-
-COMMIT = "git add -A && git -c user.name=A -c user.email=a@localhost commit -qm work\n"
-
-
-def add(
-    world: World,
-    prompt: str,
-    script: str,
-    *,
-    role: str = "add",
-    settings: Mapping[str, str] | None = None,
-    **options: object,
-) -> None:
-    """Queue a task in a process of its own. If that died before it could say so, it is asked again."""
-
-    def work() -> None:
-        os.environ.update(settings or {})
-        task = Commands(str(world.home)).add(
-            NewTask(prompt=prompt, directory=str(world.repo), command=("sh", "-c", RAN + script), **options)  # type: ignore[arg-type]  # options of NewTask
-        )
-        world.acknowledge(task.id)
-
-    insist(world, role, work, lambda: state(world, prompt) != "missing")
-
-
-def insist(world: World, role: str, work: Callable[[], object], is_done: Callable[[], object]) -> None:
-    """As a person would: a command that died or failed is given once more, unless it has done its work all the same.
-    One that was refused because something is still being put away gets a supervisor first, as its message says."""
-    if world.client(role, work) or is_done():
-        return
-    if not world.client(f"{role}-again", work):
-        world.up(f"{role}-up")
-        world.client(f"{role}-at-last", work)
-
-
-def up_to_the_end(world: World, role: str) -> None:
-    """A supervisor until nothing is left to do; if it dies, the next one does the rest."""
-    if world.up(role) != 0:
-        world.up(f"{role}-again")
-
-
-def task(world: World, prompt: str) -> dict[str, object] | None:
-    if not (world.home / "holdfast.db").exists():
-        return None
-    try:
-        found = [row for row in Queries(str(world.home)).tasks(everything=True) if row["prompt"] == prompt]
-    except Unavailable:
-        return None  # its making was interrupted: the next command goes on with it
-    return found[-1] if found else None
-
-
-def state(world: World, prompt: str) -> str:
-    row = task(world, prompt)
-    return str(row["state"]) if row else "missing"
-
-
-def task_id(world: World, prompt: str) -> str:
-    row = task(world, prompt)
-    return str(row["id"]) if row else ""
 
 
 def success(world: World) -> None:
@@ -127,9 +63,9 @@ def cancel(world: World) -> None:
     world.wait_until(at_work, "the agent works", while_running="up")
 
     def ask() -> None:
-        _commands(world).cancel(task_id(world, "hang"), "the matrix says so")
+        commands_of(world).cancel(task_id(world, "hang"), "the matrix says so")
 
-    insist(world, "cancel", ask, lambda: _events(world, "run.stopping"))
+    insist(world, "cancel", ask, lambda: events_tell(world, "run.stopping"))
     world.wait("up")
 
 
@@ -179,7 +115,7 @@ def adoption(world: World) -> None:
     is_left = state(world, "be adopted") == "running"  # not if the fault came before it was claimed
     world.start("up2")
     if is_left:
-        taken = lambda: _events(world, "task.adopted") or state(world, "be adopted") != "running"  # noqa: E731 - two facts
+        taken = lambda: events_tell(world, "task.adopted") or state(world, "be adopted") != "running"  # noqa: E731 - two facts
         world.wait_until(taken, "it is adopted", while_running="up2")
     (world.root / "go").touch()
     world.wait("up2")
@@ -222,25 +158,30 @@ def operator(world: World) -> None:
     add(world, "be kept", script, role="add1", preserve_on_failure=True)
     add(world, "never run", "true", role="add2", delay=3600.0)
     insist(world, "add3", lambda: _add_after(world), lambda: state(world, "never run either") != "missing")
-    insist(world, "cancel", lambda: _commands(world).cancel(task_id(world, "never run"), ""), lambda: _is_over(world))
+    insist(world, "cancel", lambda: commands_of(world).cancel(task_id(world, "never run"), ""), lambda: _is_over(world))
     up_to_the_end(world, "up")
     _retry(world, "be kept")
     up_to_the_end(world, "up2")
     if state(world, "be kept") == "failed":
         kept = task_id(world, "be kept")
-        insist(world, "clean", lambda: _commands(world).clean_workspace(kept), lambda: False)
+        insist(world, "clean", lambda: workspaces.clean(str(world.home), [kept]), lambda: False)
     up_to_the_end(world, "up3")
+
+
+def expiry(world: World) -> None:
+    """Kept by an operator while it waits, for no time at all: preserved at its end, salvaged, removed."""
+    add(world, "expire", write("kept.txt", "kept") + "exit 1")
+    pin = lambda: workspaces.keep(str(world.home), task_id(world, "expire"), 0.0)  # noqa: E731 - in the child
+    insist(world, "keep", pin, lambda: events_tell(world, "workspace.pinned"))
+    up_to_the_end(world, "up")
+    world.up("up-to-expire")  # the first one may have gone when it had nothing left to do
 
 
 def _retry(world: World, prompt: str) -> None:
     if state(world, prompt) == "failed":
         failed = task_id(world, prompt)
-        again = lambda: _commands(world).retry(failed, fresh=False)  # noqa: E731 - opened in the child, after the fork
+        again = lambda: commands_of(world).retry(failed, fresh=False)  # noqa: E731 - opened in the child, after the fork
         insist(world, "retry", again, lambda: state(world, prompt) != "failed")
-
-
-def _commands(world: World) -> Commands:
-    return Commands(str(world.home), create=False)
 
 
 def _is_over(world: World) -> bool:
@@ -273,6 +214,13 @@ def directory(world: World) -> None:
     world.up("up")
 
 
+def clone(world: World) -> None:
+    """A commit, and a leftover: both are brought into the user's repository before the clone goes."""
+    script = write("done.txt", "done") + COMMIT + write("left.txt", "left")
+    add(world, "work in a clone", script, workspace="clone")
+    world.up("up")
+
+
 def backup(world: World) -> None:
     """A backup of store and saved work is made, and brought back."""
     add(world, "be backed up", write("saved.txt", "saved") + "exit 1")
@@ -281,7 +229,7 @@ def backup(world: World) -> None:
     insist(
         world, "backup", lambda: make_backup(str(world.home), str(target), store_only=False, force=True), target.exists
     )
-    insist(world, "restore", lambda: _restore(world, str(target)), lambda: _events(world, "store.restored"))
+    insist(world, "restore", lambda: _restore(world, str(target)), lambda: events_tell(world, "store.restored"))
     up_to_the_end(world, "up2")
 
 
@@ -303,25 +251,8 @@ def leftovers(world: World) -> None:
     """What no row waits for: trash, a marker, a half-made git entry, an empty branch; and a marker that was spoilt."""
     add(world, "leave things", write("saved.txt", "saved") + "exit 1", preserve_on_failure=True)
     up_to_the_end(world, "up")
-    _litter(world, task_id(world, "leave things"))
+    litter(world, task_id(world, "leave things"))
     up_to_the_end(world, "up2")
-
-
-def _litter(world: World, task: str) -> None:
-    row = Queries(str(world.home)).task(task)["workspace"] if task else {}
-    if row.get("state") != "preserved":
-        return  # the fault came before there was anything to lose
-    path = Path(str(row["path"]))
-    (world.home / "workspaces" / ".trash" / "aaaaaaaaaa" / "deep").mkdir(parents=True)
-    gone = path.with_name("bbbbbbbbbb")
-    mark = {"workspace": "cccccccccc", "task": gone.name, "repo": path.parent.name, "path": str(gone)}
-    gone.with_name(f"{gone.name}.owner.json").write_text(json.dumps(mark))
-    half = world.repo / ".git" / "worktrees" / "half"
-    half.mkdir(parents=True)
-    (half / "locked").write_text(f"holdfast task={task}")
-    path.with_name(f"{task}.owner.json").write_text("an agent wrote over it")
-    base = Queries(str(world.home)).state(task)["base_commit"]
-    (world.repo / ".git" / "refs" / "heads" / "holdfast" / f"{task}-r7").write_text(f"{base}\n")
 
 
 def held(world: World) -> None:
@@ -329,10 +260,6 @@ def held(world: World) -> None:
     add(world, "wait for room", write("done.txt", "done"))
     if world.up_held("up") != 0:
         world.up("up-again")
-
-
-def _events(world: World, kind: str) -> bool:
-    return any(event["kind"] == kind for event in Queries(str(world.home)).events())
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -367,6 +294,7 @@ SCENARIOS: dict[str, Scenario] = {
         {"be kept": ("failed",), "never run": ("cancelled",), "never run either": ("cancelled",)},
         "preserve, retry in place, clean, cancel with dependents",
     ),
+    "expiry": Scenario(expiry, {"expire": ("failed",)}, "kept by an operator, expired, salvaged, removed"),
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
@@ -374,5 +302,6 @@ SCENARIOS: dict[str, Scenario] = {
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),
+    "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
 }

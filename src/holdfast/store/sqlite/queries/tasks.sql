@@ -75,6 +75,10 @@ WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 -- name: check_owner
 SELECT 1 FROM tasks WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
+-- name: set_settings
+UPDATE tasks SET settings = :settings, updated_at = :now
+WHERE id = :id AND state IN ('queued', 'running', 'paused')
+
 -- name: cancel_waiting
 UPDATE tasks SET state = 'cancelled', reason = :reason, outcome = 'cancelled', not_before = NULL, updated_at = :now, ended_at = :now
 WHERE id = :id AND state IN ('queued', 'paused')

@@ -29,7 +29,8 @@ SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, 
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: workspace
-SELECT id, strategy, path, state, branch, base_commit, disposition, reason FROM workspaces WHERE task_id = :id
+SELECT id, strategy, path, state, branch, base_commit, disposition, reason, expires_at, container
+FROM workspaces WHERE task_id = :id
 ORDER BY created_at DESC, rowid DESC LIMIT 1
 
 -- name: needs
@@ -44,7 +45,7 @@ SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND gener
 
 -- name: workspaces
 SELECT w.id, w.task_id AS task, w.strategy, w.path, w.state, w.branch, w.reason, w.disposition, w.created_at, w.updated_at,
-       w.failures, w.retry_at, t.state AS task_state, r.path AS repo, r.common_dir
+       w.failures, w.retry_at, w.expires_at, w.container, t.state AS task_state, r.path AS repo, r.common_dir
 FROM workspaces w JOIN tasks t ON t.id = w.task_id JOIN repos r ON r.id = w.repo_id
 WHERE :all OR w.state != 'gone' ORDER BY w.created_at
 

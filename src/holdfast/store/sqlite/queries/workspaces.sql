@@ -10,7 +10,8 @@ SELECT * FROM workspaces WHERE task_id = :task_id AND state IN ('intended', 'rea
 
 -- name: move
 UPDATE workspaces
-SET state = :state, reason = :reason, updated_at = :now, disposition = CASE WHEN :state = 'ready' THEN NULL ELSE disposition END
+SET state = :state, reason = :reason, updated_at = :now, disposition = CASE WHEN :state = 'ready' THEN NULL ELSE disposition END,
+    expires_at = NULL
 WHERE id = :id AND state = :expected
 
 -- name: dispose
@@ -39,6 +40,33 @@ WHERE w.state = 'preserved' AND w.disposition = 'salvage' AND t.state IN ('compl
   AND (w.retry_at IS NULL OR w.retry_at <= :now)
 UNION ALL
 SELECT w.* FROM workspaces w WHERE w.state = 'trashed' AND (w.retry_at IS NULL OR w.retry_at <= :now)
+
+-- name: preserve
+UPDATE workspaces SET state = 'preserved', reason = :reason, expires_at = :expires_at, updated_at = :now
+WHERE id = :id AND state = :expected
+
+-- name: stays
+-- Somebody asked to drop it, or its time was over, but its work cannot be saved: until somebody looks.
+UPDATE workspaces SET disposition = 'preserve', reason = :reason, expires_at = NULL, updated_at = :now
+WHERE id = :id AND state = 'preserved'
+
+-- name: keep
+UPDATE workspaces SET expires_at = :expires_at, reason = :reason, updated_at = :now
+WHERE id = :id AND state = 'preserved' AND disposition != 'salvage'
+
+-- name: expired
+SELECT w.* FROM workspaces w JOIN tasks t ON t.id = w.task_id
+WHERE w.expires_at <= :now AND w.state = 'preserved' AND w.disposition != 'salvage'
+  AND t.state IN ('completed', 'failed', 'cancelled')
+
+-- name: expire
+UPDATE workspaces SET disposition = 'salvage', reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
+WHERE id = :id AND state = 'preserved' AND disposition != 'salvage' AND expires_at <= :now
+
+-- name: next_expiry
+SELECT min(w.expires_at) FROM workspaces w JOIN tasks t ON t.id = w.task_id
+WHERE w.expires_at IS NOT NULL AND w.state = 'preserved' AND w.disposition != 'salvage'
+  AND t.state IN ('completed', 'failed', 'cancelled')
 
 -- name: next_retry
 SELECT min(retry_at) FROM workspaces WHERE state != 'gone' AND retry_at > :now

@@ -1,0 +1,35 @@
+"""What a store must do about preserved workspaces: a facet of store/port.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.core.model import Instant, Workspace
+from holdfast.core.preserve import Disposition
+from holdfast.core.states import TaskState
+
+
+class Keeps(Protocol):
+    """Preserved workspaces: why they stay, and until when."""
+
+    def preserve(
+        self, workspace: Workspace, decided: Disposition, ending: TaskState, ttl: float, now: Instant
+    ) -> Workspace:
+        """R-CLEAN-04: nothing is removed; the event says why, and which tier decided. `ttl` is `inf` for ever."""
+        ...
+
+    def stays(self, workspace: Workspace, why: str, now: Instant) -> None:
+        """It was to go, but its work cannot be saved: it stays until somebody looks."""
+        ...
+
+    def keep(self, task_id: str, ttl: float, by: str, now: Instant) -> Workspace | None:
+        """An operator's pin: from now on for a preserved workspace, from its task's end on for one in use."""
+        ...
+
+    def expired(self, now: Instant) -> Sequence[Workspace]: ...
+    def expire(self, workspace: Workspace, now: Instant) -> bool:
+        """Its time is over: the clean-up salvages and removes it. False: that is no longer so."""
+        ...
+
+    def next_expiry(self) -> float | None: ...

@@ -1,0 +1,166 @@
+"""Preserved workspaces: why they stay, until when, and who pinned them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import apsw
+
+from holdfast import faults
+from holdfast.core.model import Event, Instant, Task, Workspace
+from holdfast.core.preserve import Disposition
+from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState, can_move
+from holdfast.errors import Conflict
+from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.workspaces import SqliteWorkspaces
+from holdfast.units import show_duration
+
+COMPONENT = "workspace-cleanup"
+
+
+class SqliteKeeps:
+    """`get` reads a task."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        events: SqliteEvents,
+        workspaces: SqliteWorkspaces,
+        get: Callable[[str], Task],
+    ) -> None:
+        self._sql = Cursor(connection, "workspaces")
+        self._tasks = Cursor(connection, "tasks")
+        self._events = events
+        self._workspaces = workspaces
+        self._get = get
+
+    def preserve(
+        self, workspace: Workspace, decided: Disposition, ending: TaskState, ttl: float, now: Instant
+    ) -> Workspace:
+        if not can_move(workspace.state, WorkspaceState.PRESERVED):
+            raise Conflict(f"A workspace cannot go from {workspace.state} to {WorkspaceState.PRESERVED}.")
+        expires_at = None if decided.tier == "safety" or ttl == math.inf else now.wall + ttl
+        changed = self._sql.change(
+            "preserve",
+            id=workspace.id,
+            expected=str(workspace.state),
+            reason=str(decided),
+            expires_at=expires_at,
+            now=now.wall,
+        )
+        if changed == 0:
+            raise Conflict(f"Workspace {workspace.id} is no longer {workspace.state}.")
+        faults.tx("workspace.preserve")
+        self._tell(
+            "workspace.preserved",
+            workspace,
+            f"{_sentence(workspace, decided, ending)}; open it with `holdfast shell {workspace.task_id}`, "
+            f"drop it with `holdfast workspaces clean {workspace.task_id}`"
+            + ("." if expires_at is None else f"; it is salvaged and removed in {show_duration(ttl)}."),
+            decided.reason,
+            now,
+            tier=decided.tier,
+            expires_at=expires_at,
+        )
+        return self._workspaces.get(workspace.id)
+
+    def stays(self, workspace: Workspace, why: str, now: Instant) -> None:
+        self._sql.change("stays", id=workspace.id, reason=f"{why} (safety)", now=now.wall)
+        faults.tx("workspace.stays")
+
+    def keep(self, task_id: str, ttl: float, by: str, now: Instant) -> Workspace | None:
+        task = self._get(task_id)
+        if task.state not in TASK_TERMINAL:
+            rules = replace(task.spec.workspace, preserve_ttl=ttl)
+            spec = replace(task.spec, keep_workspace=True, workspace=rules)
+            self._tasks.change("set_settings", id=task_id, settings=rows.settings_of(spec), now=now.wall)
+            faults.tx("task.keep")
+            self._tell_kept(task_id, None, ttl, by, now)
+            return self._workspaces.current(task_id)
+        workspace = self._workspaces.current(task_id)
+        if workspace is None:
+            raise Conflict(
+                f"Task {task_id} has no workspace any more; `holdfast why {task_id}` says where its work is."
+            )
+        expires_at = None if ttl == math.inf else now.wall + ttl
+        if self._sql.change(
+            "keep", id=workspace.id, expires_at=expires_at, reason=f"kept by {by} (operator)", now=now.wall
+        ):
+            faults.tx("workspace.keep")
+            self._tell_kept(task_id, workspace, ttl, by, now)
+            return self._workspaces.get(workspace.id)
+        raise Conflict(
+            f"The workspace of task {task_id} is just being put away, its work saved. When that is done, "
+            f"`holdfast retry {task_id}` brings it back."
+        )
+
+    def expired(self, now: Instant) -> Sequence[Workspace]:
+        return [rows.workspace(row) for row in self._sql.rows("expired", now=now.wall)]
+
+    def expire(self, workspace: Workspace, now: Instant) -> bool:
+        reason = "it was preserved for as long as its task's `workspace.preserve_ttl` says, or `holdfast keep` did"
+        if self._sql.change("expire", id=workspace.id, reason=f"{reason} (expiry)", now=now.wall) == 0:
+            return False  # kept, retried or dropped since
+        faults.tx("workspace.expire")
+        self._tell(
+            "workspace.expired",
+            workspace,
+            f"The preserved workspace {workspace.path} of task {workspace.task_id} has expired: its work is saved, "
+            "then it is removed.",
+            reason,
+            now,
+            expires_at=workspace.expires_at,
+        )
+        return True
+
+    def next_expiry(self) -> float | None:
+        value = self._sql.value("next_expiry")
+        return None if value is None else float(value)
+
+    def _tell_kept(self, task_id: str, workspace: Workspace | None, ttl: float, by: str, now: Instant) -> None:
+        how_long = "until somebody drops it" if ttl == math.inf else f"for {show_duration(ttl)}"
+        since = "from its end on" if workspace is None else "from now on"
+        self._events.emit(
+            Event(
+                kind="workspace.pinned",
+                component=COMPONENT,
+                task_id=task_id,
+                message=f"The workspace of task {task_id} is kept {how_long}, {since}; asked for by {by}.",
+                reason=f"kept by {by}",
+                data={"ttl": None if ttl == math.inf else ttl},
+            ),
+            now,
+        )
+
+    def _tell(self, kind: str, workspace: Workspace, message: str, reason: str, now: Instant, **data: object) -> None:
+        self._events.emit(
+            Event(
+                kind=kind,
+                component=COMPONENT,
+                task_id=workspace.task_id,
+                message=message,
+                reason=reason,
+                data={
+                    "workspace": workspace.id,
+                    "strategy": str(workspace.strategy),
+                    "container": workspace.container,
+                    "path": workspace.path,
+                    "branch": workspace.branch,
+                    **data,
+                },
+            ),
+            now,
+        )
+
+
+def _sentence(workspace: Workspace, decided: Disposition, ending: TaskState) -> str:
+    """R-CLEAN-04, word for word."""
+    container = f", container {workspace.container[:12]}" if workspace.container else ""
+    return (
+        f"Preserving workspace of {ending} task {workspace.task_id}: strategy {workspace.strategy}{container}, "
+        f"path {workspace.path}, because {decided.reason} (decided by: {decided.tier})"
+    )

@@ -1,0 +1,37 @@
+"""Tasks that work in a clone of their own, from outside."""
+
+from __future__ import annotations
+
+from tests.fleet import Fleet, wait_until
+
+
+def test_a_clone_leaves_a_branch_or_a_salvage_and_nothing_else(fleet: Fleet) -> None:
+    """R-CLEAN-05, R-TREE-13, R-TREE-05: an agent that ruins its own `.git` config and hooks harms nobody; what it
+    committed is a branch of the user's repository, what it left is saved, also when its workspace is preserved."""
+    fleet.up()
+    spoil = (
+        "git config core.hooksPath hooks; mkdir hooks; printf '#!/bin/sh\\ntouch /$HOME/canary\\n' > hooks/pre-commit; "
+        "chmod +x hooks/pre-commit; git config core.fsmonitor 'touch /$HOME/canary'; "
+    )
+    work = "echo one > one; git add one; git -c core.hooksPath=x commit -qm one; echo two > two; "
+    clone = ("--workspace", "clone")
+    good = fleet.add("good", *clone, command=("sh", "-c", work + spoil))
+    bad = fleet.add("bad", *clone, command=("sh", "-c", work + "exit 3"))
+    kept = fleet.add("kept", *clone, "--preserve-on-failure", command=("sh", "-c", work + "exit 3"))
+    for task in (good, bad, kept):
+        fleet.wait_state(task, "completed", "failed")
+    fleet.wait_clean()
+    assert not (fleet.root / "user" / "canary").exists()
+    assert sorted(fleet.branches()) == sorted(f"holdfast/{task}" for task in (good, bad, kept))
+    assert [fleet.file_on_branch(f"holdfast/{task}", "one") for task in (good, bad, kept)] == ["one"] * 3
+    assert fleet.file_on_branch(f"holdfast/{good}", "two") == "two"
+    assert fleet.show(bad)["salvages"][-1]["files"] == 1
+    preserved = fleet.show(kept)["workspace"]
+    assert (preserved["strategy"], preserved["state"]) == ("clone", "preserved")
+    assert fleet.git("status", "--porcelain") == ""
+    assert fleet.worktrees() == []
+    assert "+two" in fleet.cli("diff", good).stdout
+    fleet.cli("workspaces", "clean", kept)
+    wait_until(lambda: fleet.show(kept)["workspace"]["state"] == "gone", "the preserved clone is dropped")
+    assert list((fleet.home / "workspaces").glob("*/*")) == []
+    fleet.cli("doctor", "--invariants")

@@ -1,0 +1,118 @@
+"""The guard of a workspace, left in every way there is (R-TREE-03)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.conftest import assert_no_process
+from tests.faults.stage import CLEANUP_BOUND, Stage
+from tests.fleet import Fleet
+
+from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.states import WorkspaceState
+from holdfast.store.port import Grip
+from holdfast.supervisor.cleanup import Cleanup
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.ending import settle
+from holdfast.supervisor.guard import WorkspaceGuard
+from holdfast.supervisor.preparing import ensure_workspace
+from holdfast.testing.awaits import Ended, walk
+
+CANCELLED = Verdict(outcome=Outcome.CANCELLED, reason="cancelled by tess: enough")
+
+
+@pytest.fixture
+def stage(fleet: Fleet) -> Stage:
+    return Stage(fleet)
+
+
+async def work(context: Context, way: str) -> str:
+    """A task with a workspace, guarded, and the guard left by one of the ways; the path of its workspace."""
+    task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
+    assert task is not None
+    assert task.owner is not None
+    grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+    path = ""
+    with contextlib.suppress(ZeroDivisionError):
+        async with WorkspaceGuard(context, task.id) as guard:
+            path = (await ensure_workspace(context, task, grip)).path
+            if way == "fails, and is tried again":
+                raise ZeroDivisionError
+            assert await settle(context, task, grip, None, CANCELLED)
+            assert os.path.isdir(path)  # it goes when the guard is left, and not before
+            waiting = await Cleanup(context)._waiting()
+            assert path not in [one.path for one in waiting]  # nobody else puts it away meanwhile
+            if way == "kept":
+                guard.keep()
+            if way == "fails after its end":
+                raise ZeroDivisionError
+            if way == "it vanished":
+                shutil.rmtree(path)
+                shutil.rmtree(Path(context.home).parent / "repo" / ".git" / "worktrees")
+    return path
+
+
+WAYS = {
+    "returns": ("trashed", None),
+    "fails after its end": ("trashed", "ZeroDivisionError: "),
+    "it vanished": ("gone", None),
+    "kept": ("ready", None),
+    "fails, and is tried again": ("ready", None),
+}
+
+
+def test_every_way_out_of_a_guard(stage: Stage) -> None:
+    """R-TREE-03: it cleans on every way out of a task that has ended, `keep()` disarms it, what is missing is no
+    trouble; its event says how, how long, and what cut the work short."""
+    found: dict[str, tuple[dict[str, Any], str]] = {}
+
+    async def every_way() -> None:
+        with contextlib.ExitStack() as closing:
+            context = stage.context(closing)
+            for way in WAYS:
+                task_id = stage.add("true")
+                path = await work(context, way)
+                assert not context.in_hand
+                found[way] = (stage.task(task_id), path)
+
+    asyncio.run(every_way())
+    for way, (state, interrupted) in WAYS.items():
+        task, path = found[way]
+        assert task["workspace"]["state"] == state, way
+        assert os.path.isdir(path) == (state == WorkspaceState.READY), way
+        assert (path in stage.fleet.worktrees()) == (state == WorkspaceState.READY), way
+        events = [event for event in stage.told(task["id"]) if event["kind"] in ("workspace.trashed", "workspace.gone")]
+        if state == WorkspaceState.READY:
+            assert events == [], way
+            continue
+        [event] = events
+        assert event["data"]["method"] == ("rename" if state == "trashed" else "nothing was there")
+        assert 0 < event["data"]["duration_ms"] < CLEANUP_BOUND * 1000
+        assert event["data"]["cancellation_reason"] == (interrupted or CANCELLED.reason), way
+
+
+def test_a_guard_that_is_left_by_a_cancellation_at_any_await(stage: Stage) -> None:
+    """R-TREE-01, R-TREE-03: cancelled anywhere, and again during the clean-up: a task that has ended has no directory
+    and no git entry any more when the guard is left; one that has not keeps both."""
+    current: list[str] = []
+
+    def make() -> Any:
+        current[:] = [stage.add("true")]
+        return whole()
+
+    async def whole() -> None:
+        with contextlib.ExitStack() as closing:
+            await work(stage.context(closing), "returns")
+
+    def check(ended: Ended[None]) -> None:
+        assert ended.cleanup_seconds < CLEANUP_BOUND
+        stage.assert_put_away_if_ended(current[0])
+        assert_no_process(stage.fleet)
+
+    walk(make, check, second=True, most=4, apart=True)
