@@ -178,5 +178,5 @@ def test_work_that_only_a_marker_knows_is_not_lost(fleet: Fleet, state: str) -> 
     else:
         assert fleet.file_on_branch(f"holdfast/{task}", "two.txt") == "more"
         assert fleet.file_on_branch(f"holdfast/{task}", "late.txt") == "late"
-    assert sweeps(fleet)[-1]["data"]["healed"] == 1
+    assert sweeps(fleet)[-1]["data"]["healed"] >= 1
     assert "All well." in fleet.doctor()

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from holdfast import clock, faults
 from holdfast.core.liveness import Identity, Life
 from holdfast.core.outcome import Cause, ProcessEnd
-from holdfast.core.scene import Stray
 from holdfast.errors import LaunchError
 from holdfast.processes import cgroups as groups
 from holdfast.processes.cgroups import Cgroups
@@ -36,7 +35,7 @@ from holdfast.processes.openers import (
 )
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import CHANNEL, RunDirectory
-from holdfast.processes.strays import end_stray, find_strays
+from holdfast.processes.strays import Strays
 from holdfast.sparse import data_lines
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
@@ -44,7 +43,7 @@ LOOKS_BEFORE_SEARCH = 50
 LOOK_AGAIN = 0.02  # an inherited lock without pid.json yet: the keeper is about to write it
 
 
-class KeptProcesses:
+class KeptProcesses(Strays):
     """The Processes port on keepers. `root` holds one directory per run."""
 
     def __init__(
@@ -114,12 +113,6 @@ class KeptProcesses:
 
     def sweep(self, open_runs: Iterable[str]) -> int:
         return self._bases.sweep(open_runs) if self._bases else 0
-
-    def strays(self) -> list[Stray]:
-        return find_strays(os.path.dirname(self._root), frozenset({os.getpid()}))
-
-    async def end_stray(self, stray: Stray) -> bool:
-        return await end_stray(stray)
 
     def forget(self, run_id: str) -> None:
         directory = RunDirectory(os.path.join(self._root, run_id))

@@ -18,6 +18,18 @@ GRACE = 2.0
 _TOKEN = b"HOLDFAST_RUN_TOKEN="
 
 
+class Strays:
+    """A part of the Processes port."""
+
+    _root: str  # holds one directory per run
+
+    def strays(self) -> list[Stray]:
+        return find_strays(os.path.dirname(self._root), frozenset({os.getpid()}))
+
+    async def end_stray(self, stray: Stray) -> bool:
+        return await end_stray(stray)
+
+
 def marked_processes(home: str) -> Iterator[tuple[int, str]]:
     """(pid, run id) of every process of a run of `home`: agents by their environment, keepers by where they work."""
     for pid, runs, _folder, _variables in _looked_at(home):

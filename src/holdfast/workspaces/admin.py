@@ -54,6 +54,7 @@ def drop_entry(common_dir: str, path: str) -> bool:
     if entry is None:
         return _drop_unborn(common_dir, path)
     drop(common_dir, entry)
+    _drop_unborn(common_dir, path)
     return True
 
 
@@ -65,7 +66,6 @@ def drop(common_dir: str, entry: str) -> None:
         if name != "gitdir":
             delete_tree(os.path.join(entry, name))
     delete_tree(entry)
-    _drop_unborn(common_dir, path)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.join(common_dir, "worktrees"))  # as git does, when it was the last
     faults.passed("admin.dropped")
@@ -73,10 +73,8 @@ def drop(common_dir: str, entry: str) -> None:
 
 def is_checked_out(common_dir: str, branch: str) -> bool:
     """Whether the checkout itself or any worktree, whoever's, is on that branch."""
-    heads = [
-        common_dir,
-        *(os.path.join(common_dir, "worktrees", name) for name in listed(os.path.join(common_dir, "worktrees"))),
-    ]
+    worktrees = os.path.join(common_dir, "worktrees")
+    heads = [common_dir, *(os.path.join(worktrees, name) for name in listed(worktrees))]
     for folder in heads:
         with (
             contextlib.suppress(OSError),
