@@ -12,6 +12,10 @@ from collections.abc import Mapping
 from holdfast import __version__, clock, config
 from holdfast.agents.environment import allowed
 from holdfast.config.budgets import limits_of
+from holdfast.containers.enclosure import Enclosure
+from holdfast.containers.engine import socket_of
+from holdfast.containers.engines import Engines
+from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
 from holdfast.core.pressure import PressureLimits
@@ -184,7 +188,12 @@ async def _supervise_locked(
         (Strategy.NONE, False): NoneStrategy(),
     }
 
+    engines = Engines(home)
+
     def strategy_of(spec: TaskSpec) -> WorkspaceStrategy:
+        if spec.strategy is Strategy.CONTAINER:
+            socket = socket_of(spec.container)
+            return ContainerStrategy(home, git, engines.at(socket), is_used=socket in engines.all())
         return strategies[spec.strategy, spec.directory_copy]
 
     processes = KeptProcesses(
@@ -203,6 +212,7 @@ async def _supervise_locked(
         environment=agent_environment,
         limits=limits,
         settings=how,
+        enclosure=Enclosure(home, engines),
         source=source,
         pressure=Machine().pressure,
         home_is_ours=lock.is_held,
