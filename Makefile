@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
-.PHONY: demo test lint types contracts unit faults docs bench lock clean
+.PHONY: demo test lint types contracts unit faults storm docs bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,12 @@ faults: $(STAMP)
 	$(BIN)/python -m holdfast.testing.matrix --usurp --double distinct $(FAULTS_ARGS)
 	HOLDFAST_WALK_ALL=1 $(BIN)/pytest -q -n $$(nproc) tests/faults -k walk
 	HOLDFAST_FUZZ_COUNT=100000 HOLDFAST_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -n $$(nproc) tests/fuzz
+
+# Git against us: killed at 120 of its system calls, failing, hanging or dying at its every call; many tasks and the
+# user in one repository; a thousand leaked worktrees. Half an hour.
+storm: $(STAMP)
+	HOLDFAST_GIT_KILLS=50 HOLDFAST_GIT_SHIM_ALL=1 HOLDFAST_STORM=1 $(BIN)/pytest -q tests/hostile/test_git_killed.py \
+	    tests/hostile/test_git_shim.py tests/hostile/test_shared_repository.py
 
 # Regenerates every page that is derived from the code (tests fail while one is stale).
 docs: $(STAMP)

@@ -58,6 +58,8 @@ class LaunchError(HoldfastError):
 class WorkspaceProblem(HoldfastError):
     """A workspace could not be made, saved or removed; it stays in the ledger."""
 
+    passing = False  # whether the same might work in a moment
+
 
 _PASSING_WORDS = (
     "No space left on device",
@@ -70,4 +72,6 @@ _PASSING_WORDS = (
 
 def is_passing(error: Exception) -> bool:
     """Whether it is the machine's passing trouble (disk full, out of descriptors): worth trying again as it is."""
+    if isinstance(error, WorkspaceProblem) and error.passing:
+        return True
     return any(word in str(error) for word in _PASSING_WORDS)

@@ -66,6 +66,24 @@ def test_every_half_of_a_worktree_heals(workshop: Workshop, left: str) -> None:
     assert workshop.fleet.git("status", "--porcelain", cwd=path) == ""
 
 
+@pytest.mark.parametrize("link", [None, ""])
+def test_an_entry_that_leads_nowhere_yet_heals(workshop: Workshop, link: str | None) -> None:
+    """R-TREE-07: git was killed between making its entry and writing where it leads; found by killing git at each of
+    its system calls. The user's own half-made ones are not ours to judge."""
+    workspace = workshop.workspace()
+    entries = Path(workshop.repo.common_dir) / "worktrees"
+    for name, lock in (("task1", "holdfast task=task1"), ("12", "initializing"), ("task1-mine", "initializing")):
+        (entries / name).mkdir(parents=True)
+        (entries / name / "locked").write_text(lock)
+    if link is not None:
+        (entries / "task1" / "gitdir").write_text(link)
+    workshop.run(workshop.worktrees.prepare(workshop.repo, workspace, None))
+    assert sorted(entry.name for entry in entries.iterdir()) == ["12", "task1", "task1-mine"]
+    assert workshop.fleet.git("status", "--porcelain", cwd=Path(workspace.path)) == ""
+    assert workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
+    assert sorted(entry.name for entry in entries.iterdir()) == ["12", "task1-mine"]
+
+
 def test_removal_leaves_nothing_and_an_empty_branch_goes(workshop: Workshop) -> None:
     """R-TREE-04: directory, admin entry, marker, trash and the branch without commits are gone."""
     workspace, path = workshop.made()

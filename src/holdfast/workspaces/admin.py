@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 
 from holdfast import faults
+from holdfast.folders import listed
 from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.trash import delete_tree
+
+OUR_LOCKS = ("holdfast ", "initializing")  # why an entry of ours is locked: by us, or by git while it makes it
 
 
 def entry_of(common_dir: str, path: str) -> str | None:
@@ -29,10 +33,10 @@ def entry_of(common_dir: str, path: str) -> str | None:
 def worktree_of(entry: str) -> str | None:
     """The path of the worktree that an admin directory stands for."""
     try:
-        with open(os.path.join(entry, "gitdir"), encoding="utf-8", errors="surrogateescape") as file:
-            return os.path.realpath(os.path.dirname(file.read().rstrip("\n")))
-    except (FileNotFoundError, NotADirectoryError):
+        link = _content(os.path.join(entry, "gitdir")).rstrip("\n")
+    except NotADirectoryError:
         return None
+    return os.path.realpath(os.path.dirname(link)) if link else None
 
 
 def drop_branch_lock(common_dir: str, branch: str | None) -> None:
@@ -48,28 +52,47 @@ def drop_entry(common_dir: str, path: str) -> bool:
     """Remove our admin entry, locked or not, whole or half made. The caller holds the repo lock."""
     entry = entry_of(common_dir, path)
     if entry is None:
-        return _drop_empty(common_dir, path)
+        return _drop_unborn(common_dir, path)
     faults.effect("admin.drop")
     # `gitdir` goes last: while it is there a repetition finds the entry.
     for name in os.listdir(entry):
         if name != "gitdir":
             delete_tree(os.path.join(entry, name))
     delete_tree(entry)
+    _drop_unborn(common_dir, path)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.join(common_dir, "worktrees"))  # as git does, when it was the last
     faults.passed("admin.dropped")
     return True
 
 
-def _drop_empty(common_dir: str, path: str) -> bool:
-    """An entry whose files are gone and whose directory is not: we were interrupted between the two. Its name is the
-    workspace's, and `rmdir` removes nothing but an empty directory."""
+def _drop_unborn(common_dir: str, path: str) -> bool:
+    """An entry that stands for no worktree: git was killed between making it and writing where it leads, or we were
+    between its files and its directory. Its name is the workspace's, and nothing is in it but a lock of ours."""
     folder = os.path.join(common_dir, "worktrees")
-    dropped = False
-    for name in os.listdir(folder) if os.path.isdir(folder) else []:
-        if name.startswith(os.path.basename(path)):
-            with contextlib.suppress(OSError):
-                faults.effect("admin.rmdir")
-                os.rmdir(os.path.join(folder, name))
-                dropped = True
-    return dropped
+    ours = re.compile(re.escape(os.path.basename(path)) + r"\d*")  # git counts up when a name is taken
+    dropped = [_drop_if_unborn(os.path.join(folder, name)) for name in listed(folder) if ours.fullmatch(name)]
+    return any(dropped)
+
+
+def _drop_if_unborn(entry: str) -> bool:
+    if set(listed(entry)) - {"locked", "gitdir"} or _content(os.path.join(entry, "gitdir")):
+        return False
+    lock = _content(os.path.join(entry, "locked"))
+    if lock and not lock.startswith(OUR_LOCKS):
+        return False
+    for name in ("locked", "gitdir"):
+        delete_tree(os.path.join(entry, name))
+    with contextlib.suppress(OSError):
+        faults.effect("admin.rmdir")
+        os.rmdir(entry)
+        return True
+    return False
+
+
+def _content(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""

@@ -7,6 +7,7 @@ other programs (hooks, fsmonitor, pagers, external diffs, filters, credential he
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +16,8 @@ from holdfast.errors import Refused, UsageError, WorkspaceProblem
 from holdfast.workspaces.port import CommandRunner
 
 OLDEST = (2, 31)
+TIMED_OUT = 124  # what a CommandRunner returns for a helper that it gave up
+_KILLED = (TIMED_OUT, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 _HARDENED = (
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -40,6 +43,14 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
+def patience(usual: float) -> float:
+    """How long one git may take: HOLDFAST_GIT_TIMEOUT, in seconds, where a repository needs more, or a test less."""
+    try:
+        return max(0.01, float(os.environ["HOLDFAST_GIT_TIMEOUT"]))
+    except (KeyError, ValueError):
+        return usual
+
+
 def command(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
     options = [word for setting in (*_HARDENED, *settings) for word in ("-c", setting)]
     return ["git", *options, *arguments]
@@ -52,6 +63,9 @@ class GitFailed(WorkspaceProblem):
         super().__init__(f"git {' '.join(arguments[:3])} failed ({code}): {err.strip() or 'no message'}")
         self.code = code
         self.err = err
+        # Killed or given up, it has said nothing about its question; what it does by itself it does every time.
+        self.answered = code >= 0 and code != TIMED_OUT
+        self.passing = code in _KILLED
 
 
 class Git:
@@ -70,17 +84,29 @@ class Git:
         timeout: float = 300.0,
     ) -> str:
         code, out, err = await self._runner(
-            command(arguments, settings), cwd=cwd, env=environment(env), timeout=timeout, stdin=stdin
+            command(arguments, settings), cwd=cwd, env=environment(env), timeout=patience(timeout), stdin=stdin
         )
         if code != 0:
             raise GitFailed(arguments, code, err.decode(errors="replace"))
         return out.decode(errors="surrogateescape")
 
     async def ok(self, *arguments: str, cwd: str, env: Mapping[str, str] | None = None) -> bool:
-        """Whether the command says yes."""
+        """Whether the command says yes. One that was killed has not said no."""
         try:
             await self.run(*arguments, cwd=cwd, env=env)
-        except GitFailed:
+        except GitFailed as error:
+            if not error.answered:
+                raise
+            return False
+        return True
+
+    async def is_true(self, *arguments: str, cwd: str) -> bool:
+        """For questions that git answers with 0 or 1: whatever else it returns is no answer, and raises."""
+        try:
+            await self.run(*arguments, cwd=cwd)
+        except GitFailed as error:
+            if error.code != 1:
+                raise
             return False
         return True
 
@@ -107,7 +133,9 @@ class Git:
     async def _filters(self, worktree: str, *scope: str) -> dict[str, str]:
         try:
             listed = await self.run("config", *scope, "--includes", "-z", "--get-regexp", r"^filter\.", cwd=worktree)
-        except GitFailed:
+        except GitFailed as error:
+            if not error.answered:
+                raise  # filters that we do not know of would run
             return {}
         return dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
 
@@ -117,11 +145,16 @@ def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeou
     faults.effect("git.call")
     try:
         done = subprocess.run(
-            command(arguments), cwd=cwd, env=environment(env), capture_output=True, timeout=timeout, check=False
+            command(arguments),
+            cwd=cwd,
+            env=environment(env),
+            capture_output=True,
+            timeout=patience(timeout),
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise Refused(
-            f"git has not answered for 300 s in {cwd} and was ended: git {' '.join(arguments[:3])}"
+            f"git has not answered for {patience(timeout):g} s in {cwd} and was ended: git {' '.join(arguments[:3])}"
         ) from error
     except OSError as error:
         if error.filename == cwd:

@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.cases import ACTIONS, KILL, Case, parse
 from holdfast.testing.matrix.runner import (
     RECOVER,
@@ -55,6 +56,8 @@ def main(argv: Sequence[str]) -> int:
                     return campaign.list_points()
                 if arguments.case:
                     list(campaign.run([parse(arguments.case)], "replay"))
+                elif arguments.git or arguments.git_kills:
+                    campaign.git_fails()
                 else:
                     campaign.whole()
             except BaseException:
@@ -79,6 +82,18 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, metavar="N", help="at most N cases of each kind, picked by --seed")
     parser.add_argument(
         "--double", choices=["none", "sample", "distinct", "points", "hits"], default="none", help="second faults"
+    )
+    parser.add_argument(
+        "--git",
+        metavar="HOW",
+        default="",
+        help=f"only: git misbehaves at every call ({', '.join(gitfaults.BEHAVIOURS)})",
+    )
+    parser.add_argument(
+        "--git-kills",
+        metavar="PHASE=N,…",
+        default="",
+        help=f"only: git is killed at N of its instants in each phase ({', '.join(gitfaults.PHASES)})",
     )
     parser.add_argument("--usurp", action="store_true", help="also let a second supervisor take over at each effect")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="for everything that is picked at random")
@@ -138,6 +153,22 @@ class Campaign:
             list(self.run(self._sampled(self._wanted(usurped)), "usurped"))
         if self._arguments.double != "none":
             list(self.run(self._sampled(self._doubles(done)), "double faults"))
+
+    def git_fails(self) -> None:
+        """Git itself is the fault: how often each scenario calls it is counted first."""
+        names = self._arguments.scenario or ["success", "failure", "cancel"]
+        how = [word for word in self._arguments.git.split(",") if word]
+        wishes = [wish.partition("=") for wish in self._arguments.git_kills.split(",") if wish]
+        counted = [gitfaults.counting(name, instants=bool(wishes)) for name in names]
+        found: list[Case] = []
+        for result in list(self.run(counted, "counted")):
+            name = parse(result.case).scenario
+            cases = gitfaults.misbehaving(name, result.reached[gitfaults.ROLE], how)
+            print(f"  {name}: {len(cases) // max(1, len(how))} calls of git", flush=True)
+            found += self._sampled(cases)
+            for phase, _, count in wishes:
+                found += gitfaults.kills(name, result.git_calls, phase, int(count), self._random)
+        list(self.run(found, "faults of git"))
 
     def list_points(self) -> int:
         list(self.run([Case(name) for name in SCENARIOS], "without faults"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 KILL, ENOSPC, EIO, USURP = "kill", "ENOSPC", "EIO", "usurp"
 ACTIONS = (KILL, ENOSPC, EIO)
+GIT = "git"  # the point of faults that are not ours: `gitfaults` plays them
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,7 +43,7 @@ class Case:
         return Case(self.scenario, (*self.faults, fault))
 
     def plan_for(self, role: str) -> str:
-        return ",".join(fault.plan for fault in self.faults if fault.role == role)
+        return ",".join(fault.plan for fault in self.faults if fault.role == role and fault.point != GIT)
 
 
 def parse(text: str) -> Case:

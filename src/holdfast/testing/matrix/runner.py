@@ -15,12 +15,14 @@ from pathlib import Path
 
 from holdfast.invariants import fingerprint, violations
 from holdfast.processes.cgroups import probe
+from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.cases import ACTIONS, KILL, USURP, Case, Fault
 from holdfast.testing.matrix.scenarios import SCENARIOS
 from holdfast.testing.matrix.steps import state
 from holdfast.testing.matrix.world import KEEPER, Stuck, World
 
 ROOM = 256 * 1024 * 1024
+MANY_FILES = 100
 RECOVER = "recover"  # the role of the first supervisor after the faults
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -36,6 +38,7 @@ class Result:
     reached: dict[str, list[tuple[str, int, bool]]] = field(default_factory=dict)
     log: str = ""
     skipped: bool = False
+    git_calls: tuple[gitfaults.Call, ...] = ()
 
 
 class Runner:
@@ -46,17 +49,26 @@ class Runner:
         self._broken = broken
         self._number = 0
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._template = root / "template"
+        self._template, self._larger = root / "template", root / "larger"
 
     def run(self, case: Case) -> Result:
         self._number += 1
         began = time.monotonic()
-        world = World(self._root / f"{os.getpid()}-{self._number}", self._template, case, self._broken)
+        template = self._larger if gitfaults.wants_many_files(case) else self._template
+        world = World(self._root / f"{os.getpid()}-{self._number}", template, case, self._broken)
         try:
             found = self._play(world, case)
             reached = {role: world.reached(role) for role in world.roles()}
             log = world.log.read_text(errors="replace")[-4000:] if found and world.log.exists() else ""
-            return Result(str(case), tuple(found), _missed(case, reached), time.monotonic() - began, reached, log)
+            return Result(
+                str(case),
+                tuple(found),
+                _missed(case, reached),
+                time.monotonic() - began,
+                reached,
+                log,
+                git_calls=gitfaults.calls(world.root),
+            )
         finally:
             world.close()
 
@@ -88,14 +100,16 @@ def _unexpected(world: World, case: Case) -> list[str]:
     found = []
     for prompt, allowed in SCENARIOS[case.scenario].expected.items():
         ended = state(world, prompt)
-        if ended not in allowed:
+        if ended not in gitfaults.allowed(case, allowed):
             found.append(f"lost: '{prompt}' ended {ended}, not {' or '.join(allowed)}")
     return found
 
 
 def _missed(case: Case, reached: dict[str, list[tuple[str, int, bool]]]) -> tuple[str, ...]:
     def happened(fault: Fault) -> bool:
-        return any((point, hit) == (fault.point, fault.hit) for point, hit, _fails in reached.get(fault.role, []))
+        return fault.hit == 0 or any(
+            (point, hit) == (fault.point, fault.hit) for point, hit, _fails in reached.get(fault.role, [])
+        )
 
     return tuple(str(fault) for fault in case.faults if not happened(fault))
 
@@ -109,11 +123,17 @@ def prepare(root: Path) -> None:
     os.environ.clear()
     os.environ.update(kept, HOME=str(user), LANG="C.UTF-8", HOLDFAST_CONFIG=str(user / "none.toml"))
     os.environ["HOLDFAST_ENV_PASS"] = "HOLDFAST_FAULT HOLDFAST_FAULT_TRACE HOLDFAST_FAULT_ONCE WITNESS WORLD"
-    template = root / "template"
+    _make_template(root / "template", 0)
+    _make_template(root / "larger", MANY_FILES)
+
+
+def _make_template(template: Path, more: int) -> None:
     (template / "src").mkdir(parents=True)
     (template / "README.md").write_text("# Matrix\n")
     (template / "src" / "app.py").write_text("print('hello')\n")
-    for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-qm", "Start"]):
+    for number in range(more):
+        (template / "src" / f"part{number}.py").write_text(f"# {number}\n")
+    for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-qm", "Start"], ["gc", "-q"]):
         subprocess.run(["git", *words], cwd=template, check=True)
     shutil.rmtree(template / ".git" / "hooks", ignore_errors=True)
     (template / ".git" / "info" / "exclude").write_text("*.private\n")

@@ -9,9 +9,13 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.errors import Unavailable
 from holdfast.invariants.witness import blob_id
+from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.world import World
 
-RAN = """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
+RAN = (
+    """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""
+    f""": > "$WORLD/{gitfaults.RAN}"\n"""
+)
 
 
 def write(path: str, text: str) -> str:

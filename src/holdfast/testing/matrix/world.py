@@ -22,6 +22,7 @@ from holdfast import config, faults, wiring
 from holdfast.core.pressure import PressureLimits
 from holdfast.errors import HoldfastError
 from holdfast.supervisor.context import Keeping, Settings
+from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.cases import USURP, Case
 
 PATIENCE = 60.0  # a recovery that takes longer than this does not end
@@ -185,6 +186,7 @@ class World:
             os.environ["HOLDFAST_FAULT"] = self.case.plan_for(KEEPER) if role.startswith("up") else ""
             os.environ["HOLDFAST_FAULT_TRACE"] = str(self.trace_file(KEEPER))
             os.environ["HOLDFAST_FAULT_ONCE"] = str(self.root / "keeper-fault")
+            os.environ.update(gitfaults.put_in_front(self.root, self.case, role, self.trace_file(role)))
             faults.arm(plan, str(self.trace_file(role)), self._broken)
             work()
             code = 0
