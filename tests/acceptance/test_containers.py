@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
 from tests.fleet import Fleet, lives, wait_until
@@ -51,12 +50,14 @@ def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
     entered; dropping its workspace removes it."""
     fleet = docks.fleet
     fleet.up()
-    hard = docks.add("trap '' TERM; (setsid sh -c \"trap '' TERM; sleep 1000\" &); echo at work; while :; do sleep 1; done")
+    stubborn = "trap '' TERM; while :; do sleep 1; done"
+    hard = docks.add(f'(setsid sh -c "{stubborn}" &); echo at work; {stubborn}')
     kept = docks.add("echo kept > kept.txt; echo layer > /tmp/layer; exit 3", "--preserve-on-failure")
     hungry = docks.add("tail /dev/zero", "--memory", "24M", "--timeout", "60s")
     fleet.wait_started(hard)
     wait_until(lambda: docks.states(hard) == ["running"], "the container runs")
-    wait_until(lambda: "at work" in fleet.cli("logs", hard).stdout, "its agent works")
+    log = fleet.home / "runs" / fleet.show(hard)["runs"][0]["id"] / "out.log"
+    wait_until(lambda: log.read_text() == "at work\n", "its agent works")
     fleet.cli("cancel", hard)
     fleet.wait_state(hard, "cancelled")
     failed = fleet.wait_state(kept, "failed")
@@ -96,7 +97,6 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     wait_until(lambda: not lives(keeper), "the keeper is dead")
     assert docks.states(lost) == ["running"]  # nobody is left to end it
     fleet.up()
-    (fleet.home / "workspaces").glob("*")
     path = fleet.show(adopted)["workspace"]["path"]
     open(os.path.join(path, "go"), "w").close()
     assert fleet.wait_state(adopted, "completed", "failed")["outcome"] == "completed"
@@ -135,4 +135,3 @@ def test_an_image_that_is_not_there_fails_the_task_with_the_remedy(docks: Docks)
     assert failed["outcome"] == "launch_error"
     assert "docker pull not-there:1" in failed["reason"]
     assert docks.of(task) == []
-    time.monotonic()

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+from holdfast import faults
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Order, socket_of
 from holdfast.containers.engines import Engines
 from holdfast.core.liveness import Identity
@@ -56,6 +57,7 @@ class Enclosure:
             rules=spec.container,
             limits=launch.limits,
         )
+        faults.effect("container.channel")
         os.makedirs(order.channel, mode=0o700, exist_ok=True)
         self._engines.note(engine.socket)
         container = await in_thread(engine.create, order)
@@ -79,9 +81,11 @@ class Enclosure:
             return end
         return ProcessEnd(cause=Cause.KEEPER_DIED, detail="the engine says that its container does not run")
 
-    async def root(self, spec: TaskSpec, container: str) -> Identity | None:
+    async def root(self, spec: TaskSpec, workspace: Workspace) -> Identity | None:
         """The container's first process as this machine sees it, so that its work is seen; None where it does not."""
-        engine = self._engine(spec)
+        engine, container = self._engine(spec), workspace.container
+        if container is None:
+            return None
         for _look in range(_LOOKS):
             try:
                 state = await in_thread(engine.state, container)

@@ -255,8 +255,8 @@ class Attempt:
         if self._context.health is None or self._live is None:
             return
         root = None
-        if self._enclosure is not None and not self._stop_wanted and (container := (await self._workspace()).container) is not None:
-            root = await self._enclosure.root(self.task.spec, container)
+        if self._enclosure is not None and self._stop_wanted is None:
+            root = await self._enclosure.root(self.task.spec, await self._workspace())
         spec, adapter = self.task.spec, self._context.agents[self.task.spec.agent]
         self._context.health.began(
             Patient(

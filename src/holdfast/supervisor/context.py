@@ -130,7 +130,7 @@ class Enclosure(Protocol):
         """After a run: no container of its workspace runs, and what that proves."""
         ...
 
-    async def root(self, spec: TaskSpec, container: str) -> Identity | None:
+    async def root(self, spec: TaskSpec, workspace: Workspace) -> Identity | None:
         """The root of the agent's process tree on this machine, if it can be seen."""
         ...
 
