@@ -12,6 +12,10 @@ from collections.abc import Callable, Mapping
 from holdfast import __version__, clock, config
 from holdfast.agents.environment import allowed
 from holdfast.config.budgets import limits_of
+from holdfast.containers.enclosure import Enclosure
+from holdfast.containers.engine import socket_of
+from holdfast.containers.engines import Engines
+from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
 from holdfast.core.pressure import PressureLimits
@@ -121,7 +125,7 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
     return allowed(os.environ, tuple(str(name) for name in passed)) | {str(k): str(v) for k, v in extra.items()}
 
 
-def strategies(home: str, git: Git, runner: CommandRunner) -> Callable[[TaskSpec], WorkspaceStrategy]:
+def strategies(home: str, git: Git, runner: CommandRunner, engines: Engines) -> Callable[[TaskSpec], WorkspaceStrategy]:
     made: dict[tuple[Strategy, bool], WorkspaceStrategy] = {
         (Strategy.WORKTREE, False): WorktreeStrategy(home, git),
         (Strategy.CLONE, False): CloneStrategy(home, git),
@@ -129,7 +133,14 @@ def strategies(home: str, git: Git, runner: CommandRunner) -> Callable[[TaskSpec
         (Strategy.DIRECTORY, True): DirectoryStrategy(home, git, runner, copy=True),
         (Strategy.NONE, False): NoneStrategy(),
     }
-    return lambda spec: made[spec.strategy, spec.directory_copy]
+
+    def strategy_of(spec: TaskSpec) -> WorkspaceStrategy:
+        if spec.strategy is Strategy.CONTAINER:
+            socket = socket_of(spec.container)
+            return ContainerStrategy(home, git, engines.at(socket), is_used=socket in engines.all())
+        return made[spec.strategy, spec.directory_copy]
+
+    return strategy_of
 
 
 async def supervise(
@@ -193,6 +204,7 @@ async def _supervise_locked(
     )
     runner = HelperRunner(children, helpers)
     git = Git(runner)
+    engines = Engines(home)
     processes = KeptProcesses(
         os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups, bases
     )
@@ -204,11 +216,12 @@ async def _supervise_locked(
         store=store,
         writer=writer,
         processes=processes,
-        strategy_of=strategies(home, git, runner),
+        strategy_of=strategies(home, git, runner, engines),
         agents=AGENTS,
         environment=agent_environment,
         limits=limits,
         settings=how,
+        enclosure=Enclosure(home, engines),
         source=source,
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,
@@ -284,7 +297,7 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
             store=store,
             writer=writer,
             processes=processes,
-            strategy_of=strategies(home, git, runner),
+            strategy_of=strategies(home, git, runner, Engines(home)),
             agents=AGENTS,
             environment=agent_environment,
             limits=limits_of(settings),

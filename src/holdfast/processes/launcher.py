@@ -350,6 +350,7 @@ def _intent(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:
         "umask": mask,
         "limits": dataclasses.asdict(spec.limits),
         "cgroup": cgroups.intent(spec.run_id, spec.limits) if cgroups else {},
+        "ender": list(spec.ender),
         "token": spec.token,
         "metadata": dict(spec.metadata),
     }

@@ -28,6 +28,7 @@ class LaunchSpec:
     fast_grace: float
     orphan_grace: float
     limits: RunLimits = DEFAULT_LIMITS
+    ender: Sequence[str] = ()  # ends what the agent has outside of its process tree; exit code 0 proves that it did
     token: str = ""  # what this run's reports have to carry; kept, so that the next supervisor knows it too
     metadata: Mapping[str, object] = field(default_factory=dict)
 

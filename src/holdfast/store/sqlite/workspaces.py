@@ -162,6 +162,11 @@ class SqliteWorkspaces:
             self._record_intent(workspace, now)
         return self.move(workspace, WorkspaceState.READY, reason, now)
 
+    def enclosed(self, grip: Grip, workspace: Workspace, container: str) -> None:
+        self._require_owner(grip, workspace)
+        self._sql.change("enclosed", id=workspace.id, container=container)
+        faults.tx("workspace.enclosed")
+
     def _require_owner(self, grip: Grip, workspace: Workspace) -> None:
         require_owner(self._tasks, grip)
         if workspace.task_id != grip.task_id:
