@@ -145,20 +145,21 @@ async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -
 async def _save(home: str, store: SqliteStore, branch: Branch, task: Task) -> None:
     """Its commits go to the shadow, unless a salvage of the task has them; `salvage restore` brings them back."""
     shadow = Shadow(home, branch.repo, git.Git(_run))
-    await shadow.ensure()
-    rows = store.view("salvages", task=task.id)
-    for row in rows:
-        if await _reaches(shadow, str(row["commit"]), branch.tip):
-            return
-    workspace = _last_workspace(store, task.id)
-    ref = salvage_ref(task.id, f"{workspace.id}-branch")
-    commit = await shadow.fetch(branch.repo.common_dir, branch.tip, ref)
-    base = task.base_commit
-    changed = await shadow.run("diff-tree", "-r", "--name-only", "-z", base, commit) if base is not None else ""
+    async with shadow.held():
+        rows = store.view("salvages", task=task.id)
+        for row in rows:
+            if await _reaches(shadow, str(row["commit"]), branch.tip):
+                return
+        workspace = _last_workspace(store, task.id)
+        ref = salvage_ref(task.id, f"{workspace.id}-branch")
+        await shadow.fetch(branch.repo.common_dir, branch.tip)
+        await shadow.keep(ref, branch.tip)
+        base = task.base_commit
+        changed = await shadow.run("diff-tree", "-r", "--name-only", "-z", base, branch.tip) if base is not None else ""
     saved = Salvaged(
         id=new_id(),
         ref=ref,
-        commit=commit,
+        commit=branch.tip,
         base=base,
         files=len([name for name in changed.split("\0") if name]),
         reason=f"branch {branch.name} was pruned",
