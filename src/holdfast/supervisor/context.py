@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from holdfast.core.rules import HealthRules
 from holdfast.core.signs import Sign
 from holdfast.processes.port import Processes
 from holdfast.store.port import Store, Writer
+from holdfast.workspaces.fingerprint import Fingerprints
 from holdfast.workspaces.port import Furnishing, WorkspaceStrategy
 
 
@@ -138,3 +139,5 @@ class Context:
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
     furnishing: Furnishing | None = None  # set-up, copies and teardown; None where an attempt is driven alone
+    fingerprints: Fingerprints = field(default_factory=Fingerprints)
+    may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell
