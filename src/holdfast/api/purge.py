@@ -153,6 +153,8 @@ async def _salvage_one(plan: Plan, tool: Git, repo: Repo, workspace: Workspace) 
         details=saved.details,
     )
     plan.store.write(lambda tx: tx.workspaces.record_salvage(workspace, record, clock.now()))
+    if saved.partial:
+        raise WorkspaceProblem(saved.missing)
 
 
 def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:
