@@ -26,6 +26,7 @@ from holdfast.ids import new_id
 from holdfast.processes.cgroups import probe
 from holdfast.processes.children import Children, protect_from_oom
 from holdfast.processes.domain import run_apart
+from holdfast.processes.gitusers import may_be_held
 from holdfast.processes.groupbases import Bases
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
@@ -229,6 +230,7 @@ async def _supervise_locked(
         home_is_ours=lock.is_held,
         news=news,
         furnishing=Furnisher(home, git, runner),
+        may_be_held=may_be_held,
     )
     try:
         supervisors.append(Supervisor(context))

@@ -48,6 +48,7 @@ EVENTS: Mapping[str, str] = {
     "config.reloaded": "the running supervisor took changed settings over; says which",
     "config.rejected": "changed settings have mistakes; the old ones hold until they are mended",
     "store.restored": "the store was brought back from a backup; fences and numbers only rose",
+    "repo.changed-outside": "configuration, hooks or refs outside our prefix changed while an agent ran; says which",
     "repo.forgotten": "a repository and its finished tasks were removed by `holdfast purge --repo`",
     "retention.completed": "old history was forgotten: events, run directories, tasks; says how many",
     "alert.raised": "something needs a person; one per episode",
