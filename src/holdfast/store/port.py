@@ -177,6 +177,10 @@ class Workspaces(Protocol):
         """A fresh start: clean-ups that failed before do not wait for their time."""
         ...
 
+    def take_in(self, workspace: Workspace, reason: str, now: Instant) -> Workspace:
+        """A tree that the ledger had lost: `ready` again. Its id is fresh if the ledger has used it up."""
+        ...
+
     def move(
         self,
         workspace: Workspace,

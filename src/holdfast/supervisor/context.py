@@ -18,7 +18,7 @@ from holdfast.core.rules import HealthRules
 from holdfast.core.signs import Sign
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Store, Writer
-from holdfast.workspaces.port import Furnishing, WorkspaceStrategy
+from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
 
 
 class Bell:
@@ -157,6 +157,8 @@ class Context:
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)
     news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events to tell
+    sweeper: Sweeper | None = None  # None where an attempt is driven alone
+    containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
     furnishing: Furnishing | None = None  # set-up, copies and teardown; None where an attempt is driven alone

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "salvage": ("work", "list and restore saved work"),
     "config": ("settings", "show and check the settings, and say where each comes from"),
     "doctor": ("fleet", "check this machine and this home"),
+    "sweep": ("upkeep", "remove what killed supervisors left behind"),
     "backup": ("upkeep", "copy the store and all saved work into one file"),
     "restore": ("upkeep", "bring a backup back"),
     "purge": ("upkeep", "remove everything of ours, or all about one repository"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import apsw
 
@@ -146,6 +147,12 @@ class SqliteWorkspaces:
             now,
         )
         return self.get(workspace.id)
+
+    def take_in(self, workspace: Workspace, reason: str, now: Instant) -> Workspace:
+        if self._sql.row("get", id=workspace.id) is not None:
+            workspace = replace(workspace, id=new_id())
+        self._record_intent(workspace, now)
+        return self.move(workspace, WorkspaceState.READY, reason, now)
 
     def ready(self, grip: Grip, workspace: Workspace, reason: str, now: Instant) -> Workspace:
         self._require_owner(grip, workspace)
