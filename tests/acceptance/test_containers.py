@@ -119,10 +119,9 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     assert [run["outcome"] for run in done["runs"]] == ["lost", "completed"]
     fleet.wait_clean()
     assert docks.of(lost) == []
-    there = lambda: [one["Id"] for one in docks.api.containers(all=True)]  # noqa: E731 - asked more than once
-    wait_until(lambda: leaked not in there(), "what no run needs is swept")
-    assert old not in there()
-    assert stranger in there()
+    wait_until(lambda: leaked not in docks.all(), "what no run needs is swept")
+    assert old not in docks.all()
+    assert stranger in docks.all()
     docks.api.remove_container(stranger)
 
 

@@ -17,8 +17,8 @@ CLIENTS = ("docker", "podman")
 
 
 def shell_argv(home: str, task: dict[str, Any], command: str | None) -> list[str]:
-    """What to run for a shell in the container of a task (a row of `Queries.task`); it is started here if it is stopped,
-    and stopped again behind the shell."""
+    """What to run for a shell in the container of a task (a row of `Queries.task`). A stopped one is started here, and
+    stopped again behind the shell."""
     container = str(task["workspace"]["container"] or "")
     client = next((found for name in CLIENTS if (found := shutil.which(name))), None)
     if client is None:
