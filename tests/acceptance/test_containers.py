@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 
 from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
 from tests.engine_sitter import IMAGE
 from tests.fleet import Fleet, lives, wait_until
-
-from holdfast.containers.shell import shell_argv
 
 LOOK = """
 cat > prompt.txt
@@ -71,11 +68,7 @@ def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
     assert docks.of(hard) == []
     assert docks.states(kept) == ["exited"]
     container = str(docks.of(kept)[0]["Id"])
-    task = fleet.show(kept)
-    entered = subprocess.run(
-        shell_argv(str(fleet.home), task, "cat kept.txt /tmp/layer"), capture_output=True, text=True, check=False
-    )
-    assert (entered.returncode, entered.stdout) == (0, "kept\nlayer\n"), entered.stderr
+    assert fleet.cli("shell", kept, "-c", "cat kept.txt /tmp/layer; exit 7", code=7).stdout == "kept\nlayer\n"
     assert docks.states(kept) == ["exited"]
     assert len(fleet.show(kept)["runs"]) == 1  # its agent did not run again
     preserved = next(event for event in fleet.events(kept) if event["kind"] == "workspace.preserved")
