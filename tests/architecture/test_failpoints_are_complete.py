@@ -32,6 +32,7 @@ EXEMPT = {
     ("workspaces/repolock.py", "file_lock"): "a lock file: empty, and the kernel forgets the lock",
     ("workspaces/copying.py", "copy_checkout"): "a helper process of its own; directory.make is beside its start",
     ("workspaces/salvage.py", "_staged_tree"): "a copy into a scratch directory, beside salvage.ref",
+    ("workspaces/rootsweep.py", "Sweep._entry"): "root's own process, which keeps nothing; the next start repeats it",
     ("agents/clis.py", "_answer"): "ends a question for a version; clis.version is beside its start",
     ("interfaces/cli/streams.py", "_speak_utf8"): "the same command once more, before it has begun",
     ("api/backup.py", "_alone"): "a lock file: empty, and the kernel forgets the lock",
