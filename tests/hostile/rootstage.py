@@ -110,19 +110,8 @@ class RootStage:
 
     def grow_everything(self, tree: Path, levels: int = 4096) -> None:
         """Everything that a tree can hold to lead somebody astray."""
-        for number, target in enumerate(
-            (
-                self.outside,
-                self.outside / "file",
-                "../../../../outside",
-                "/",
-                "/proc/self/root",
-                "..",
-                ".",
-                "loop7",
-                "no",
-            )
-        ):
+        targets = ["../../../../outside", "/", "/proc/self/root", "..", ".", "loop7", "no"]
+        for number, target in enumerate([str(self.outside), str(self.outside / "file"), *targets]):
             (tree / f"loop{number}").symlink_to(target)
         os.link(self.outside / "file", tree / "hard")
         os.utime(self.outside / "file", ns=(0, self._before_time("file")))

@@ -90,6 +90,10 @@ class Commands:
         health, limits = _rules(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = _base(top, new.base, strategy)
+        if strategy == "container" and not settings["container.image"]:
+            raise UsageError(
+                "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
+            )
         task_id = new_id()
 
         def accept(tx: Any) -> Task:

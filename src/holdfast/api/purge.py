@@ -36,7 +36,7 @@ from holdfast.supervisor.lock import HomeLock
 from holdfast.workspaces import bundles, git, marker
 from holdfast.workspaces.admin import drop_entry
 from holdfast.workspaces.git import Git
-from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_path
+from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs, shadow_path
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import salvage
 from holdfast.workspaces.trash import delete_tree
@@ -153,6 +153,8 @@ async def _salvage_one(plan: Plan, tool: Git, repo: Repo, workspace: Workspace) 
         details=saved.details,
     )
     plan.store.write(lambda tx: tx.workspaces.record_salvage(workspace, record, clock.now()))
+    if saved.partial:
+        raise WorkspaceProblem(saved.missing)
 
 
 def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:
@@ -255,6 +257,9 @@ def _forget_repository(plan: Plan, repo: Repo) -> None:
         for name in listed(trash := os.path.join(plan.home, "workspaces", TRASH)):
             if name == workspace_id or name.startswith((f"{workspace_id}-", f"{workspace_id}.")):
                 delete_tree(os.path.join(trash, name))
+        for name in listed(logs := setup_logs(plan.home)):
+            if workspace_id in name.split("."):
+                delete_tree(os.path.join(logs, name))
     for run_id in ids.runs:
         delete_tree(os.path.join(plan.home, "runs", run_id))
     for suffix in ("", ".new", ".lock"):

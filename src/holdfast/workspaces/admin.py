@@ -53,17 +53,36 @@ def drop_entry(common_dir: str, path: str) -> bool:
     entry = entry_of(common_dir, path)
     if entry is None:
         return _drop_unborn(common_dir, path)
+    drop(common_dir, entry)
+    _drop_unborn(common_dir, path)
+    return True
+
+
+def drop(common_dir: str, entry: str) -> None:
+    """Remove an admin entry, of which it is known that it is ours. The caller holds the repo lock."""
     faults.effect("admin.drop")
     # `gitdir` goes last: while it is there a repetition finds the entry.
     for name in os.listdir(entry):
         if name != "gitdir":
             delete_tree(os.path.join(entry, name))
     delete_tree(entry)
-    _drop_unborn(common_dir, path)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.join(common_dir, "worktrees"))  # as git does, when it was the last
     faults.passed("admin.dropped")
-    return True
+
+
+def is_checked_out(common_dir: str, branch: str) -> bool:
+    """Whether the checkout itself or any worktree, whoever's, is on that branch."""
+    worktrees = os.path.join(common_dir, "worktrees")
+    heads = [common_dir, *(os.path.join(worktrees, name) for name in listed(worktrees))]
+    for folder in heads:
+        with (
+            contextlib.suppress(OSError),
+            open(os.path.join(folder, "HEAD"), encoding="utf-8", errors="replace") as file,
+        ):
+            if file.read().strip() == f"ref: refs/heads/{branch}":
+                return True
+    return False
 
 
 def _drop_unborn(common_dir: str, path: str) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 
+from holdfast.core.model import Workspace
+
 BRANCH_PREFIX = "holdfast/"
 REPO_LOCK = "holdfast.lock"  # in the git common directory: two homes may share a repository
 TRASH = ".trash"  # beside the workspaces, on their file system
 OWNER_SUFFIX = ".owner.json"  # beside the workspace, never in it: it must not be committed
+SETUP_LOGS = "setup-logs"
 WORKSPACES = "workspaces"  # in the home; one folder per repository below it
 TRASHED_SUFFIX = ".trashed.json"  # the marker's second name, beside what is in the trash
 STRANDED_PREFIX = ".trash-"  # in a repository's folder: what could not be moved out of it, but is trash
@@ -45,6 +48,15 @@ def shadow_path(home: str, repo_id: str) -> str:
 
 def salvage_ref(task_id: str, workspace_id: str) -> str:
     return f"{SALVAGE_REFS}{task_id}/{workspace_id}"
+
+
+def setup_log(home: str, workspace: Workspace, kind: str) -> str:
+    """What set-up (`setup`) or `teardown` commands print. Not in the workspace: it outlives it, like a run's output."""
+    return os.path.join(setup_logs(home), f"{workspace.task_id}.{workspace.id}.{kind}.log")
+
+
+def setup_logs(home: str) -> str:
+    return os.path.join(home, SETUP_LOGS)
 
 
 def gone(repo_path: str, task_id: str) -> str:

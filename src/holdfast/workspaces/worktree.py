@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Sequence
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
@@ -139,7 +140,9 @@ class WorktreeStrategy:
             entry_of(repo.common_dir, workspace.path) is not None
         )
 
-    async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
+    async def commit_leftovers(
+        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+    ) -> str | None:
         if mode == "none" or not self._is_on_its_branch(repo, workspace):
             return None
         try:
@@ -148,8 +151,11 @@ class WorktreeStrategy:
             )  # git would also run the nested repository's own commands
             identity = await self._identity(workspace)
             filters = await self._git.filters_off(workspace.path)
-            what = ["--all", "."] if mode == "all" else ["--update", "."]
-            await self._git.run("add", *what, cwd=workspace.path, env=filters, settings=identity)
+            if mode == "all":  # but no file that we brought: a secret that git ignores nowhere would be published
+                but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
+                await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
+            if mode == "tracked" or leave:
+                await self._git.run("add", "--update", ".", cwd=workspace.path, env=filters, settings=identity)
             faults.effect("worktree.commit")
             commit = ["commit", "--quiet", "--no-verify", "-m", message]
             await self._git.run(*commit, cwd=workspace.path, env=filters, settings=identity)

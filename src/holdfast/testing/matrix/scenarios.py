@@ -20,6 +20,7 @@ from holdfast.testing.matrix.steps import (
     commands_of,
     events_tell,
     insist,
+    litter,
     state,
     task_id,
     up_to_the_end,
@@ -49,7 +50,14 @@ def success(world: World) -> None:
 
 
 def failure(world: World) -> None:
-    add(world, "fail", write("lost.txt", "not lost") + "exit 1")
+    """In a workspace that was set up, with a file of the checkout that git does not carry."""
+    (world.repo / "secret.env").write_text("secret")
+    settings = {
+        "HOLDFAST_WORKSPACE_COPY": "*.env",
+        "HOLDFAST_WORKSPACE_SETUP": "'echo set up'",
+        "HOLDFAST_WORKSPACE_TEARDOWN": "'test -e secret.env'",
+    }
+    add(world, "fail", write("lost.txt", "not lost") + "exit 1", settings=settings)
     world.up("up")
 
 
@@ -246,6 +254,14 @@ def retention(world: World) -> None:
         world.up("up2-again", keeping=old)
 
 
+def leftovers(world: World) -> None:
+    """What no row waits for: trash, a marker, a half-made git entry, an empty branch; and a marker that was spoilt."""
+    add(world, "leave things", write("saved.txt", "saved") + "exit 1", preserve_on_failure=True)
+    up_to_the_end(world, "up")
+    litter(world, task_id(world, "leave things"))
+    up_to_the_end(world, "up2")
+
+
 def held(world: World) -> None:
     """The machine has no room at first: the task waits, and runs when there is."""
     add(world, "wait for room", write("done.txt", "done"))
@@ -289,6 +305,7 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
+    "leftovers": Scenario(leftovers, {"leave things": ("failed",)}, "things that no row waits for, swept at a start"),
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),

@@ -14,6 +14,9 @@ SET state = :state, reason = :reason, updated_at = :now, disposition = CASE WHEN
     expires_at = NULL
 WHERE id = :id AND state = :expected
 
+-- name: enclosed
+UPDATE workspaces SET container = :container WHERE id = :id
+
 -- name: dispose
 UPDATE workspaces SET disposition = :disposition, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
 WHERE id = :id AND state IN ('intended', 'ready', 'preserved')
