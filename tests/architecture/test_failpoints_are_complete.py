@@ -30,6 +30,8 @@ EXEMPT = {
     ("store/sqlite/connection.py", "open_connection"): "opens the database; its making is store.made and tx.migrate",
     ("store/sqlite/events.py", "SqliteEvents.emit"): "always in the transaction of the change that it tells of",
     ("workspaces/repolock.py", "file_lock"): "a lock file: empty, and the kernel forgets the lock",
+    ("workspaces/lease.py", "sole_use"): "a lock file: empty, and the kernel forgets the lock",
+    ("workspaces/lease.py", "_locked"): "a lock file: empty, and the kernel forgets the lock",
     ("workspaces/copying.py", "copy_checkout"): "a helper process of its own; directory.make is beside its start",
     ("workspaces/rootsweep.py", "Sweep._entry"): "root's own process, which keeps nothing; the next start repeats it",
     ("processes/boxed.py", "end_as"): "a helper process of its own, which ends as its container did",
