@@ -27,6 +27,7 @@ from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.intending import intend
 from holdfast.supervisor.listening import Listener
+from holdfast.supervisor.outside import look_after, note_before, tell
 from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.workspaces.threads import in_thread
 
@@ -150,7 +151,9 @@ class Attempt:
         run_id = new_id(12)
         run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock()))
         self._run = run
-        self._live = self._context.processes.launch(await self._launch_spec(run))
+        launching = await self._launch_spec(run)
+        await note_before(self._context, self.task, run.id)
+        self._live = self._context.processes.launch(launching)
         return run
 
     async def _interruptible(self, work: Coroutine[object, None, object]) -> None:
@@ -210,7 +213,14 @@ class Attempt:
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
         final = await self._naming_the_operator(verdict)
-        await self._write(lambda tx: tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at))
+        found = await look_after(self._context, self.task, run.id)
+
+        def record(tx: Transaction) -> None:
+            tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at)
+            tell(tx, self._context, self.task, run.id, found)
+
+        await self._write(record)
+        self._context.fingerprints.forget(os.path.join(self._context.home, "runs", run.id))
         return final
 
     async def _naming_the_operator(self, verdict: Verdict) -> Verdict:

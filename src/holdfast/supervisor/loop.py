@@ -21,6 +21,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.expiry import Expiry
 from holdfast.supervisor.health import Health
 from holdfast.supervisor.narrator import Narrator
+from holdfast.supervisor.outside import LockAlerts
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.reloading import Reloading, has_terminal
 from holdfast.supervisor.reports import Reports
@@ -62,6 +63,7 @@ class Supervisor:
         self._sweep = Sweep(context, self._cleanup)
         self._requests.on_sweep = self._sweep.asked
         self._retention = Retention(context)
+        self._lock_alerts = LockAlerts(context)
         self._narrator = Narrator(context.store, context.news)
         self._reloading = Reloading(context)
         # nohup leaves SIGHUP ignored: whoever used it wants us to outlive the terminal
@@ -138,6 +140,7 @@ class Supervisor:
         await self._expiry.tick()
         await self._cleanup.tick()
         self._retention.tick()
+        await self._lock_alerts.tick()
 
     async def _until_next_moment(self) -> float:
         due = [await self._resumes.next_due(), await self._cleanup.next_retry(), self._expiry.due]

@@ -43,9 +43,24 @@ def drop_branch_lock(common_dir: str, branch: str | None) -> None:
     """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it:
     nobody else writes branches with our prefix."""
     if branch is not None and branch.startswith(BRANCH_PREFIX):
-        with contextlib.suppress(OSError):
-            faults.effect("branch.unlock")
-            os.unlink(os.path.join(common_dir, "refs", "heads", f"{branch}.lock"))
+        for folder in ("refs/heads", "logs/refs/heads"):
+            with contextlib.suppress(OSError):
+                faults.effect("branch.unlock")
+                os.unlink(os.path.join(common_dir, folder, f"{branch}.lock"))
+
+
+def drop_entry_locks(entry: str) -> None:
+    """R-TREE-15: `index.lock` and the like, at any depth of our own entry; links are not followed."""
+    waiting = [entry]
+    while waiting:
+        folder = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    waiting.append(item.path)
+                elif item.name.endswith(".lock"):
+                    faults.effect("worktree.tidy")
+                    os.unlink(item.path)
 
 
 def drop_entry(common_dir: str, path: str) -> bool:
