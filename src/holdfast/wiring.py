@@ -15,6 +15,7 @@ from holdfast.config.budgets import limits_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
+from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
@@ -224,6 +225,7 @@ async def _supervise_locked(
         limits=limits,
         settings=how,
         enclosure=Enclosure(home, engines),
+        containers=ContainerSweeper(home, engines),
         source=source,
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,

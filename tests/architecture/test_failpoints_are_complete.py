@@ -33,6 +33,7 @@ EXEMPT = {
     ("workspaces/lease.py", "sole_use"): "a lock file: empty, and the kernel forgets the lock",
     ("workspaces/lease.py", "_locked"): "a lock file: empty, and the kernel forgets the lock",
     ("workspaces/copying.py", "copy_checkout"): "a helper process of its own; directory.make is beside its start",
+    ("workspaces/rootsweep.py", "Sweep._entry"): "root's own process, which keeps nothing; the next start repeats it",
     ("processes/boxed.py", "end_as"): "a helper process of its own, which ends as its container did",
     ("workspaces/carrying.py", "_carry_one"): "a helper process of its own; furnish.copy is beside its start",
     ("workspaces/carrying.py", "_enter"): "likewise",

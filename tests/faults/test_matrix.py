@@ -34,7 +34,7 @@ ELSEWHERE = {
     "container.remove": "likewise",
     "container.removed": "likewise",
     "container.start": "likewise: a preserved container is entered",
-    "container.stop": "likewise",
+    "container.idle": "likewise",
     "engine.note": "likewise",
     "keeper.end_outside": "likewise",
     "tx.workspace.enclosed": "likewise",

@@ -20,7 +20,15 @@ Row = dict[str, Any]
 # How a strategy is entered, where that is not a plain shell in the workspace's directory: (home, task, command) → argv.
 # `task` is the row of `Queries.task`, `command` a line for the shell or None.
 Entry = Callable[[str, Row, str | None], Sequence[str]]
-ENTRIES: dict[str, Entry] = {}
+
+
+def _in_container(home: str, task: Row, command: str | None) -> Sequence[str]:
+    from holdfast.containers.shell import shell_argv  # only for those who have containers
+
+    return shell_argv(home, task, command)
+
+
+ENTRIES: dict[str, Entry] = {"container": _in_container}
 
 
 def open_shell(queries: Queries, task: Row, command: str | None) -> int:

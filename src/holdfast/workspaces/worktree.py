@@ -15,6 +15,7 @@ from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_l
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.port import Plan, Saved
+from holdfast.workspaces.pristine import is_pristine
 from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import restore_into, salvage
@@ -195,6 +196,8 @@ class WorktreeStrategy:
     async def salvage(
         self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
     ) -> Saved | None:
+        if await is_pristine(self._git, repo, workspace, rules):
+            return None
         return await salvage(self._git, self._home, repo, workspace, reason, rules)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
