@@ -252,7 +252,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     "service": Page(
         "A systemd unit for `holdfast up`: of your own manager (--user), or of the machine (--system), where root "
         "removes before each start what containers left and your user may not delete. A unit that is not ours or that "
-        "somebody changed is not overwritten; `uninstall` leaves everything as it was. docs/howto/service.md says more.",
+        "somebody changed is not overwritten; `uninstall` leaves everything as it was (docs/howto/service.md).",
         (
             ("what would be installed, and what is", "holdfast service show --user"),
             ("a service of your own", "holdfast service install --user"),
