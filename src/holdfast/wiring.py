@@ -103,6 +103,7 @@ def pressure_of(settings: config.Config) -> PressureLimits:
         min_memory=settings["pressure.min_memory"],
         max_load=settings["pressure.max_load"],
         max_stall=settings["pressure.max_stall"],
+        disk_floor=settings["disk.floor"],
     )
 
 
@@ -204,7 +205,7 @@ async def _supervise_locked(
         limits=limits,
         settings=how,
         source=source,
-        pressure=Machine().pressure,
+        pressure=Machine(home=home).pressure,
         home_is_ours=lock.is_held,
         news=news,
     )

@@ -135,6 +135,7 @@ def has_room(fleet: Fleet) -> bool:
 
 def test_adding_on_a_full_disk(fleet: Fleet) -> None:
     """Refused whole: what was acknowledged before is there, nothing is half there, and with room it works again."""
+    fleet.env["HOLDFAST_DISK_FLOOR"] = "0"
     with small_disk(fleet.home, "2m"):
         kept = [fleet.add(f"task {number}", command=("true",)) for number in range(3)]
         fill(fleet.home / "ballast")
@@ -155,6 +156,7 @@ def test_adding_on_a_full_disk(fleet: Fleet) -> None:
 
 def test_a_home_that_never_had_room(fleet: Fleet) -> None:
     """The disk is full before the store is made: a clear refusal, and with room it is made as if nothing had been."""
+    fleet.env["HOLDFAST_DISK_FLOOR"] = "0"
     with small_disk(fleet.home, "512k"):
         fill(fleet.home / "ballast")
         for arguments in (("add", "x", "--", "true"), ("up",)):
@@ -168,6 +170,7 @@ def test_a_home_that_never_had_room(fleet: Fleet) -> None:
 def test_the_reserve_makes_room_for_the_news(fleet: Fleet) -> None:
     """DESIGN, Store: on a full disk the supervisor gives its reserve up, records what happens, and keeps room again."""
     go = fleet.root / "go"
+    fleet.env["HOLDFAST_DISK_FLOOR"] = "0"
     with small_disk(fleet.home, "8m"):
         fleet.cli("up", "--detach")
         supervisor = fleet.supervisor_pid()
@@ -200,6 +203,7 @@ def test_the_reserve_makes_room_for_the_news(fleet: Fleet) -> None:
 
 def test_a_supervisor_starts_on_a_full_disk(fleet: Fleet) -> None:
     """With the reserve of the last one it starts, or it says clearly that it cannot; either way nothing is lost."""
+    fleet.env["HOLDFAST_DISK_FLOOR"] = "0"
     with small_disk(fleet.home, "8m"):
         fleet.cli("up", "--idle-exit", "0s")
         task_id = fleet.add("kept", command=("true",))

@@ -664,6 +664,7 @@ def writes_of(pid: int) -> int:
 def test_a_full_disk_ends_neither_the_supervisor_nor_its_task(fleet: Fleet) -> None:
     """D7 (R-TREE-14): store and log on a full disk while an agent ends; with the space back the task completes."""
     at, go = fleet.root / "at", fleet.root / "go"
+    fleet.env["HOLDFAST_DISK_FLOOR"] = "0"
     with small_disk(fleet.home, "8m"):
         fleet.cli("up", "--detach")
         supervisor = fleet.supervisor_pid()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.core.pressure import Pressure, PressureLimits, hold
 
 MIB = 1024**2
-LIMITS = PressureLimits(min_memory=100 * MIB, max_load=2, max_stall=20)
+LIMITS = PressureLimits(min_memory=100 * MIB, max_load=2, max_stall=20, disk_floor=1000 * MIB)
 FINE = Pressure(memory=500 * MIB, load=0.5, stall=0.0)
 
 
@@ -30,6 +30,10 @@ FINE = Pressure(memory=500 * MIB, load=0.5, stall=0.0)
         (Pressure(stall=18.5), ("stall",), {"stall"}),
         (Pressure(stall=17.9), ("stall",), set()),
         (Pressure(memory=105 * MIB, load=0.1), ("load",), set()),  # only what held itself
+        (Pressure(disk=1000 * MIB), (), set()),
+        (Pressure(disk=999 * MIB), (), {"disk"}),  # R-TREE-14
+        (Pressure(disk=1099 * MIB), ("disk",), {"disk"}),
+        (Pressure(disk=1101 * MIB), ("disk",), set()),
     ],
 )
 def test_what_holds(now: Pressure, holding: tuple[str, ...], over: set[str]) -> None:
@@ -44,7 +48,13 @@ def test_the_reason_has_the_numbers() -> None:
         "42 MiB of memory are available, 100 MiB are wanted; the load per core is 3.14, at most 2 is wanted; "
         "memory is waited for in 25 % of the time, at most 20 % is wanted"
     )
-    assert found.data == {"memory": 42 * MIB, "load": 3.14159, "stall": 25.0, "over": ["load", "memory", "stall"]}
+    assert found.data == {
+        "memory": 42 * MIB,
+        "load": 3.14159,
+        "stall": 25.0,
+        "disk": None,
+        "over": ["load", "memory", "stall"],
+    }
 
 
 readings = st.builds(
@@ -52,10 +62,11 @@ readings = st.builds(
     memory=st.none() | st.integers(0, 2**45),
     load=st.none() | st.floats(0, 1000),
     stall=st.none() | st.floats(0, 100),
+    disk=st.none() | st.integers(0, 2**45),
 )
 
 
-@given(readings, st.sets(st.sampled_from(["memory", "load", "stall"])))
+@given(readings, st.sets(st.sampled_from(["memory", "load", "stall", "disk"])))
 def test_zero_switches_everything_off(now: Pressure, holding: set[str]) -> None:
     assert PressureLimits().off
     assert hold(PressureLimits(), now, holding) is None
@@ -64,11 +75,12 @@ def test_zero_switches_everything_off(now: Pressure, holding: set[str]) -> None:
 @given(readings)
 def test_it_never_flaps(now: Pressure) -> None:
     """Whatever is let in while holding is let in when nothing held; the other way round there is a margin."""
-    held = hold(LIMITS, now, {"memory", "load", "stall"})
+    held = hold(LIMITS, now, {"memory", "load", "stall", "disk"})
     if held is None:
         assert hold(LIMITS, now) is None
     elif hold(LIMITS, now) is None:
         assert now.memory is None or now.memory >= LIMITS.min_memory
+        assert now.disk is None or now.disk >= LIMITS.disk_floor
 
 
 @given(readings)

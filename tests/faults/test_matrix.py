@@ -46,7 +46,6 @@ ELSEWHERE = {
     "trash.rise": "tests/integration/test_worktrees.py: a tree deeper than we have descriptors",
     "trust.rename": "tests/acceptance/test_config.py: `trust`, killed and on a full disk",
     "tx.alert.acknowledge": "tests/acceptance/test_cli_contract.py: `alerts ack`",
-    "tx.alert.close": "tests/contracts: an alert whose cause is over",
     "tx.workspace.keep": "tests/acceptance/test_preserved.py: a preserved workspace is kept for longer",
     "tx.workspace.stays": "tests/acceptance/test_red_team.py: dropped, but its work cannot be saved",
     "tx.history.repo": "tests/acceptance/test_purge.py: one repository",

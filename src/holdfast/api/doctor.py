@@ -36,6 +36,7 @@ def examine(home: str) -> list[Finding]:
         return [*findings, Finding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
     try:
         findings += _store(home)
+        findings.append(_disk(home))
         queries = Queries(home)
         findings += _supervisor(queries)
         findings += _directories(queries)
@@ -111,6 +112,13 @@ def _store(home: str) -> Iterator[Finding]:
         yield Finding("problem", "store", f"integrity check: {problems[0]}")
     else:
         yield Finding("ok", "store", f"{home}, integrity check passed")
+
+
+def _disk(home: str) -> Finding:
+    from holdfast.api.disk import disk_of
+
+    disk = disk_of(home)
+    return Finding("problem" if disk.is_low else "ok", "disk", str(disk))
 
 
 def _supervisor(queries: Queries) -> Iterator[Finding]:

@@ -12,14 +12,27 @@ from holdfast.core.pressure import Pressure
 
 
 class Machine:
-    def __init__(self, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup", cores: int | None = None) -> None:
+    def __init__(
+        self, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup", cores: int | None = None, home: str | None = None
+    ) -> None:
         self._proc = proc
+        self._home = home
         self._cgroups = cgroups
         self._cores = cores or os.cpu_count() or 1
 
     def pressure(self) -> Pressure:
         """A dozen small files: well under a millisecond."""
-        return Pressure(memory=self._memory(), load=self._load(), stall=self._stall())
+        return Pressure(memory=self._memory(), load=self._load(), stall=self._stall(), disk=self.disk())
+
+    def disk(self) -> int | None:
+        """Bytes that an ordinary user may still write where the home is."""
+        if self._home is None:
+            return None
+        try:
+            found = os.statvfs(self._home)
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
 
     def _load(self) -> float | None:
         words = _text(os.path.join(self._proc, "loadavg")).split()

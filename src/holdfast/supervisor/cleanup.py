@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from holdfast.core.model import Repo, Task, Workspace
+from holdfast.core.pressure import short_of_disk
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
@@ -54,9 +55,15 @@ class Cleanup:
     async def _until_nothing_is_left(self) -> None:
         while waiting := await self._waiting():
             to_rename = [workspace for workspace in waiting if workspace.state is not WorkspaceState.TRASHED]
-            for workspace in to_rename or waiting[:1]:
+            trash = [workspace for workspace in waiting if workspace.state is WorkspaceState.TRASHED]
+            if trash and self._is_short_of_disk():
+                to_rename = []  # what is deleted makes room for what is saved (R-TREE-14)
+            for workspace in to_rename or trash[:1]:
                 await self._one(workspace)
         self._context.bell.ring()
+
+    def _is_short_of_disk(self) -> bool:
+        return short_of_disk(self._context.settings.pressure, self._context.pressure(), ("disk",))
 
     async def _one(self, workspace: Workspace) -> None:
         try:

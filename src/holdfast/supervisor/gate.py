@@ -2,33 +2,66 @@
 
 from __future__ import annotations
 
-from holdfast.core.pressure import Hold, hold
+from holdfast.core.pressure import Hold, Pressure, hold
+from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
+from holdfast.units import show_size
 
 NOTHING_WAITS = "nothing waits any more"
+DISK_ALERT = "disk:floor"
 
 
 class Gate:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._hold: Hold | None = None
+        self._disk_alert: bool | None = None  # None: an earlier supervisor may have left one open
 
     async def lets_in(self) -> bool:
         """Whether the next waiting task may be claimed. The machine is looked at only when there is one."""
         context = self._context
         limits = context.settings.pressure
-        if limits.off and self._hold is None:
+        if limits.off and self._hold is None and not self._disk_alert:
             return True
         if not await context.writer.write(lambda tx: tx.tasks.something_waits(context.clock())):
             await self._release(NOTHING_WAITS)
+            if self._disk_alert:  # somebody may have made room meanwhile
+                now = context.pressure()
+                await self._alert_of_disk(hold(limits, now, ("disk",)), now)
             return False
-        found = hold(limits, context.pressure(), self._hold.over if self._hold else ())
+        now = context.pressure()
+        found = hold(limits, now, self._hold.over if self._hold else ())
+        await self._alert_of_disk(found, now)
         if found is None:
             await self._release("there is room again")
             return True
         if self._hold is None or self._hold.over != found.over:
             await self._keep_back(found, is_new=self._hold is None)
         return False
+
+    async def _alert_of_disk(self, found: Hold | None, now: Pressure) -> None:
+        """One alert from the moment that the disk holds until there is room again (R-TREE-14)."""
+        is_short = found is not None and "disk" in found.over
+        if is_short == self._disk_alert:
+            return
+        context = self._context
+        floor, free = show_size(context.settings.pressure.disk_floor), show_size(now.disk or 0)
+
+        def tell(tx: Transaction) -> None:
+            if not is_short:
+                tx.events.close_alert(DISK_ALERT, "the disk itself: there is room again", context.clock())
+                return
+            tx.events.raise_alert(
+                DISK_ALERT,
+                f"Only {free} of disk are free for {context.home}, less than `disk.floor` ({floor}): nothing new "
+                "starts, running work goes on.",
+                "Make room: `holdfast workspaces` shows what is kept, `holdfast workspaces clean --all-preserved` "
+                "lets it go, its work saved.",
+                context.clock(),
+            )
+
+        await context.writer.write(tell)
+        self._disk_alert = is_short
 
     async def _keep_back(self, found: Hold, *, is_new: bool) -> None:
         context = self._context

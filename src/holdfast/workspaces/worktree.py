@@ -10,7 +10,7 @@ from holdfast import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
-from holdfast.workspaces import marker, names
+from holdfast.workspaces import marker, names, refs
 from holdfast.workspaces.admin import drop_branch_lock, drop_entry, entry_of
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
 from holdfast.workspaces.git import Git, GitFailed
@@ -22,6 +22,7 @@ from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, move_away
 
 _IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
+_UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 TRIES = 5
 
 
@@ -43,13 +44,16 @@ class WorktreeStrategy:
     async def _refuse_broken(self, repo: Repo, task_id: str) -> None:
         if not os.path.isdir(repo.common_dir):
             raise LaunchError(names.gone(repo.path, task_id))
-        if await self._git.ok("show-ref", "--verify", "--quiet", "refs/heads/holdfast", cwd=repo.common_dir):
+        if await refs.tip(self._git, repo.common_dir, "refs/heads/holdfast") is not None:
             raise LaunchError(
                 f"The repository {repo.path} has a branch named 'holdfast', which stands in the way of our branches "
                 f"'holdfast/…'. Rename it: git -C {repo.path} branch -m holdfast SOMETHING-ELSE"
             )
 
     async def _resolve(self, repo: Repo, base_ref: str) -> str:
+        plain = refs.branch_tip(repo.path, repo.common_dir, base_ref)
+        if plain is not None:
+            return plain
         try:
             out = await self._git.run(
                 "rev-parse",
@@ -98,7 +102,7 @@ class WorktreeStrategy:
         assert workspace.branch is not None
         options = ["--no-checkout", "--lock", "--reason", f"holdfast task={workspace.task_id}"]
         ours = f"refs/heads/{workspace.branch}"
-        if await self._git.is_true("show-ref", "--verify", "--quiet", ours, cwd=repo.common_dir):
+        if await refs.tip(self._git, repo.common_dir, ours) is not None:
             arguments = [*options, workspace.path, workspace.branch]
         else:
             arguments = [
@@ -136,7 +140,7 @@ class WorktreeStrategy:
         )
 
     async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
-        if mode == "none" or not await self._is_on_its_branch(workspace):
+        if mode == "none" or not self._is_on_its_branch(repo, workspace):
             return None
         try:
             await in_thread(
@@ -146,31 +150,41 @@ class WorktreeStrategy:
             filters = await self._git.filters_off(workspace.path)
             what = ["--all", "."] if mode == "all" else ["--update", "."]
             await self._git.run("add", *what, cwd=workspace.path, env=filters, settings=identity)
-            if await self._git.ok("diff", "--cached", "--quiet", cwd=workspace.path):
-                return None
             faults.effect("worktree.commit")
             commit = ["commit", "--quiet", "--no-verify", "-m", message]
             await self._git.run(*commit, cwd=workspace.path, env=filters, settings=identity)
         except WorkspaceProblem:
-            return None  # mid-merge, a nested repository, a closed directory, …: the salvage takes it, or refuses
+            return (
+                None  # nothing to commit; or a nested repository, a closed directory, …: the salvage saves or refuses
+            )
         faults.passed("worktree.committed")
-        return (await self._git.run("rev-parse", "HEAD", cwd=workspace.path)).strip()
+        where = os.path.join(workspace.path, ".git") if self.own_git else repo.common_dir
+        return await refs.tip(self._git, where, f"refs/heads/{workspace.branch}")
 
-    async def _is_on_its_branch(self, workspace: Workspace) -> bool:
-        try:
-            top = (await self._git.run("rev-parse", "--show-toplevel", cwd=workspace.path)).strip()
-            head = (await self._git.run("symbolic-ref", "--quiet", "HEAD", cwd=workspace.path)).strip()
-        except (GitFailed, FileNotFoundError, NotADirectoryError, PermissionError):
-            return False  # gone, or closed by its agent: the salvage says what becomes of it
-        # An emptied directory makes git answer for a parent repository: only a top level of ours counts.
-        return os.path.realpath(top) == os.path.realpath(workspace.path) and head == f"refs/heads/{workspace.branch}"
+    def _is_on_its_branch(self, repo: Repo, workspace: Workspace) -> bool:
+        """Only a `.git` that leads where we made it lead counts: an emptied directory makes git answer for a parent
+        repository. A merge under way is not ours to conclude: the salvage takes it as it is."""
+        git_dir = refs.git_dir_at(workspace.path)
+        ours = workspace.path + "/.git" if self.own_git else entry_of(repo.common_dir, workspace.path)
+        if git_dir is None or ours is None or os.path.realpath(git_dir) != os.path.realpath(ours):
+            return False
+        if any(os.path.lexists(os.path.join(git_dir, name)) for name in _UNDER_WAY):
+            return False
+        return refs.symbolic(git_dir) == f"refs/heads/{workspace.branch}"
 
     async def _identity(self, workspace: Workspace) -> list[str]:
         """The user's identity where there is one; ours, so that work is never refused, where there is none."""
-        if await self._git.ok("var", "GIT_COMMITTER_IDENT", cwd=workspace.path) and await self._git.ok(
-            "config", "user.email", cwd=workspace.path
-        ):
-            return []
+        try:
+            said = await self._git.run(
+                "config", "--includes", "-z", "--get-regexp", r"^user\.(name|email)$", cwd=workspace.path
+            )
+        except GitFailed:
+            return list(_IDENTITY)
+        known = {key for key, _, value in (entry.partition("\n") for entry in said.split("\0")) if value}
+        if "user.email" not in known:
+            return list(_IDENTITY)
+        if "user.name" in known or await self._git.ok("var", "GIT_COMMITTER_IDENT", cwd=workspace.path):
+            return []  # without a name of its own, git takes that of the account, if there is one
         return list(_IDENTITY)
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
@@ -203,10 +217,10 @@ class WorktreeStrategy:
         if not workspace.branch.startswith(names.BRANCH_PREFIX):
             return False
         ref = f"refs/heads/{workspace.branch}"
-        if not await self._git.is_true("show-ref", "--verify", "--quiet", ref, cwd=repo.common_dir):
+        tip = await refs.tip(self._git, repo.common_dir, ref)
+        if tip is None:
             return True
-        tip = (await self._git.run("rev-parse", "--verify", ref, cwd=repo.common_dir)).strip()
-        if not await self._is_ancestor(repo, tip, workspace.base_commit):
+        if tip != workspace.base_commit and not await self._is_ancestor(repo, tip, workspace.base_commit):
             return False
         faults.effect("branch.delete")
         await self._git.run("update-ref", "-d", ref, tip, cwd=repo.common_dir)

@@ -38,11 +38,19 @@ def run_workspaces(arguments: argparse.Namespace) -> int:
         for row in rows:
             print_json(row)
         return 0
+    from holdfast.api.disk import disk_of
+
     if not rows:
         print("No workspaces.")
-        return 0
-    table(("TASK", "STATE", "STRATEGY", "AGE", "SIZE", "EXPIRES", "PATH", "WHY"), [_columns(row) for row in rows])
+    else:
+        _show(rows)
+    print(f"{disk_of(queries.home)}.", file=sys.stderr)
     return 0
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    table(("TASK", "STATE", "STRATEGY", "AGE", "SIZE", "EXPIRES", "PATH", "WHY"), [_columns(row) for row in rows])
+    print(f"{len(rows)} workspace(s), {size(sum(row['size'] or 0 for row in rows))}.", file=sys.stderr)
 
 
 def _columns(row: dict[str, Any]) -> list[str]:

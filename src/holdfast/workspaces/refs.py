@@ -1,0 +1,103 @@
+"""Reading refs as git keeps them, in files: asking git for one costs a process each time.
+
+Only plain cases are answered here; whatever looks unusual (another storage, a strange content) is git's to answer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from holdfast.workspaces.git import Git
+
+_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*(/[A-Za-z0-9][\w.+-]*)*")  # a plain branch name: nothing to be computed
+DEEPEST = 5  # symbolic refs to symbolic refs
+
+
+class Unusual(Exception):
+    """Not to be answered by reading files."""
+
+
+def stored(git_dir: str, common_dir: str, ref: str) -> str | None:
+    """The commit that a ref stands for, or None without it. `git_dir` differs from `common_dir` in a worktree."""
+    if os.path.exists(os.path.join(common_dir, "reftable")):
+        raise Unusual("its refs are in tables")
+    for _ in range(DEEPEST):
+        where = common_dir if ref.startswith("refs/") else git_dir
+        content = _loose(os.path.join(where, ref))
+        if content is None:  # after the loose one: packing writes the packed one before it removes that
+            return _packed(common_dir, ref)
+        if not content.startswith("ref: "):
+            return _id(content)
+        ref = content.removeprefix("ref: ").strip()
+        if os.path.isabs(ref) or ".." in ref:
+            raise Unusual(ref)
+    raise Unusual("too many symbolic refs")
+
+
+def _loose(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(1024).rstrip("\n")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _packed(common_dir: str, ref: str) -> str | None:
+    try:
+        with open(os.path.join(common_dir, "packed-refs"), "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    found = content.find(b" " + os.fsencode(ref) + b"\n")
+    return None if found < 0 else _id(content[content.rfind(b"\n", 0, found) + 1 : found].decode(errors="replace"))
+
+
+def _id(text: str) -> str:
+    if not _ID.fullmatch(text):
+        raise Unusual(text)
+    return text
+
+
+def git_dir_at(path: str) -> str | None:
+    """The git directory of a checkout, as its `.git` says; None without one."""
+    link = os.path.join(path, ".git")
+    if os.path.isdir(link) and not os.path.islink(link):
+        return link
+    content = _loose(link)
+    if content is None or not content.startswith("gitdir: "):
+        return None
+    return os.path.realpath(os.path.join(path, content.removeprefix("gitdir: ")))
+
+
+def symbolic(git_dir: str) -> str | None:
+    """The ref that HEAD stands for; None: it is detached, or there is none."""
+    content = _loose(os.path.join(git_dir, "HEAD"))
+    return content.removeprefix("ref: ").strip() if content is not None and content.startswith("ref: ") else None
+
+
+async def tip(git: Git, common_dir: str, ref: str) -> str | None:
+    """The commit of a ref by its full name, or None without it."""
+    try:
+        return stored(common_dir, common_dir, ref)
+    except Unusual:
+        listed = await git.run("for-each-ref", "--format=%(refname) %(objectname)", ref, cwd=common_dir)
+        return dict(line.rsplit(" ", 1) for line in listed.splitlines()).get(ref)
+
+
+def branch_tip(checkout: str, common_dir: str, name: str) -> str | None:
+    """The commit of `HEAD` or of a plainly named branch, if that is all that the name could mean. None: ask git."""
+    git_dir = git_dir_at(checkout)
+    if git_dir is None or not _NAME.fullmatch(name) or _ID.fullmatch(name):
+        return None
+    try:
+        if name == "HEAD":
+            return stored(git_dir, common_dir, name)
+        if os.path.lexists(os.path.join(git_dir, name)):
+            return None
+        if any(stored(git_dir, common_dir, other) for other in (f"refs/{name}", f"refs/tags/{name}")):
+            return None
+        return stored(git_dir, common_dir, f"refs/heads/{name}")
+    except (Unusual, OSError):
+        return None

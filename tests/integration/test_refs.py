@@ -1,0 +1,64 @@
+"""Refs that we read from files are what git says they are; what is unusual is left to git."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import Workshop
+
+from holdfast.workspaces import refs
+
+
+def test_what_we_read_is_what_git_says(workshop: Workshop) -> None:
+    """Loose, packed, both, symbolic, deleted, a checkout that is a worktree itself."""
+    git, common = workshop.fleet.git, workshop.repo.common_dir
+    git("branch", "packed")
+    git("branch", "both")
+    git("pack-refs", "--all")
+    git("commit", "--quiet", "--allow-empty", "-m", "More")
+    git("branch", "--force", "both")
+    git("branch", "loose/deep")
+    git("symbolic-ref", "refs/heads/alias", "refs/heads/packed")
+    other = workshop.fleet.root / "other"
+    git("worktree", "add", "--quiet", "-b", "aside", str(other), "packed")
+    for name in ("main", "packed", "both", "loose/deep", "alias", "aside"):
+        assert refs.branch_tip(workshop.repo.path, common, name) == git("rev-parse", name), name
+        assert workshop.run(refs.tip(workshop.git, common, f"refs/heads/{name}")) == git("rev-parse", name)
+    for checkout in (workshop.fleet.repo, other):
+        assert refs.branch_tip(str(checkout), common, "HEAD") == git("rev-parse", "HEAD", cwd=checkout)
+    assert refs.git_dir_at(str(other)) == git("rev-parse", "--absolute-git-dir", cwd=other)
+    assert refs.symbolic(str(refs.git_dir_at(str(other)))) == "refs/heads/aside"
+    for missing in ("refs/heads/loose", "refs/heads/pack", "refs/heads/none", "refs/heads/main/below"):
+        assert workshop.run(refs.tip(workshop.git, common, missing)) is None
+
+
+def test_what_could_mean_something_else_is_asked_of_git(workshop: Workshop) -> None:
+    """A tag of the same name, an id, an expression, a name of git's own, a broken ref, another storage."""
+    git, common = workshop.fleet.git, workshop.repo.common_dir
+    git("tag", "-a", "-m", "t", "main")
+    Path(common, "refs", "heads", "broken").write_text("no commit\n")
+    for name in ("main", git("rev-parse", "HEAD"), "HEAD~0", "main@{0}", "config", "broken", "-x", "a..b", ""):
+        assert refs.branch_tip(workshop.repo.path, common, name) is None, name
+    Path(common, "refs", "heads", "broken").unlink()
+    Path(common, "reftable").mkdir()
+    assert refs.branch_tip(workshop.repo.path, common, "HEAD") is None
+    assert workshop.run(refs.tip(workshop.git, common, "refs/heads/main")) == git("rev-parse", "refs/heads/main")
+    with pytest.raises(refs.Unusual):
+        refs.stored(common, common, "HEAD")
+
+
+def test_a_merge_under_way_is_not_concluded_for_the_agent(workshop: Workshop) -> None:
+    """R-TREE-13: leftovers with conflict markers are no result: the salvage takes the tree as it is."""
+    workspace, path = workshop.made()
+    for branch, text in (("holdfast/task1", "ours"), ("main", "theirs")):
+        where = path if branch != "main" else workshop.fleet.repo
+        (where / "README.md").write_text(text)
+        workshop.fleet.git("commit", "--quiet", "-am", text, cwd=where)
+    workshop.fleet.git("merge", "main", cwd=path, check=False)
+    assert "<<<<<<<" in (path / "README.md").read_text()
+    assert workshop.run(workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "Leftovers")) is None
+    assert workshop.fleet.git("log", "-1", "--format=%s", "holdfast/task1") == "ours"
+    saved = workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "merging"))
+    assert saved is not None
+    assert "<<<<<<<" in workshop.shadow("show", f"{saved.commit}:README.md")
