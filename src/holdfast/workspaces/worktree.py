@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Mapping, Sequence
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
@@ -13,6 +14,7 @@ from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.workspaces import marker, names, refs
 from holdfast.workspaces.admin import drop_branch_lock, drop_entry, entry_of
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
+from holdfast.workspaces.entry import can_make_entry, make_entry
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.port import Plan, Saved
 from holdfast.workspaces.remains import delete_remains
@@ -20,6 +22,7 @@ from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import restore_into, salvage
 from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, move_away
+from holdfast.workspaces.usersgc import UsersGc
 
 _IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
@@ -32,6 +35,7 @@ class WorktreeStrategy:
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
+        self._users_gc = UsersGc()
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
         await self._refuse_broken(repo, task_id)
@@ -96,38 +100,42 @@ class WorktreeStrategy:
             move_away(workspace.path, leftover)
             await in_thread(delete_tree, leftover)
         drop_entry(repo.common_dir, workspace.path)
-        drop_branch_lock(repo.common_dir, workspace.branch)
+        await drop_branch_lock(repo.common_dir, workspace.branch)
 
     async def _add(self, repo: Repo, workspace: Workspace) -> None:
         assert workspace.branch is not None
-        options = ["--no-checkout", "--lock", "--reason", f"holdfast task={workspace.task_id}"]
-        ours = f"refs/heads/{workspace.branch}"
-        if await refs.tip(self._git, repo.common_dir, ours) is not None:
-            arguments = [*options, workspace.path, workspace.branch]
-        else:
-            arguments = [
-                *options,
-                "--no-track",
-                "-b",
-                workspace.branch,
-                workspace.path,
-                str(workspace.base_commit),
-            ]
+        reason = f"holdfast task={workspace.task_id}"
+        is_new = await refs.tip(self._git, repo.common_dir, f"refs/heads/{workspace.branch}") is None
+        faults.effect("worktree.add")
+        if is_new and can_make_entry(repo.common_dir):
+            arguments = ["branch", "--no-track", workspace.branch, str(workspace.base_commit)]
+            await self._patiently(*arguments, cwd=repo.common_dir)
+            make_entry(repo.common_dir, workspace.path, workspace.branch, reason)
+        else:  # git also knows whether somebody has that branch checked out
+            what = ["--no-track", "-b", workspace.branch] if is_new else []
+            start = str(workspace.base_commit) if is_new else workspace.branch
+            options = ["--quiet", "--no-checkout", "--lock", "--reason", reason, *what]
+            await self._patiently("worktree", "add", *options, workspace.path, start, cwd=repo.common_dir)
+        faults.passed("worktree.added")
+
+    async def _patiently(
+        self, *arguments: str, cwd: str, env: Mapping[str, str] | None = None, settings: Sequence[str] = ()
+    ) -> None:
+        """The user's own git holds a lock of the repository for a moment now and then."""
         for attempt in range(1, TRIES + 1):
-            faults.effect("worktree.add")
+            faults.effect("worktree.git")
             try:
-                await self._git.run("worktree", "add", "--quiet", *arguments, cwd=repo.common_dir)
-                break
+                await self._git.run(*arguments, cwd=cwd, env=env, settings=settings)
+                return
             except GitFailed as error:
                 if attempt == TRIES or ".lock" not in error.err:
                     raise
-                await asyncio.sleep(0.05 * attempt)  # the user's own git holds a lock of the repository for a moment
-        faults.passed("worktree.added")
+                await asyncio.sleep(0.05 * attempt)
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
         """R-TREE-15: `index.lock` and the like in our admin entry; the tree is proven empty, so nobody holds them."""
         entry = entry_of(repo.common_dir, workspace.path)
-        drop_branch_lock(repo.common_dir, workspace.branch)
+        await drop_branch_lock(repo.common_dir, workspace.branch)
         for name in ("index.lock", "HEAD.lock"):
             if entry is not None:
                 with contextlib.suppress(OSError):
@@ -152,7 +160,7 @@ class WorktreeStrategy:
             await self._git.run("add", *what, cwd=workspace.path, env=filters, settings=identity)
             faults.effect("worktree.commit")
             commit = ["commit", "--quiet", "--no-verify", "-m", message]
-            await self._git.run(*commit, cwd=workspace.path, env=filters, settings=identity)
+            await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
         except WorkspaceProblem:
             return (
                 None  # nothing to commit; or a nested repository, a closed directory, …: the salvage saves or refuses
@@ -202,13 +210,17 @@ class WorktreeStrategy:
             if marker.owner(workspace.path) != workspace.id:
                 raise WorkspaceProblem(f"{workspace.path} carries no record of ours; it was left alone")
             moved = move_away(workspace.path, target)
-        if os.path.isdir(repo.common_dir):
-            async with repo_lock(repo.common_dir):
-                dropped = drop_entry(repo.common_dir, workspace.path)
-                drop_branch_lock(repo.common_dir, workspace.branch)
-        else:
-            dropped = False
+        dropped = os.path.isdir(repo.common_dir) and await self._drop(repo, workspace)
         return moved or dropped or os.path.lexists(target)
+
+    async def _drop(self, repo: Repo, workspace: Workspace) -> bool:
+        while True:
+            await self._users_gc.over(repo.common_dir)
+            async with repo_lock(repo.common_dir):
+                if self._users_gc.runs(repo.common_dir):
+                    continue  # it began while we waited for the lock, which others want meanwhile
+                await drop_branch_lock(repo.common_dir, workspace.branch)
+                return drop_entry(repo.common_dir, workspace.path)
 
     async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
         """Delete the branch when it has no commit beyond its base. `update-ref` compares and deletes in one step."""
