@@ -41,6 +41,7 @@ from holdfast.workspaces import git as git_calls
 from holdfast.workspaces import scratch
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.directory import DirectoryStrategy
+from holdfast.workspaces.furnishing import Furnisher
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
 from holdfast.workspaces.port import WorkspaceStrategy
@@ -208,6 +209,7 @@ async def _supervise_locked(
         pressure=Machine(home=home).pressure,
         home_is_ours=lock.is_held,
         news=news,
+        furnishing=Furnisher(home, git, runner),
     )
     try:
         supervisors.append(Supervisor(context))

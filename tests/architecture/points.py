@@ -28,7 +28,14 @@ RAW = {
 }  # fmt: skip
 WRITING_MODES = set("wax+")
 RUNS_STATEMENTS = {"row", "rows", "value", "tuples", "put"}
-POINTS = {"faults.tx": "tx.", "faults.effect": "", "faults.passed": "", "fault_point": "", "keeper.fault_point": ""}
+POINTS = {
+    "faults.tx": "tx.",
+    "faults.effect": "",
+    "faults.passed": "",
+    "fault_point": "",
+    "keeper.fault_point": "",
+    "self._point": "",
+}
 
 
 @dataclass

@@ -32,6 +32,7 @@ from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.lock import HomeLock
 from holdfast.testing.stepping import run_case
+from holdfast.workspaces.furnishing import Furnisher
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.worktree import WorktreeStrategy
 
@@ -156,7 +157,8 @@ class Stage:
         closing.callback(writer.close)
         processes = KeptProcesses(os.path.join(self.home, "runs"), children)
         closing.callback(processes.close)
-        strategy = WorktreeStrategy(self.home, Git(HelperRunner(children, helpers)))
+        runner = HelperRunner(children, helpers)
+        strategy = WorktreeStrategy(self.home, Git(runner))
         return Context(
             home=self.home,
             host_id=host.id,
@@ -170,6 +172,7 @@ class Stage:
             environment=wiring.agent_environment,
             limits=limits_of(config.load()),
             settings=Settings(agents=1),
+            furnishing=Furnisher(self.home, Git(runner), runner),
         )
 
 

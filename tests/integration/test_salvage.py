@@ -12,7 +12,6 @@ from tests.integration.conftest import Workshop
 
 from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces.names import salvage_ref
-from holdfast.workspaces.salvage import HEADS
 
 Mess = Callable[[Fleet, Path], None]
 
@@ -189,9 +188,9 @@ def test_locks_that_a_killed_git_left_in_the_shadow_do_not_stop_a_salvage(worksh
     (path / "work").write_text("precious")
     assert workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "first"))
     shadow = Path(workshop.home) / "shadows" / f"{workshop.repo.id}.git"
-    for ref in (salvage_ref(workspace.task_id, workspace.id), f"{HEADS}{workspace.task_id}"):
-        assert (shadow / ref).exists()
-        (shadow / f"{ref}.lock").touch()
+    ref = salvage_ref(workspace.task_id, workspace.id)
+    assert (shadow / ref).exists()
+    (shadow / f"{ref}.lock").touch()
     (path / "work").write_text("more precious")
     saved = workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "second"))
     assert saved is not None

@@ -36,10 +36,11 @@ from holdfast.supervisor.lock import HomeLock
 from holdfast.workspaces import bundles, git, marker
 from holdfast.workspaces.admin import drop_entry
 from holdfast.workspaces.git import Git
-from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_path
+from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs, shadow_path
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import salvage
 from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.unbranching import heal
 
 INTENT = "purge.json"
 
@@ -153,6 +154,8 @@ async def _salvage_one(plan: Plan, tool: Git, repo: Repo, workspace: Workspace) 
         details=saved.details,
     )
     plan.store.write(lambda tx: tx.workspaces.record_salvage(workspace, record, clock.now()))
+    if saved.partial:
+        raise WorkspaceProblem(saved.missing)
 
 
 def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:
@@ -229,6 +232,7 @@ async def _clean_repository(things: RepoThings, *, branches: bool, kept: list[st
             code, _out, err = git.call("branch", "--quiet", "-D", "--", branch, cwd=common)
             if code != 0:
                 kept.append(f"branch {branch} of {things.repo.path}: {err.strip()}")
+        await heal(common)
         lock = os.path.join(common, REPO_LOCK)
         if not processes_with_open(os.stat(lock)):  # another home may be waiting for it
             os.unlink(lock)
@@ -255,6 +259,9 @@ def _forget_repository(plan: Plan, repo: Repo) -> None:
         for name in listed(trash := os.path.join(plan.home, "workspaces", TRASH)):
             if name == workspace_id or name.startswith((f"{workspace_id}-", f"{workspace_id}.")):
                 delete_tree(os.path.join(trash, name))
+        for name in listed(logs := setup_logs(plan.home)):
+            if workspace_id in name.split("."):
+                delete_tree(os.path.join(logs, name))
     for run_id in ids.runs:
         delete_tree(os.path.join(plan.home, "runs", run_id))
     for suffix in ("", ".new", ".lock"):

@@ -11,6 +11,7 @@ from typing import IO
 
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
+from holdfast.processes.marked import VARIABLE, end_marked
 
 
 class HelperRunner:
@@ -31,6 +32,26 @@ class HelperRunner:
         env: Mapping[str, str],
         timeout: float,
         stdin: bytes = b"",
+        output: int | None = None,
+        mark: str | None = None,
+    ) -> tuple[int, bytes, bytes]:
+        """`output`: a descriptor that gets everything it prints, instead of us. `mark`: what it starts carries this,
+        and ends with it, whatever group it went to."""
+        if mark is None:
+            return await self._run(argv, cwd, env, timeout, stdin, output)
+        try:
+            return await self._run(argv, cwd, {**env, VARIABLE: mark}, timeout, stdin, output)
+        finally:
+            end_marked(mark)
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        timeout: float,
+        stdin: bytes,
+        output: int | None,
     ) -> tuple[int, bytes, bytes]:
         with (
             tempfile.TemporaryFile() as out,
@@ -44,8 +65,8 @@ class HelperRunner:
                 cwd=cwd,
                 env=env,
                 stdin=given.fileno() if stdin else subprocess.DEVNULL,
-                stdout=out.fileno(),
-                stderr=err.fileno(),
+                stdout=out.fileno() if output is None else output,
+                stderr=err.fileno() if output is None else output,
                 pass_fds=() if self._lock is None else (self._lock.fd,),
             )
             try:

@@ -94,6 +94,8 @@ class Attempt:
         ):
             self._stop_wanted, self._stop_reason = why, reason
         self._fast = self._fast or fast
+        if fast and why is StopWhy.DOWN and self._context.furnishing is not None:
+            self._context.furnishing.cut_short(self.task.id)
         if self._preparing is not None:
             self._preparing.cancel()
         try:

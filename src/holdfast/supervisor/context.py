@@ -17,7 +17,7 @@ from holdfast.core.rules import HealthRules
 from holdfast.core.signs import Sign
 from holdfast.processes.port import Processes
 from holdfast.store.port import Store, Writer
-from holdfast.workspaces.port import WorkspaceStrategy
+from holdfast.workspaces.port import Furnishing, WorkspaceStrategy
 
 
 class Bell:
@@ -137,3 +137,4 @@ class Context:
     news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events to tell
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
+    furnishing: Furnishing | None = None  # set-up, copies and teardown; None where an attempt is driven alone

@@ -42,9 +42,11 @@ class WorkspaceGuard:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            self.hurry()
         try:
             if not self._kept:
-                await _to_its_end(self._put_away(error))
+                await self._to_its_end(self._put_away(error))
         finally:
             self._context.in_hand.discard(self._task_id)
 
@@ -63,22 +65,28 @@ class WorkspaceGuard:
             return None
         return (task, tx.workspaces.repo(workspace.repo_id), workspace) if task.state in TASK_TERMINAL else None
 
+    async def _to_its_end(self, work: Coroutine[object, None, None]) -> None:
+        """A cancellation, or a second one, is heard when the work is done: it takes milliseconds, because teardown
+        commands are cut short."""
+        working = asyncio.create_task(work)
+        heard: asyncio.CancelledError | None = None
+        while not working.done():
+            try:
+                await asyncio.wait([working])
+            except asyncio.CancelledError as again:
+                heard = again
+                self.hurry()
+        working.result()
+        if heard is not None:
+            raise heard
+
+    def hurry(self) -> None:
+        """Do not wait for teardown commands."""
+        if self._context.furnishing is not None:
+            self._context.furnishing.cut_short(self._task_id)
+
 
 def _words(error: BaseException | None) -> str | None:
     if isinstance(error, asyncio.CancelledError):
         return "the supervisor was stopping"
     return None if error is None else f"{type(error).__name__}: {error}"
-
-
-async def _to_its_end(work: Coroutine[object, None, None]) -> None:
-    """A cancellation, or a second one, is heard when the work is done: it takes milliseconds."""
-    working = asyncio.create_task(work)
-    heard: asyncio.CancelledError | None = None
-    while not working.done():
-        try:
-            await asyncio.wait([working])
-        except asyncio.CancelledError as again:
-            heard = again
-    working.result()
-    if heard is not None:
-        raise heard

@@ -8,6 +8,7 @@ from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.ids import new_id
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.furnish import furnish
 from holdfast.supervisor.putting_away import put_away
 from holdfast.supervisor.saving import save_work
 
@@ -68,6 +69,7 @@ async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace:
         if is_passing(error):
             raise  # the machine's trouble, not the task's: it is tried again
         raise LaunchError(f"The workspace could not be made: {error}") from error
+    await furnish(context, task, repo, workspace)  # before `ready`: a crash in between makes it anew
     how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"
     return await _ready(context, grip, workspace, how)
 

@@ -12,6 +12,7 @@ from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.errors import HoldfastError
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.furnish import tear_down
 from holdfast.supervisor.saving import save_work
 
 RETRY_CAP = 3600.0
@@ -51,6 +52,7 @@ async def put_away(
     """
     began = time.monotonic()
     strategy = context.strategy_of(task.spec)
+    await tear_down(context, task, repo, workspace)
     there = await strategy.put_away(repo, workspace)
     branch_is_gone = await strategy.drop_empty_branch(repo, workspace)
     if not there:

@@ -7,6 +7,7 @@ it. No step needs an intent: a directory goes before its record, so what a crash
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import traceback
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from holdfast.store.port import EventWindow, OldTask, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ownlog import rotate
 from holdfast.supervisor.saying import say
+from holdfast.workspaces.names import setup_logs
 from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree
 
@@ -76,6 +78,7 @@ class Retention:
         try:
             await self._events(removed)
             await self._run_directories(removed)
+            await self._setup_logs()
             await self._tasks(removed)
             await self._answered(removed)
             if removed:
@@ -123,6 +126,15 @@ class Retention:
                 faults.passed("rundir.deleted")
                 deleted += 1
         return deleted
+
+    async def _setup_logs(self) -> None:
+        """What set-up and teardown commands printed: as long as what agents print."""
+        before, folder = self._moment(self._context.settings.keeping.runs), setup_logs(self._context.home)
+        for name in await in_thread(listed, folder):
+            with contextlib.suppress(OSError):
+                if os.lstat(os.path.join(folder, name)).st_mtime < before:
+                    faults.effect("setuplog.delete")
+                    os.unlink(os.path.join(folder, name))
 
     async def _tasks(self, removed: _Removed) -> None:
         before, below = self._moment(self._context.settings.keeping.tasks), _ABOVE_ALL

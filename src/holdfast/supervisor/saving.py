@@ -38,4 +38,6 @@ async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Wor
             details=saved.details,
         )
         await context.writer.write(lambda tx: tx.workspaces.record_salvage(workspace, salvaged, context.clock()))
+        if saved.partial:
+            return f"its work could only be saved in part: {saved.missing}"
     return None

@@ -46,10 +46,13 @@ def worktree_of(entry: str) -> str | None:
 
 async def drop_branch_lock(common_dir: str, branch: str | None) -> None:
     """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it.
-    The user's own gc locks every branch for a moment, ours too: a lock that is young is watched before it goes."""
-    if branch is None or not branch.startswith(BRANCH_PREFIX):
-        return
-    lock = os.path.join(common_dir, "refs", "heads", f"{branch}.lock")
+    The user's own gc locks every branch for a moment, ours too."""
+    if branch is not None and branch.startswith(BRANCH_PREFIX):
+        await drop_stale_lock(os.path.join(common_dir, "refs", "heads", f"{branch}.lock"))
+
+
+async def drop_stale_lock(lock: str) -> None:
+    """Remove a lock that a git of ours may have left; one that is young is watched before it goes."""
     seen, since = _identity(lock), time.monotonic()
     while seen is not None and time.time() - seen[1] < STALE_AFTER and time.monotonic() - since < STALE_AFTER:
         await asyncio.sleep(0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
@@ -56,7 +57,9 @@ class DirectoryStrategy:
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.isdir(workspace.path)
 
-    async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
+    async def commit_leftovers(
+        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+    ) -> str | None:
         return None  # there is no branch: the result is salvaged, like everything else in it
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:

@@ -85,12 +85,25 @@ class Git:
         stdin: bytes = b"",
         timeout: float = 300.0,
     ) -> str:
+        code, out, err = await self.ask(*arguments, cwd=cwd, env=env, settings=settings, stdin=stdin, timeout=timeout)
+        if code != 0:
+            raise GitFailed(arguments, code, err)
+        return out
+
+    async def ask(
+        self,
+        *arguments: str,
+        cwd: str,
+        env: Mapping[str, str] | None = None,
+        settings: Sequence[str] = (),
+        stdin: bytes = b"",
+        timeout: float = 300.0,
+    ) -> tuple[int, str, str]:
+        """Exit code, output and complaints, for a command whose failure says something too."""
         code, out, err = await self._runner(
             command(arguments, settings), cwd=cwd, env=environment(env), timeout=patience(timeout), stdin=stdin
         )
-        if code != 0:
-            raise GitFailed(arguments, code, err.decode(errors="replace"))
-        return out.decode(errors="surrogateescape")
+        return code, out.decode(errors="surrogateescape"), err.decode(errors="replace")
 
     async def ok(self, *arguments: str, cwd: str, env: Mapping[str, str] | None = None) -> bool:
         """Whether the command says yes. One that was killed has not said no."""
@@ -112,7 +125,7 @@ class Git:
             return False
         return True
 
-    async def filters_off(self, worktree: str) -> dict[str, str]:
+    async def filters_off(self, worktree: str, *, all_of_them: bool = False) -> dict[str, str]:
         """Environment that replaces every content filter by the user's own definition of it, or by nothing.
 
         A filter is a command, and an agent can define one in the shared config, in its worktree's, or in a file that
@@ -120,12 +133,11 @@ class Git:
         may contain '='.
         """
         effective = await self._filters(worktree)
-        trusted = {**await self._filters(worktree, "--system"), **await self._filters(worktree, "--global")}
-        settings = []
-        for name in sorted({key.split(".", 1)[1].rsplit(".", 1)[0] for key in effective}):
-            for variable, off in (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")):
-                key = f"filter.{name}.{variable}"
-                settings.append((key, trusted.get(key, off)))
+        trusted: dict[str, str] = {}
+        if effective and not all_of_them:
+            trusted = {**await self._filters(worktree, "--system"), **await self._filters(worktree, "--global")}
+        # Only what is set: an empty `process` would switch the user's own `clean` and `smudge` off.
+        settings = [(key, trusted.get(key, "false" if key.endswith(".required") else "")) for key in sorted(effective)]
         env = {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
         for number, (key, value) in enumerate(settings):
             env[f"GIT_CONFIG_KEY_{number}"] = key
@@ -142,8 +154,11 @@ class Git:
         return dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
 
 
-def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeout: float = 300) -> tuple[int, str, str]:
-    """Git for the CLI: one short synchronous call."""
+def call(
+    *arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeout: float = 300, alone: bool = False
+) -> tuple[int, str, str]:
+    """Git for the CLI: one short synchronous call. `alone`: in a session of its own, so that it comes to its end
+    whatever happens to us."""
     faults.effect("git.call")
     try:
         done = subprocess.run(
@@ -153,6 +168,7 @@ def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeou
             capture_output=True,
             timeout=patience(timeout),
             check=False,
+            start_new_session=alone,
         )
     except subprocess.TimeoutExpired as error:
         raise Refused(
@@ -166,6 +182,16 @@ def call(*arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeou
             "Install it, e.g.: sudo apt-get install git"
         ) from error
     return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode(errors="replace")
+
+
+def push(remote: str, branch: str, *, cwd: str) -> int:
+    """Push as the user would: their environment, credentials and terminal; only hooks stay off (see above)."""
+    kept = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept}
+    faults.effect("git.push")
+    refspec = f"refs/heads/{branch}:refs/heads/{branch}"
+    line = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "push", "--end-of-options"]
+    return subprocess.run([*line, remote, refspec], cwd=cwd, env=env, check=False).returncode
 
 
 def version() -> tuple[int, ...]:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 
+from holdfast.core.model import Workspace
+
 BRANCH_PREFIX = "holdfast/"
+DELETING_NOTE = "holdfast.deleting"  # there as well: a branch is being deleted, and packed-refs.lock is ours
 REPO_LOCK = "holdfast.lock"  # in the git common directory: two homes may share a repository
 TRASH = ".trash"  # beside the workspaces, on their file system
 OWNER_SUFFIX = ".owner.json"  # beside the workspace, never in it: it must not be committed
+SETUP_LOGS = "setup-logs"
+WORKSPACES = "workspaces"  # in the home; one folder per repository below it
+TRASHED_SUFFIX = ".trashed.json"  # the marker's second name, beside what is in the trash
+STRANDED_PREFIX = ".trash-"  # in a repository's folder: what could not be moved out of it, but is trash
 SALVAGE_REFS = "refs/salvage/"  # in the shadow repository only
 
 
@@ -19,11 +26,16 @@ def branch_of(task_id: str, generation: int) -> str:
 
 def workspace_path(home: str, repo_id: str, task_id: str) -> str:
     """The same path for every attempt of a task: an agent's session resumes only where it was."""
-    return os.path.join(home, "workspaces", repo_id, task_id)
+    return os.path.join(home, WORKSPACES, repo_id, task_id)
 
 
 def trash_path(home: str, workspace_id: str) -> str:
-    return os.path.join(home, "workspaces", TRASH, workspace_id)
+    return os.path.join(home, WORKSPACES, TRASH, workspace_id)
+
+
+def stranded_path(path: str, workspace_id: str) -> str:
+    """Where the workspace at `path` goes when it cannot be moved to the trash: a name beside it."""
+    return os.path.join(os.path.dirname(path), f"{STRANDED_PREFIX}{workspace_id}")
 
 
 def half_made_path(home: str, workspace_id: str) -> str:
@@ -37,6 +49,15 @@ def shadow_path(home: str, repo_id: str) -> str:
 
 def salvage_ref(task_id: str, workspace_id: str) -> str:
     return f"{SALVAGE_REFS}{task_id}/{workspace_id}"
+
+
+def setup_log(home: str, workspace: Workspace, kind: str) -> str:
+    """What set-up (`setup`) or `teardown` commands print. Not in the workspace: it outlives it, like a run's output."""
+    return os.path.join(setup_logs(home), f"{workspace.task_id}.{workspace.id}.{kind}.log")
+
+
+def setup_logs(home: str) -> str:
+    return os.path.join(home, SETUP_LOGS)
 
 
 def gone(repo_path: str, task_id: str) -> str:

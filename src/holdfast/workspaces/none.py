@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
@@ -26,7 +27,9 @@ class NoneStrategy:
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.isdir(workspace.path)
 
-    async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
+    async def commit_leftovers(
+        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+    ) -> str | None:
         return None  # it is the user's checkout: what is in it is the user's to commit
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:

@@ -14,8 +14,18 @@ class CommandRunner(Protocol):
     """Runs a helper command in a group of its own, to its proven end."""
 
     def __call__(
-        self, argv: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float, stdin: bytes = b""
-    ) -> Awaitable[tuple[int, bytes, bytes]]: ...
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        timeout: float,
+        stdin: bytes = b"",
+        output: int | None = None,
+        mark: str | None = None,
+    ) -> Awaitable[tuple[int, bytes, bytes]]:
+        """`output`: a descriptor for all that it prints. `mark`: carried by all that it starts, and ended with it."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +38,13 @@ class Saved:
     files: int
     partial: bool = False  # something could not be read: it must be preserved too
     details: Mapping[str, object] = field(default_factory=dict)  # size, staged, unmerged, operation, …: for people
+
+    @property
+    def missing(self) -> str:
+        """For people: what a partial salvage could not read."""
+        names = self.details.get("not_saved")
+        found = [str(name) for name in names] if isinstance(names, list) else []
+        return f"{', '.join(found[:3])}{' and more' if len(found) > 3 else ''} cannot be read"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +71,12 @@ class WorkspaceStrategy(Protocol):
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool: ...
 
-    async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
-        """Commit what a successful agent left uncommitted; the commit, or None when there was nothing to do."""
+    async def commit_leftovers(
+        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+    ) -> str | None:
+        """Commit what a successful agent left uncommitted; the commit, or None when there was nothing to do.
+
+        `leave`: patterns of files that we copied in: those that git does not track are not the agent's work."""
         ...
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:
@@ -78,4 +99,44 @@ class WorkspaceStrategy(Protocol):
 
     async def delete_trash(self, workspace: Workspace) -> None:
         """Delete from the trash; may take long; may be interrupted and repeated."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copied:
+    """What came along from the user's checkout, and what did not and why."""
+
+    copied: tuple[str, ...]
+    left: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    """A command of set-up or teardown that did not end well."""
+
+    command: str
+    how: str
+    tail: str  # the end of its output
+    log: str  # where all of it is
+
+
+class Furnishing(Protocol):
+    """Files and commands around the making of a workspace."""
+
+    async def copy(self, repo: Repo, workspace: Workspace, patterns: Sequence[str]) -> Copied: ...
+
+    async def set_up(
+        self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
+    ) -> Failed | None:
+        """In this order, until one fails. `timeout` is for each of them."""
+        ...
+
+    async def tear_down(
+        self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
+    ) -> Failed | None:
+        """All of them, whatever fails; the first failure."""
+        ...
+
+    def cut_short(self, task_id: str) -> None:
+        """End the teardown of that task, now or when it would begin: the supervisor goes."""
         ...

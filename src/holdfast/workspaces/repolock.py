@@ -20,22 +20,23 @@ def repo_lock(common_dir: str) -> AbstractAsyncContextManager[None]:
 
 
 @asynccontextmanager
-async def file_lock(path: str) -> AsyncIterator[None]:
-    """An exclusive flock; released by the kernel when we die."""
+async def file_lock(path: str, *, shared: bool = False, patience: float = PATIENCE) -> AsyncIterator[None]:
+    """A flock, exclusive or shared; released by the kernel when we die."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise WorkspaceProblem(f"The lock {path} cannot be used: {error.strerror}.") from error
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + PATIENCE, 0.002
+        deadline, pause = loop.time() + patience, 0.002
         while True:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(fd, kind | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if loop.time() > deadline:
-                    raise Unavailable(f"{path} stayed locked by another Holdfast for {PATIENCE:.0f} s.") from None
+                    raise Unavailable(f"{path} stayed locked by another Holdfast for {patience:.0f} s.") from None
             await asyncio.sleep(pause)
             pause = min(0.05, pause * 1.5)
         yield

@@ -22,6 +22,7 @@ from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import restore_into, salvage
 from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, move_away
+from holdfast.workspaces.unbranching import delete_branch, heal
 from holdfast.workspaces.usersgc import UsersGc
 
 _IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
@@ -147,7 +148,9 @@ class WorktreeStrategy:
             entry_of(repo.common_dir, workspace.path) is not None
         )
 
-    async def commit_leftovers(self, repo: Repo, workspace: Workspace, mode: str, message: str) -> str | None:
+    async def commit_leftovers(
+        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+    ) -> str | None:
         if mode == "none" or not self._is_on_its_branch(repo, workspace):
             return None
         try:
@@ -156,8 +159,11 @@ class WorktreeStrategy:
             )  # git would also run the nested repository's own commands
             identity = await self._identity(workspace)
             filters = await self._git.filters_off(workspace.path)
-            what = ["--all", "."] if mode == "all" else ["--update", "."]
-            await self._git.run("add", *what, cwd=workspace.path, env=filters, settings=identity)
+            if mode == "all":  # but no file that we brought: a secret that git ignores nowhere would be published
+                but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
+                await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
+            if mode == "tracked" or leave:
+                await self._git.run("add", "--update", ".", cwd=workspace.path, env=filters, settings=identity)
             faults.effect("worktree.commit")
             commit = ["commit", "--quiet", "--no-verify", "-m", message]
             await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
@@ -219,11 +225,12 @@ class WorktreeStrategy:
             async with repo_lock(repo.common_dir):
                 if self._users_gc.runs(repo.common_dir):
                     continue  # it began while we waited for the lock, which others want meanwhile
+                await heal(repo.common_dir)
                 await drop_branch_lock(repo.common_dir, workspace.branch)
                 return drop_entry(repo.common_dir, workspace.path)
 
     async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
-        """Delete the branch when it has no commit beyond its base. `update-ref` compares and deletes in one step."""
+        """Delete the branch when it has no commit beyond its base."""
         if workspace.branch is None or workspace.base_commit is None or not os.path.isdir(repo.common_dir):
             return False
         if not workspace.branch.startswith(names.BRANCH_PREFIX):
@@ -235,7 +242,7 @@ class WorktreeStrategy:
         if tip != workspace.base_commit and not await self._is_ancestor(repo, tip, workspace.base_commit):
             return False
         faults.effect("branch.delete")
-        await self._git.run("update-ref", "-d", ref, tip, cwd=repo.common_dir)
+        await delete_branch(self._git, repo.common_dir, ref, tip)
         faults.passed("branch.deleted")
         return True
 

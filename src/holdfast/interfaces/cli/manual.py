@@ -5,7 +5,7 @@ Read only when somebody asks. Every example is parsed by the real parser in a te
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from holdfast.interfaces.cli.manual_work import READS, WORK_PAGES, Page
 
 _CODES = {
     0: "done",
@@ -16,19 +16,7 @@ _CODES = {
     69: "store or supervisor unavailable",
     75: "the task is paused",
 }
-_READS = (0, 2, 3, 69)
-
-
-class Page(NamedTuple):
-    """One command's page. `codes` are the exit codes it can have, beside those that every command has."""
-
-    description: str
-    examples: tuple[tuple[str, str], ...]  # (what it does, the command line)
-    codes: tuple[int, ...]
-    see: tuple[str, ...]
-
-
-PAGES: dict[str, Page] = {
+PAGES: dict[str, Page] = WORK_PAGES | {
     "init": Page(
         "Makes the repository known to this home, writes a commented `holdfast.toml` if there is none, and names the "
         "agent CLIs that it finds. `run` and `add` make a repository known by themselves.",
@@ -122,13 +110,13 @@ PAGES: dict[str, Page] = {
     "show": Page(
         "Everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is enough.",
         (("for people", "holdfast show 7f3a"), ("for scripts", "holdfast show 7f3a --json")),
-        (*_READS, 4),
+        (*READS, 4),
         ("why", "logs", "diff"),
     ),
     "why": Page(
         "Says in a few sentences why a task is where it is, what happens next, and what you can do.",
         (("why does it wait, or why did it fail", "holdfast why 7f3a"),),
-        (*_READS, 4),
+        (*READS, 4),
         ("show", "events"),
     ),
     "events": Page(
@@ -139,7 +127,7 @@ PAGES: dict[str, Page] = {
             ("one task, and go on as it happens", "holdfast events 7f3a --follow"),
             ("everything since the last one that a script saw", "holdfast events --after 4711 --json"),
         ),
-        (*_READS, 4),
+        (*READS, 4),
         ("ps", "logs"),
     ),
     "logs": Page(
@@ -149,13 +137,13 @@ PAGES: dict[str, Page] = {
             ("as it is written", "holdfast logs 7f3a --follow"),
             ("standard error of the first run", "holdfast logs 7f3a --run 1 --err"),
         ),
-        (*_READS, 4),
+        (*READS, 4),
         ("show", "events"),
     ),
     "alerts": Page(
         "What needs a person, each with a remedy. One open alert per episode.",
         (("what is open", "holdfast alerts"), ("seen and dealt with", "holdfast alerts ack 3")),
-        _READS,
+        READS,
         ("why", "doctor"),
     ),
     "stats": Page(
@@ -192,35 +180,6 @@ PAGES: dict[str, Page] = {
         (0, 2, 3, 4, 69),
         ("why", "retry"),
     ),
-    "diff": Page(
-        "What a task changed against its base: in its workspace, on its branch, or in its saved work. Piped, it "
-        "is exact and can be applied.",
-        (("all of it", "holdfast diff 7f3a"), ("only which files", "holdfast diff 7f3a --stat")),
-        (*_READS, 1, 4),
-        ("show", "salvage"),
-    ),
-    "workspaces": Page(
-        "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "
-        "their work is salvaged first.",
-        (
-            ("what is there, and how large", "holdfast workspaces"),
-            ("drop one", "holdfast workspaces clean 7f3a"),
-            ("drop all that are preserved", "holdfast workspaces clean --all-preserved --yes"),
-        ),
-        (*_READS, 1, 4),
-        ("keep", "salvage", "purge"),
-    ),
-    "keep": Page(
-        "Keeps a task's workspace: a preserved one from now on, that of a task which waits or runs from its end on, "
-        "whatever the outcome. Without it, a preserved workspace goes after `workspace.preserve_ttl` (7 d), its work "
-        "salvaged first.",
-        (
-            ("until you drop it", "holdfast keep 7f3a"),
-            ("for another month", "holdfast keep 7f3a --for 30d"),
-        ),
-        (0, 2, 3, 4, 69),
-        ("workspaces", "diff"),
-    ),
     "salvage": Page(
         "Work that was taken out of workspaces before they went, because no branch held it. `restore` makes it a "
         "new branch of the user's repository.",
@@ -228,7 +187,7 @@ PAGES: dict[str, Page] = {
             ("what was saved", "holdfast salvage list"),
             ("bring it back", "holdfast salvage restore 7f3a --branch rescued"),
         ),
-        (*_READS, 1, 4),
+        (*READS, 1, 4),
         ("diff", "backup"),
     ),
     "doctor": Page(

@@ -49,7 +49,14 @@ def success(world: World) -> None:
 
 
 def failure(world: World) -> None:
-    add(world, "fail", write("lost.txt", "not lost") + "exit 1")
+    """In a workspace that was set up, with a file of the checkout that git does not carry."""
+    (world.repo / "secret.env").write_text("secret")
+    settings = {
+        "HOLDFAST_WORKSPACE_COPY": "*.env",
+        "HOLDFAST_WORKSPACE_SETUP": "'echo set up'",
+        "HOLDFAST_WORKSPACE_TEARDOWN": "'test -e secret.env'",
+    }
+    add(world, "fail", write("lost.txt", "not lost") + "exit 1", settings=settings)
     world.up("up")
 
 

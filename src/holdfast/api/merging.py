@@ -1,0 +1,82 @@
+"""A task's branch into the branch that it started from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import clock
+from holdfast.api.commands import who
+from holdfast.core.model import Event
+from holdfast.core.states import TASK_TERMINAL
+from holdfast.errors import Conflict, NotFound, Refused, UsageError
+from holdfast.storage import open_store
+from holdfast.text import one_line
+from holdfast.workspaces.merging import Merge, checkout_of, compute, contains, move, refuse_dirty, tip_of
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Merged:
+    source: str
+    target: str
+    commit: str
+    how: str  # already there | fast-forward | merge commit
+    checkout: str | None  # the user's checkout that was moved along
+
+
+def branch_of(task: Row) -> str:
+    """The branch that has the work of an ended task."""
+    if task["state"] not in {str(state) for state in TASK_TERMINAL}:
+        raise Conflict(f"Task {task['id']} is {task['state']}: its branch may still change. See `holdfast why`.")
+    branch = task["branch"]
+    if not os.path.isdir(task["repo"]):
+        raise Refused(f"The repository {task['repo']} is gone.")
+    if not branch or tip_of(task["repo"], branch) is None:
+        saved = f"; `holdfast salvage restore {task['id']} --branch NAME` makes one" if task["salvages"] else ""
+        raise NotFound(f"Task {task['id']} has no branch with work of its own{saved}.")
+    return str(branch)
+
+
+def target_of(task: Row, into: str | None) -> str:
+    target = into or str(task["base_ref"])
+    if tip_of(task["repo"], target) is None:
+        wrong = f"There is no branch '{target}' in {task['repo']}"
+        raise UsageError(f"{wrong}: say which one with --into BRANCH." if into is None else f"{wrong}.")
+    return target
+
+
+def merge(home: str, task: Row, into: str | None, *, no_ff: bool) -> Merged:
+    source, target = branch_of(task), target_of(task, into)
+    repo = str(task["repo"])
+    source_tip, target_tip = tip_of(repo, source), tip_of(repo, target)
+    if source == target:
+        raise UsageError(f"{source} cannot be merged into itself.")
+    if source_tip is None or target_tip is None:
+        raise Conflict(f"{source} or {target} was deleted meanwhile. Nothing was changed.")
+    plan = Merge(repo=repo, source=source, source_tip=source_tip, target=target, target_tip=target_tip)
+    if contains(repo, target_tip, source_tip):
+        return Merged(source=source, target=target, commit=target_tip, how="already there", checkout=None)
+    checkout = checkout_of(repo, target)
+    if checkout is not None:
+        refuse_dirty(checkout, target)
+    title = one_line(task["prompt"], 60)
+    commit = compute(plan, home, f"Merge {source}: {title}\n\nHoldfast task {task['id']}.\n", always_commit=no_ff)
+    move(plan, commit, checkout)
+    how = "fast-forward" if commit == source_tip else "merge commit"
+    merged = Merged(source=source, target=target, commit=commit, how=how, checkout=checkout)
+    _tell(home, task, merged)
+    return merged
+
+
+def _tell(home: str, task: Row, merged: Merged) -> None:
+    event = Event(
+        kind="branch.merged",
+        component="workspaces",
+        task_id=task["id"],
+        message=f"{merged.source} was merged into {merged.target} by {who()} ({merged.how}, {merged.commit[:12]}).",
+        data={"branch": merged.source, "into": merged.target, "commit": merged.commit, "how": merged.how},
+    )
+    open_store(home, create=False).write(lambda tx: tx.events.emit(event, clock.now()))

@@ -1,0 +1,71 @@
+"""A task's branch as a pull request: through `gh` where it is installed, else the command to type."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import faults
+from holdfast.api.merging import branch_of
+from holdfast.errors import Refused
+from holdfast.text import one_line
+from holdfast.workspaces import git
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """What is pushed where."""
+
+    repo: str
+    remote: str
+    branch: str
+    base: str
+    title: str
+    body: str
+
+    @property
+    def push_line(self) -> str:
+        return shlex.join(["git", "-C", self.repo, "push", "--set-upstream", self.remote, self.branch])
+
+
+def propose(task: Row, *, remote: str | None, base: str | None) -> Proposal:
+    branch, repo = branch_of(task), str(task["repo"])
+    known = git.call("remote", cwd=repo)[1].split()
+    chosen = remote or ("origin" if "origin" in known or not known else known[0])
+    if chosen not in known:
+        raise Refused(
+            f"{repo} has no remote '{chosen}', so there is nowhere to push {branch} to. Add one: git remote add"
+        )
+    return Proposal(
+        repo=repo,
+        remote=chosen,
+        branch=branch,
+        base=base or str(task["base_ref"]),
+        title=one_line(task["prompt"], 72),
+        body=f"{task['prompt'].strip()}\n\nMade by Holdfast task {task['id']}.",
+    )
+
+
+def tool() -> str | None:
+    return shutil.which("gh")
+
+
+def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
+    """Push, then let `gh` open it. Both are repeatable: a branch that is there already is up to date."""
+    if git.push(proposal.remote, proposal.branch, cwd=proposal.repo) != 0:
+        raise Refused(f"The branch could not be pushed. Nothing was opened. By hand: {proposal.push_line}")
+    words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
+    words += ["--title", proposal.title, "--body", proposal.body, *(["--draft"] if draft else [])]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    faults.effect("gh.create")
+    if subprocess.run([gh, *words], cwd=proposal.repo, env=environment, check=False).returncode != 0:
+        raise Refused(
+            f"{proposal.branch} is pushed, but `gh` opened no pull request (its words are above). "
+            "Put that right and try again; the push is not repeated in vain."
+        )

@@ -1,0 +1,79 @@
+"""Pages of the manual about a task's work and where it is; the other pages are in `manual`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+READS = (0, 2, 3, 69)
+
+
+class Page(NamedTuple):
+    """One command's page. `codes` are the exit codes it can have, beside those that every command has."""
+
+    description: str
+    examples: tuple[tuple[str, str], ...]  # (what it does, the command line)
+    codes: tuple[int, ...]
+    see: tuple[str, ...]
+
+
+WORK_PAGES: dict[str, Page] = {
+    "diff": Page(
+        "What a task changed against its base: in its workspace, on its branch, or in its saved work. Piped, it "
+        "is exact and can be applied.",
+        (("all of it", "holdfast diff 7f3a"), ("only which files", "holdfast diff 7f3a --stat")),
+        (*READS, 1, 4),
+        ("show", "salvage"),
+    ),
+    "merge": Page(
+        "Brings the branch of an ended task into its base branch, as a fast-forward or a merge commit. The merge is "
+        "computed first and changes nothing; a conflict is told in words. A checkout of the target that has changes "
+        "of its own is refused; a clean one is moved along.",
+        (
+            ("into the branch it started from", "holdfast merge 7f3a"),
+            ("always with a merge commit, elsewhere", "holdfast merge 7f3a --into release --no-ff"),
+        ),
+        (*READS, 1, 4),
+        ("diff", "pr", "branches"),
+    ),
+    "pr": Page(
+        "Pushes the branch of an ended task and opens a pull request with `gh`. Without `gh` it prints the command "
+        "that pushes, and ends with exit code 1.",
+        (("for review", "holdfast pr 7f3a --draft"), ("to a fork", "holdfast pr 7f3a --remote fork")),
+        (*READS, 1, 4),
+        ("merge", "diff"),
+    ),
+    "branches": Page(
+        "Lists the branches of our tasks. `prune` deletes those of ended tasks that another branch has; with "
+        "--all-ended also unmerged ones, whose commits are saved first (`holdfast salvage`). Never a branch of a task "
+        "that lives, or that is checked out, or that is not ours.",
+        (
+            ("what is there", "holdfast branches"),
+            ("what would go", "holdfast branches prune --dry-run"),
+            ("delete what is merged", "holdfast branches prune --merged"),
+        ),
+        (0, 2, 69),
+        ("merge", "salvage"),
+    ),
+    "workspaces": Page(
+        "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "
+        "their work is salvaged first.",
+        (
+            ("what is there, and how large", "holdfast workspaces"),
+            ("drop one", "holdfast workspaces clean 7f3a"),
+            ("drop all that are preserved", "holdfast workspaces clean --all-preserved --yes"),
+        ),
+        (*READS, 1, 4),
+        ("keep", "salvage", "purge"),
+    ),
+    "keep": Page(
+        "Keeps a task's workspace: a preserved one from now on, that of a task which waits or runs from its end on, "
+        "whatever the outcome. Without it, a preserved workspace goes after `workspace.preserve_ttl` (7 d), its work "
+        "salvaged first.",
+        (
+            ("until you drop it", "holdfast keep 7f3a"),
+            ("for another month", "holdfast keep 7f3a --for 30d"),
+        ),
+        (0, 2, 3, 4, 69),
+        ("workspaces", "diff"),
+    ),
+}

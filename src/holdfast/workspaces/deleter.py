@@ -1,0 +1,337 @@
+"""Deletes a tree that somebody else may have shaped, and may still be changing: by descriptor, one name at a time.
+
+Two users: the supervisor (`trash.py`), and root before a service starts (`rootsweep.py`). Root runs a copy of this
+file, so it stands alone: standard library only, nothing of ours (docs/adr/0017-privileged-deleter.md).
+
+- Every directory is opened relative to the open directory that holds it, as one name: no symlink is followed and no
+  mount is crossed (openat2; without it O_NOFOLLOW and the mount id, because `st_dev` is equal across a bind mount).
+- Nothing is looked up by a path, so nothing that is swapped while we work leads us out. Nothing is executed.
+- `owners` says into whose directories we may go. A name in a directory may be removed whosever it is: it could only be
+  put there by somebody who may remove it.
+- A bounded number of descriptors, no recursion: what lies deeper is first renamed up into the top of the same tree.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+
+DEEPEST = 64  # levels, and so descriptors
+RESCANS = 100  # of one directory whose content changes under us
+KEPT_WORDS = 20  # obstacles that are told one by one; all are counted
+_RISEN = ".holdfast-deep"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPENAT2 = 437  # the same on every architecture but alpha, where the probe fails
+_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 1, 2, 4, 8
+
+
+class TimeIsUp(Exception):
+    """The deadline came first. What is left can be deleted later."""
+
+
+class _Level:
+    """A directory on the way down: its descriptor, its name in the one above, and directories that wait in it."""
+
+    __slots__ = ("below", "fd", "name", "opened_up", "rescans", "stuck")
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.fd = fd
+        self.name = name
+        self.below: list[str] = []
+        self.opened_up = False
+        self.rescans = 0
+        self.stuck = False  # something below has to stay, so this directory does too
+
+
+class Deleter:
+    """Deletes entries of open directories, and gathers what had to stay and why."""
+
+    def __init__(
+        self,
+        *,
+        may_chmod: bool,
+        owners: Callable[[int], bool] | None = None,
+        deadline: float | None = None,
+        point: Callable[[str], None] = lambda _name: None,
+        openat2: Callable[[int, str, int], int] | None = None,
+    ) -> None:
+        """`may_chmod`: open directories of ours that are closed to us. `deadline`: on the monotonic clock. `point` is
+        told of every effect before it is done (crash points). `openat2`: None probes for it."""
+        self._may_chmod = may_chmod
+        self._owners = owners
+        self._deadline = deadline
+        self._point = point
+        self._openat2 = openat2 if openat2 is not None else probed_openat2()
+        self._levels: list[_Level] = []
+        self._shown = ""
+        self.obstacles: list[str] = []
+        self.obstacle_count = 0
+        self.denied = False
+
+    def delete(self, parent: int, name: str, shown: str) -> bool:
+        """Remove `name` in the directory `parent` with all below it; True: it is gone. `shown` is its path in words."""
+        self._shown = shown
+        before = self.obstacle_count
+        try:
+            self._go_into(parent, name)
+            while self._levels:
+                level = self._levels[-1]
+                if not level.below:
+                    self._leave(parent)
+                elif len(self._levels) >= DEEPEST:
+                    self._raise(level, level.below.pop())
+                else:
+                    self._go_into(level.fd, level.below.pop())
+        finally:
+            for level in self._levels:
+                os.close(level.fd)
+            self._levels.clear()
+        return self.obstacle_count == before
+
+    # -- one step ------------------------------------------------------------------------------------------------
+
+    def _go_into(self, holder: int, name: str) -> None:
+        self._look_at_the_clock()
+        fd = self._opened(holder, name)
+        if fd is not None:
+            self._levels.append(_Level(fd, name))
+            self._unlink_files(self._levels[-1])
+
+    def _leave(self, parent: int) -> None:
+        """The directory is empty as far as we know: remove it. If it is not, somebody works in it: look again."""
+        level = self._levels.pop()
+        try:
+            holder = self._levels[-1].fd if self._levels else parent
+            if not level.stuck:
+                try:
+                    self._point("trash.rmdir")
+                    self._remove(os.rmdir, level.name, holder)
+                except OSError as error:
+                    if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and level.rescans < RESCANS:
+                        self._look_at_the_clock()
+                        level.rescans += 1
+                        self._levels.append(level)
+                        self._unlink_files(level)
+                        return
+                    self._stays(level.name, error)
+            if level.stuck and self._levels:
+                self._levels[-1].stuck = True
+        finally:
+            if level not in self._levels:
+                os.close(level.fd)
+
+    def _unlink_files(self, level: _Level) -> None:
+        """Unlink everything but directories, while it is being listed; those wait their turn."""
+        below, fd, count = level.below, level.fd, 0
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if entry.is_dir(follow_symlinks=False):  # by the listing: a mount's other side is not asked
+                        below.append(name)
+                        continue
+                    count += 1
+                    if not count & 255:
+                        self._look_at_the_clock()
+                    self._unlink(level, name)
+        except OSError as error:
+            self._stays("", error)
+
+    def _unlink(self, level: _Level, name: str) -> None:
+        try:
+            self._point("trash.unlink")
+            os.unlink(name, dir_fd=level.fd)
+        except FileNotFoundError:
+            return
+        except IsADirectoryError:
+            level.below.append(name)  # it became one since it was listed
+        except PermissionError:
+            try:
+                self._remove(os.unlink, name, level.fd)
+            except OSError as error:
+                self._stays(name, error)
+        except OSError as error:
+            self._stays(name, error)
+
+    def _raise(self, level: _Level, name: str) -> None:
+        """Too deep: rename it up into the top of the tree. Interrupted, it lies in what is deleted next time."""
+        fd = self._opened(level.fd, name)
+        if fd is None:
+            return
+        top = self._levels[0]
+        risen = f"{_RISEN}-{os.getpid()}-{time.monotonic_ns()}"
+        try:
+            try:
+                self._point("trash.rise")
+                os.rename(name, risen, src_dir_fd=level.fd, dst_dir_fd=top.fd)
+            except PermissionError:
+                self._open_up(fd)  # a directory is written to when its parent changes
+                self._open_up(top.fd)
+                self._open_up(level.fd)
+                os.rename(name, risen, src_dir_fd=level.fd, dst_dir_fd=top.fd)
+            top.below.append(risen)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._stays(name, error)
+        finally:
+            os.close(fd)
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    def _opened(self, holder: int, name: str) -> int | None:
+        """The directory `name`, if it is one, on our mount, and of an owner whose directories we may empty."""
+        try:
+            fd = self._open(holder, name, _DIRECTORY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                self._not_a_directory(holder, name)
+                return None
+            opened = self._open_closed(holder, name) if error.errno == errno.EACCES else None
+            if opened is None:
+                self._stays(name, error)
+                return None
+            fd = opened
+        owner = os.fstat(fd).st_uid
+        if self._owners is not None and not self._owners(owner):
+            os.close(fd)
+            self._stays(name, f"a directory of uid {owner}, who is not among the owners that were named")
+            return None
+        return fd
+
+    def _not_a_directory(self, holder: int, name: str) -> None:
+        """A file or a link: the whole entry, or put there since it was listed. Unlinking follows nothing."""
+        try:
+            self._point("trash.unlink_other")
+            self._remove(os.unlink, name, holder)
+        except OSError as error:
+            self._stays(name, error)
+
+    def _open(self, holder: int, name: str, flags: int) -> int:
+        if self._openat2 is not None:
+            return self._openat2(holder, name, flags)
+        fd = os.open(name, flags, dir_fd=holder)
+        if place_of(fd) != place_of(holder):
+            os.close(fd)
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return fd
+
+    def _open_closed(self, holder: int, name: str) -> int | None:
+        """A directory of ours without permissions (mode 000): give ourselves access, by descriptor."""
+        if not self._may_chmod:
+            return None
+        try:
+            handle = self._open(holder, name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            self._point("trash.chmod")
+            os.chmod(f"/proc/self/fd/{handle}", 0o700)
+            return self._open(holder, name, _DIRECTORY)
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
+
+    def _open_up(self, fd: int) -> None:
+        if self._may_chmod:
+            try:
+                self._point("trash.chmod_open")
+                os.fchmod(fd, 0o700)
+            except OSError:
+                return  # not ours: what we wanted to do in it will say so
+
+    def _remove(self, remove: Callable[..., None], name: str, holder: int) -> None:
+        """Unlink or remove. Where the directory around it is closed to us and ours, it is opened first."""
+        try:
+            remove(name, dir_fd=holder)
+        except FileNotFoundError:
+            return
+        except PermissionError:
+            if not self._levels or holder != self._levels[-1].fd or self._levels[-1].opened_up:
+                raise  # what holds the whole entry is not part of it: never changed
+            self._levels[-1].opened_up = True
+            self._open_up(holder)
+            remove(name, dir_fd=holder)
+
+    # -- what stays ----------------------------------------------------------------------------------------------
+
+    def _stays(self, name: str, why: OSError | str) -> None:
+        if self._levels:
+            self._levels[-1].stuck = True
+        self.obstacle_count += 1
+        if isinstance(why, OSError):
+            self.denied = self.denied or isinstance(why, PermissionError)
+            crossing = why.errno in (errno.EXDEV, errno.EBUSY)
+            why = "a mount point of something else" if crossing else str(why.strerror)
+        if len(self.obstacles) < KEPT_WORDS:
+            names = [level.name for level in self._levels[1:]]
+            if self._levels and name:
+                names.append(name)
+            self.obstacles.append(f"{'/'.join([self._shown, *names])}: {why}")
+
+    def _look_at_the_clock(self) -> None:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise TimeIsUp
+
+
+def place_of(fd: int) -> tuple[int, int]:
+    """Device and mount of an open directory. Without /proc nobody can tell: refused."""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("mnt_id:"):
+                return os.fstat(fd).st_dev, int(line.split()[1])
+    raise OSError(errno.ENOTSUP, "the kernel does not tell mounts apart")
+
+
+_probed: list[Callable[[int, str, int], int] | None] = []
+
+
+def probed_openat2() -> Callable[[int, str, int], int] | None:
+    """openat2 that follows nothing and crosses nothing; None where the kernel (before 5.6) or a filter has none."""
+    if not _probed:
+        found = _made_openat2()
+        _probed.append(found if found is not None and _works(found) else None)
+    return _probed[0]
+
+
+def _works(found: Callable[[int, str, int], int]) -> bool:
+    try:
+        root = os.open("/", _DIRECTORY)
+        try:
+            os.close(found(root, ".", _DIRECTORY))
+        finally:
+            os.close(root)
+    except OSError:
+        return False
+    return True
+
+
+def _made_openat2() -> Callable[[int, str, int], int] | None:
+    import ctypes
+
+    try:
+        syscall = ctypes.CDLL(None, use_errno=True).syscall
+    except (OSError, AttributeError):
+        return None
+    syscall.restype = ctypes.c_long
+    syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t]
+    how = {}
+
+    def openat2(holder: int, name: str, flags: int) -> int:
+        if flags not in how:  # struct open_how: flags, mode, resolve
+            how[flags] = (ctypes.c_uint64 * 3)(flags, 0, _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
+        for _ in range(100):
+            fd: int = syscall(_OPENAT2, holder, os.fsencode(name), how[flags], 24)
+            if fd >= 0:
+                return fd
+            number = ctypes.get_errno()
+            if number not in (errno.EAGAIN, errno.EINTR):  # the tree was renamed meanwhile; a signal came
+                break
+        raise OSError(number, os.strerror(number), name)
+
+    return openat2

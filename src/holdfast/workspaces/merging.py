@@ -1,0 +1,187 @@
+"""Merging one branch into another without touching any checkout, then moving the target there in one step.
+
+The merge is computed first, in the object store. Only then the target moves: by compare-and-set of the ref, or, where
+it is checked out, by git's own fast-forward of that checkout. Killed at any moment, the target is at its old or its
+new commit, and what is left over are objects that nothing points at.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from holdfast import faults
+from holdfast.errors import Conflict, Refused
+from holdfast.workspaces import git, scratch
+
+MERGE_TREE = (2, 38)  # the first git that merges without a work tree
+_IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Merge:
+    """What is to be merged where; commits as they are now."""
+
+    repo: str  # the checkout
+    source: str  # a branch
+    source_tip: str
+    target: str
+    target_tip: str
+
+
+class MergeConflict(Refused):
+    """The two sides changed the same places."""
+
+
+def tip_of(repo: str, branch: str) -> str | None:
+    code, out, _err = git.call("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}", cwd=repo)
+    return out.strip() if code == 0 else None
+
+
+def contains(repo: str, commit: str, other: str) -> bool:
+    """Whether `commit` has `other` in its history."""
+    return git.call("merge-base", "--is-ancestor", other, commit, cwd=repo)[0] == 0
+
+
+def compute(merge: Merge, home: str, message: str, *, always_commit: bool) -> str:
+    """The commit that the target is to become. Nothing points at it yet."""
+    if contains(merge.repo, merge.source_tip, merge.target_tip) and not always_commit:
+        return merge.source_tip
+    modern = git.version() >= MERGE_TREE
+    tree = _merged_tree(merge) if modern else _merged_tree_in(merge, home)
+    parents = ("-p", merge.target_tip, "-p", merge.source_tip)
+    return _git(merge, "commit-tree", tree, *parents, "-m", message, env=_identity(merge.repo))
+
+
+def _merged_tree(merge: Merge) -> str:
+    code, out, err = git.call(
+        *("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", merge.target_tip, merge.source_tip),
+        cwd=merge.repo,
+        env=_drivers_off(merge.repo),
+    )
+    if code not in (0, 1):
+        raise Refused(f"git could not merge: {err.strip() or out.strip()}")
+    tree, *names = [word for word in out.split("\0") if word]
+    if code == 1:
+        raise _conflict(merge, names)
+    return tree
+
+
+def _merged_tree_in(merge: Merge, home: str) -> str:
+    """For an older git: the merge is made in a scratch clone that borrows the objects, and only its result is taken."""
+    folder = scratch.make(home, "merge")
+    clone = os.path.join(folder, "clone")
+    try:
+        _git(merge, "clone", "--quiet", "--shared", "--no-checkout", merge.repo, clone)
+        here = Merge(
+            repo=clone,
+            source=merge.source,
+            source_tip=merge.source_tip,
+            target=merge.target,
+            target_tip=merge.target_tip,
+        )
+        _git(here, "checkout", "--quiet", "--detach", merge.target_tip)
+        identity = {**_identity(merge.repo), **_drivers_off(merge.repo)}
+        code, _out, err = git.call(
+            *("merge", "--quiet", "--no-ff", "-m", "merge", merge.source_tip), cwd=clone, env=identity
+        )
+        if code != 0:
+            names = _git(here, "diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+            if any(names):
+                raise _conflict(merge, [name for name in names if name])
+            raise Refused(f"git could not merge: {err.strip()}")
+        _git(merge, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", clone, "HEAD")
+        return _git(here, "rev-parse", "HEAD^{tree}")
+    finally:
+        scratch.drop(folder)
+
+
+def _conflict(merge: Merge, names: list[str]) -> MergeConflict:
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return MergeConflict(
+        f"{merge.source} and {merge.target} changed the same places: {shown}. Nothing was changed. Merge by hand: "
+        f"git -C {merge.repo} switch {merge.target} && git -C {merge.repo} merge {merge.source}"
+    )
+
+
+def checkout_of(repo: str, branch: str) -> str | None:
+    """The work tree that has `branch` checked out, if one has."""
+    code, out, _err = git.call("worktree", "list", "--porcelain", cwd=repo)
+    found, path = [], ""
+    for line in out.splitlines() if code == 0 else []:
+        if line.startswith("worktree "):
+            path = line.removeprefix("worktree ")
+        elif line == f"branch refs/heads/{branch}":
+            found.append(path)
+    if len(found) > 1:
+        raise Refused(f"{branch} is checked out more than once: {', '.join(found)}. Nothing was changed.")
+    return found[0] if found else None
+
+
+def refuse_dirty(checkout: str, branch: str) -> None:
+    """A checkout with changes of its own, or in the middle of something, is not ours to move."""
+    code, out, _err = git.call(
+        "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=none", cwd=checkout
+    )
+    if code != 0 or out.strip():
+        raise Refused(
+            f"{checkout} has {branch} checked out, with uncommitted changes. Commit or stash them, then try again. "
+            "Nothing was changed."
+        )
+    folder = git.call("rev-parse", "--absolute-git-dir", cwd=checkout)[1].strip()
+    for name in _IN_PROGRESS:
+        if os.path.lexists(os.path.join(folder, name)):
+            raise Refused(f"{checkout} is in the middle of something ({name}). Finish that first. Nothing was changed.")
+
+
+def move(merge: Merge, commit: str, checkout: str | None) -> None:
+    """The target becomes `commit`, if it is still where it was."""
+    if checkout is None:
+        faults.effect("merge.ref")
+        code, _out, err = git.call(
+            *("update-ref", "-m", f"holdfast: merge {merge.source}", f"refs/heads/{merge.target}"),
+            *(commit, merge.target_tip),
+            cwd=merge.repo,
+        )
+    else:
+        faults.effect("merge.checkout")
+        # In a session of its own: whoever ends us does not end git in the middle of the user's files.
+        code, _out, err = git.call("merge", "--quiet", "--ff-only", commit, cwd=checkout, alone=True, timeout=3600)
+    faults.passed("merge.moved")
+    if code == 0:
+        return
+    if tip_of(merge.repo, merge.target) != merge.target_tip:
+        raise Conflict(f"{merge.target} moved while we merged. Nothing was changed. Try again.")
+    raise Refused(f"git would not move {merge.target}: {err.strip()} Nothing was changed.")
+
+
+def _identity(repo: str) -> dict[str, str]:
+    """The user's own; ours where there is none, so that the merge is not refused for that."""
+    if git.call("config", "user.email", cwd=repo)[0] == 0:
+        return {}
+    ours = {"NAME": "Holdfast", "EMAIL": "holdfast@localhost"}
+    return {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in ours.items()}
+
+
+def _drivers_off(repo: str) -> dict[str, str]:
+    """A merge driver is a command, and an agent can define one in the shared config: only the user's global ones
+    run; where another is wanted, that file is a conflict."""
+    effective, shared, system = (_drivers(repo, *scope) for scope in ((), ("--global",), ("--system",)))
+    allowed = {**system, **shared}
+    env = {"GIT_CONFIG_COUNT": str(len(effective))} if effective else {}
+    for number, key in enumerate(sorted(effective)):
+        env[f"GIT_CONFIG_KEY_{number}"] = key
+        env[f"GIT_CONFIG_VALUE_{number}"] = allowed.get(key, "false")
+    return env
+
+
+def _drivers(repo: str, *scope: str) -> dict[str, str]:
+    out = git.call("config", *scope, "-z", "--get-regexp", r"^merge\..*\.driver$", cwd=repo)[1]
+    return dict(entry.partition("\n")[::2] for entry in out.split("\0") if entry)
+
+
+def _git(merge: Merge, *arguments: str, env: dict[str, str] | None = None) -> str:
+    code, out, err = git.call(*arguments, cwd=merge.repo, env=env)
+    if code != 0:
+        raise Refused(f"git could not merge: {err.strip()} Nothing was changed.")
+    return out.strip()

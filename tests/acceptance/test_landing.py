@@ -1,0 +1,202 @@
+"""Bringing work home: merge, pr, branches prune. The user's checkout and branches are as before, or as asked for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.fleet import Fleet, wait_until
+
+KILLS = int(os.environ.get("HOLDFAST_FUZZ_MERGES", "1"))
+
+
+def tip(fleet: Fleet, name: str = "main") -> str:
+    return fleet.git("rev-parse", name)
+
+
+def commit(name: str) -> str:
+    return f"echo {name} > {name}.txt; git add .; git commit -qm {name}"
+
+
+def test_work_comes_home(fleet: Fleet) -> None:
+    """R-TREE-13. One fleet for all of it: every task costs a third of a second of CPU."""
+    fleet.up("--agents", 4)
+    scripts = {
+        "one": "echo one > one.txt",
+        "two": "echo two > two.txt",
+        "clash": "echo theirs > one.txt",
+        "nothing": "true",
+        "many": "mkdir d; for i in $(seq 300); do echo $i > d/$i.txt; done",
+        "dirty": commit("u") + "; echo more > dirty.txt; exit 1",
+        "kept": commit("k"),
+    }
+    tasks = {
+        name: fleet.add(name, *(["--keep-workspace"] if name == "kept" else []), command=("sh", "-c", script))
+        for name, script in scripts.items()
+    }
+    for name, task_id in tasks.items():
+        fleet.wait_state(task_id, "failed" if name == "dirty" else "completed")
+    fleet.wait_clean()
+    killed_while_merging(fleet, tasks["many"])
+    merged_or_nothing_at_all(fleet, tasks)
+    proposed(fleet, tasks["clash"])
+    pruned(fleet, tasks)
+
+
+def merged_or_nothing_at_all(fleet: Fleet, tasks: dict[str, str]) -> None:
+    """Fast-forward, merge commit, conflict, dirty checkout, elsewhere; nothing is ever half done."""
+    start = tip(fleet)
+    (fleet.repo / "README.md").write_text("mine, uncommitted\n")
+    refusal = fleet.cli("merge", tasks["one"], code=1).stderr
+    assert "uncommitted changes" in refusal
+    assert (tip(fleet), fleet.git("status", "--short")) == (start, "M README.md")
+    fleet.git("checkout", "--quiet", "README.md")
+    (fleet.repo / "untracked.txt").write_text("stays\n")
+
+    said = fleet.cli("merge", tasks["one"]).stdout
+    assert "fast-forward" in said
+    assert tip(fleet) == tip(fleet, f"holdfast/{tasks['one']}")
+    assert (fleet.repo / "one.txt").read_text() == "one\n"
+    assert fleet.git("status", "--short") == "?? untracked.txt"
+    assert "already" in fleet.cli("merge", tasks["one"]).stdout
+
+    (row,) = fleet.json("merge", tasks["two"])
+    assert (row["how"], row["into"], row["commit"]) == ("merge commit", "main", tip(fleet))
+    parents = fleet.git("log", "-1", "--format=%P %an").split(" ", 2)
+    assert parents[1:] == [tip(fleet, f"holdfast/{tasks['two']}"), "Tess Tester"]
+    assert (fleet.repo / "two.txt").read_text() == "two\n"
+    assert fleet.git("status", "--short") == "?? untracked.txt"
+    assert fleet.events(tasks["two"])[-1]["kind"] == "branch.merged"
+
+    before = (tip(fleet), fleet.git("status", "--short"), fleet.git("count-objects"))
+    refusal = fleet.cli("merge", tasks["clash"], code=1).stderr
+    assert "one.txt" in refusal
+    assert "Nothing was changed" in refusal
+    assert before[:2] == (tip(fleet), fleet.git("status", "--short"))
+
+    fleet.git("branch", "release", start)
+    fleet.cli("merge", tasks["clash"], "--into", "release", "--no-ff")  # not checked out anywhere
+    assert fleet.git("log", "-1", "--format=%s", "release").startswith(f"Merge holdfast/{tasks['clash']}: clash")
+    assert fleet.file_on_branch("release", "one.txt") == "theirs"
+    assert (fleet.repo / "one.txt").read_text() == "one\n"
+    fleet.cli("merge", tasks["nothing"], code=3)
+    fleet.cli("merge", tasks["one"], "--into", "nowhere", code=2)
+
+
+def killed_while_merging(fleet: Fleet, task_id: str) -> None:
+    """Killed at each point and at some instants: old or new commit, a clean checkout, and again works."""
+    start, end = tip(fleet), tip(fleet, f"holdfast/{task_id}")
+    for number in range(2 + KILLS):
+        fault = ("merge.checkout:1:kill", "merge.moved:1:kill")[number] if number < 2 else ""
+        line = [sys.executable, "-m", "holdfast", "merge", task_id]
+        merging = subprocess.Popen(
+            line,
+            cwd=fleet.repo,
+            env={**fleet.env, "HOLDFAST_FAULT": fault},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        if number >= 2:
+            time.sleep(0.1 + 0.15 * (number - 2) / KILLS)
+            merging.kill()
+        assert merging.wait() in (-signal.SIGKILL, 0)
+        lock = fleet.repo / ".git" / "index.lock"
+        wait_until(lambda lock=lock: not lock.exists(), "git has come to its end")  # type: ignore[misc]  # a default
+        wait_until(lambda: fleet.git("status", "--short") == "", "the checkout is clean")
+        assert tip(fleet) in (start, end)
+        fleet.cli("merge", task_id)
+        assert tip(fleet) == end
+        assert len(list((fleet.repo / "d").iterdir())) == 300
+        fleet.git("reset", "--quiet", "--hard", start)
+
+
+def proposed(fleet: Fleet, task_id: str) -> None:
+    """Through `gh` where it is installed, else by hand."""
+    remote = fleet.root / "remote.git"
+    fleet.git("init", "--quiet", "--bare", str(remote))
+    assert "no remote" in fleet.cli("pr", task_id, code=1).stderr
+    fleet.git("remote", "add", "origin", str(remote))
+    branch = f"holdfast/{task_id}"
+    tools = fleet.root / "tools"
+    tools.mkdir()
+    for name in ("git", "sh"):
+        (tools / name).symlink_to(subprocess.check_output(["which", name], text=True).strip())
+    without = fleet.cli("pr", task_id, code=1, env={"PATH": str(tools)})
+    assert without.stdout == f"git -C {fleet.repo} push --set-upstream origin {branch}\n"
+    assert fleet.git("for-each-ref", cwd=remote) == ""
+    (tools / "gh").write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > {fleet.root}/said\nread code < {fleet.root}/code; exit $code\n'
+    )
+    (tools / "gh").chmod(0o755)
+    (fleet.root / "code").write_text("1")
+    assert "is pushed, but" in fleet.cli("pr", task_id, code=1, env={"PATH": str(tools)}).stderr
+    (fleet.root / "code").write_text("0")
+    fleet.cli("pr", task_id, "--draft", env={"PATH": str(tools)})
+    words = (fleet.root / "said").read_text().splitlines()
+    assert words[:8] == ["pr", "create", "--head", branch, "--base", "main", "--title", "clash"]
+    assert words[-1] == "--draft"
+    assert fleet.git("rev-parse", branch, cwd=remote) == tip(fleet, branch)
+
+
+def pruned(fleet: Fleet, tasks: dict[str, str]) -> None:
+    """Merged ones; unmerged ones only when asked, saved first; never of a living task, in use, or of others."""
+    fleet.git("worktree", "add", "--quiet", str(fleet.root / "theirs"), f"holdfast/{tasks['many']}")
+    write = {"write": {"path": "p.txt", "text": "p"}}
+    paused = fleet.add_scenario(write, {"commit": "p"}, {"limit": {"kind": "rate", "for": "1h"}})
+    fleet.wait_state(paused, "paused")
+    fleet.cli("merge", paused, code=4)
+    fleet.git("branch", "holdfast/mine", "main")
+    fleet.git("branch", "--quiet", "-D", "release")  # so that nothing but its own branch has what clashed
+    everything = fleet.branches()
+    rows = {row["branch"]: row for row in fleet.json("branches")}
+    assert rows[f"holdfast/{tasks['one']}"]["merged_into"] == "main"
+    assert rows[f"holdfast/{tasks['clash']}"]["merged_into"] is None  # its copy on the remote is no merge
+    assert rows["holdfast/mine"]["stays"] == "no task of this home made it"
+    assert rows[f"holdfast/{tasks['kept']}"]["stays"] == "its workspace is preserved"
+    assert rows[f"holdfast/{paused}"]["stays"] == "its task is paused"
+    assert "checked out" in rows[f"holdfast/{tasks['many']}"]["stays"]
+    assert f"holdfast/{tasks['one']} " in fleet.cli("branches", "prune", "--dry-run").stdout
+    assert fleet.branches() == everything
+    fleet.cli("branches", "prune", "--merged")
+    assert set(everything) - set(fleet.branches()) == {f"holdfast/{tasks[name]}" for name in ("one", "two")}
+    assert fleet.show(tasks["one"])["branch"] is None
+
+    ended = {tasks[name]: tip(fleet, f"holdfast/{tasks[name]}") for name in ("clash", "dirty")}
+    fleet.cli("branches", "prune", "--all-ended")
+    left = {f"holdfast/{name}" for name in (tasks["kept"], tasks["many"], paused, "mine")}
+    assert set(fleet.branches()) == left
+    for task_id, commit_id in ended.items():
+        fleet.cli("salvage", "restore", task_id, "--branch", f"back-{task_id}")
+        assert fleet.git("merge-base", "--is-ancestor", commit_id, f"back-{task_id}", check=True) == ""
+    assert fleet.file_on_branch(f"back-{tasks['dirty']}", "dirty.txt") == "more"
+    assert fleet.file_on_branch(f"back-{tasks['clash']}", "one.txt") == "theirs"
+    fleet.cli("cancel", paused)
+    fleet.wait_clean()
+    fleet.doctor()
+
+
+def test_a_merge_without_merge_tree(fleet: Fleet) -> None:
+    """git before 2.38: computed in a scratch clone; the same results and the same refusals."""
+    from holdfast.errors import Refused
+    from holdfast.workspaces.merging import Merge, _merged_tree, _merged_tree_in
+
+    for name, script in (("a", "echo a > a.txt"), ("b", "echo b > b.txt"), ("c", "echo c > a.txt")):
+        fleet.git("switch", "--quiet", "-c", name, "main")
+        subprocess.run(["sh", "-c", script], cwd=fleet.repo, check=True)
+        fleet.git("add", ".")
+        fleet.git("commit", "--quiet", "-m", name)
+    fleet.git("switch", "--quiet", "main")
+    repo = str(fleet.repo)
+    fleet.home.mkdir()
+    plan = Merge(repo=repo, source="a", source_tip=tip(fleet, "a"), target="b", target_tip=tip(fleet, "b"))
+    assert _merged_tree_in(plan, str(fleet.home)) == _merged_tree(plan)
+    assert list((fleet.home / "scratch").iterdir()) == []
+    clash = Merge(repo=repo, source="a", source_tip=tip(fleet, "a"), target="c", target_tip=tip(fleet, "c"))
+    with pytest.raises(Refused, match=r"changed the same places: a\.txt"):
+        _merged_tree(clash)
+    with pytest.raises(Refused, match=r"changed the same places: a\.txt"):
+        _merged_tree_in(clash, str(fleet.home))
