@@ -17,6 +17,7 @@ SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # anothe
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
     "admin.rmdir": "only after another fault (an error at trash.rmdir, in this matrix)",
+    "branch.heal": "only after another fault: tests/hostile/test_git_killed.py",
     "tx.alert.raise": "only after another fault: the second faults of `make faults`",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
