@@ -48,7 +48,8 @@ async def drop_branch_lock(common_dir: str, branch: str | None) -> None:
     """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it.
     The user's own gc locks every branch for a moment, ours too."""
     if branch is not None and branch.startswith(BRANCH_PREFIX):
-        await drop_stale_lock(os.path.join(common_dir, "refs", "heads", f"{branch}.lock"))
+        for folder in ("refs/heads", "logs/refs/heads"):
+            await drop_stale_lock(os.path.join(common_dir, folder, f"{branch}.lock"))
 
 
 async def drop_stale_lock(lock: str) -> None:
@@ -60,7 +61,7 @@ async def drop_stale_lock(lock: str) -> None:
             seen, since = now, time.monotonic()
     if seen is not None:
         with contextlib.suppress(OSError):
-            faults.effect("branch.unlock")
+            faults.effect("lock.drop")
             os.unlink(lock)
 
 
@@ -72,23 +73,55 @@ def _identity(path: str) -> tuple[int, float] | None:
     return status.st_ino, status.st_mtime
 
 
+async def drop_entry_locks(entry: str) -> None:
+    """R-TREE-15: `index.lock` and the like, at any depth of our own entry; links are not followed."""
+    waiting = [entry]
+    while waiting:
+        folder = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    waiting.append(item.path)
+                elif item.name.endswith(".lock"):
+                    await drop_stale_lock(item.path)
+
+
 def drop_entry(common_dir: str, path: str) -> bool:
     """Remove our admin entry, locked or not, whole or half made. The caller holds the repo lock."""
     drop_aside(common_dir, path)
     entry = entry_of(common_dir, path)
     if entry is None:
         return _drop_unborn(common_dir, path)
+    drop(common_dir, entry)
+    _drop_unborn(common_dir, path)
+    return True
+
+
+def drop(common_dir: str, entry: str) -> None:
+    """Remove an admin entry, of which it is known that it is ours. The caller holds the repo lock."""
     faults.effect("admin.drop")
     # `gitdir` goes last: while it is there a repetition finds the entry.
     for name in os.listdir(entry):
         if name != "gitdir":
             delete_tree(os.path.join(entry, name))
     delete_tree(entry)
-    _drop_unborn(common_dir, path)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.join(common_dir, "worktrees"))  # as git does, when it was the last
     faults.passed("admin.dropped")
-    return True
+
+
+def is_checked_out(common_dir: str, branch: str) -> bool:
+    """Whether the checkout itself or any worktree, whoever's, is on that branch."""
+    worktrees = os.path.join(common_dir, "worktrees")
+    heads = [common_dir, *(os.path.join(worktrees, name) for name in listed(worktrees))]
+    for folder in heads:
+        with (
+            contextlib.suppress(OSError),
+            open(os.path.join(folder, "HEAD"), encoding="utf-8", errors="replace") as file,
+        ):
+            if file.read().strip() == f"ref: refs/heads/{branch}":
+                return True
+    return False
 
 
 def _drop_unborn(common_dir: str, path: str) -> bool:

@@ -2,7 +2,7 @@
 
 `git worktree add` writes zeros into the entry's HEAD first, and the branch some milliseconds later. A `gc`, `fetch` or
 `fsck` of the user that looks in between ends with "bad object worktrees/…/HEAD", and an automatic gc complains about it
-for a day. Killed in between, it leaves an entry that leads nowhere. (ADR 0016.)
+for a day. Killed in between, it leaves an entry that leads nowhere. (ADR 0017.)
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import os
 import shlex
 
 from holdfast import faults
-from holdfast.errors import WorkspaceProblem
+from holdfast.errors import NoPermission, WorkspaceProblem
 from holdfast.workspaces import names
 from holdfast.workspaces.deleter import Deleter
 
@@ -70,10 +70,8 @@ def delete_tree(path: str) -> None:
         os.close(parent)
     faults.passed("trash.deleted")
     if not gone:
-        raise WorkspaceProblem(
-            f"{path} could not be deleted whole: {deleter.obstacles[0]} ({deleter.obstacle_count} obstacle(s))"
-            + (_remedy(path) if deleter.denied else "")
-        )
+        why = f"{path} could not be deleted whole: {deleter.obstacles[0]} ({deleter.obstacle_count} obstacle(s))"
+        raise NoPermission(why + _remedy(path)) if deleter.denied else WorkspaceProblem(why)
 
 
 def _remedy(path: str) -> str:

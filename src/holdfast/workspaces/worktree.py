@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +11,7 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.workspaces import marker, names, refs
-from holdfast.workspaces.admin import drop_branch_lock, drop_entry, entry_of
+from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_locks, entry_of
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
 from holdfast.workspaces.entry import can_make_entry, make_entry
 from holdfast.workspaces.git import Git, GitFailed
@@ -135,13 +134,10 @@ class WorktreeStrategy:
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
         """R-TREE-15: `index.lock` and the like in our admin entry; the tree is proven empty, so nobody holds them."""
-        entry = entry_of(repo.common_dir, workspace.path)
         await drop_branch_lock(repo.common_dir, workspace.branch)
-        for name in ("index.lock", "HEAD.lock"):
-            if entry is not None:
-                with contextlib.suppress(OSError):
-                    faults.effect("worktree.tidy")
-                    os.unlink(os.path.join(entry, name))
+        entry = entry_of(repo.common_dir, workspace.path)
+        if entry is not None:
+            await drop_entry_locks(entry)
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.lexists(os.path.join(workspace.path, ".git")) and (

@@ -195,10 +195,24 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (
             ("before a long night", "holdfast doctor"),
             ("do the five promises hold?", "holdfast doctor --invariants"),
+            ("put leftovers right", "holdfast doctor --fix"),
             ("for scripts", "holdfast doctor --json"),
         ),
         (0, 1, 2, 69),
-        ("alerts", "backup"),
+        ("alerts", "sweep", "backup"),
+    ),
+    "sweep": Page(
+        "Compares the store with directories, markers, git entries, branches and processes, in both directions, and "
+        "removes what is ours and finished; unsaved work is saved first. Every `up` does it by itself. What has no "
+        "record of ours is listed and left alone. A running supervisor does it when asked; without one it is done "
+        "here.",
+        (
+            ("what would be done", "holdfast sweep --dry-run"),
+            ("do it", "holdfast sweep"),
+            ("for scripts", "holdfast sweep --json"),
+        ),
+        (0, 1, 2, 4, 69),
+        ("doctor", "workspaces", "purge"),
     ),
     "backup": Page(
         "Copies the store, all saved work and the home's own files into one file, while everything runs. The copy "

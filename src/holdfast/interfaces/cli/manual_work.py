@@ -65,6 +65,13 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 1, 4),
         ("keep", "salvage", "purge"),
     ),
+    "shell": Page(
+        "Opens your $SHELL in a task's workspace, also while its agent works, or in the container that belongs to it. "
+        "While it is open the workspace is not removed, whatever becomes of the task. Its exit code is the shell's.",
+        (("look around", "holdfast shell 7f3a"), ("one command", "holdfast shell 7f3a -c 'git status'")),
+        (*READS, 1, 4),
+        ("diff", "keep", "workspaces"),
+    ),
     "keep": Page(
         "Keeps a task's workspace: a preserved one from now on, that of a task which waits or runs from its end on, "
         "whatever the outcome. Without it, a preserved workspace goes after `workspace.preserve_ttl` (7 d), its work "

@@ -21,6 +21,7 @@ from holdfast.testing.matrix.steps import (
     commands_of,
     events_tell,
     insist,
+    litter,
     state,
     task_id,
     up_to_the_end,
@@ -255,6 +256,14 @@ def retention(world: World) -> None:
         world.up("up2-again", keeping=old)
 
 
+def leftovers(world: World) -> None:
+    """What no row waits for: trash, a marker, a half-made git entry, an empty branch; and a marker that was spoilt."""
+    add(world, "leave things", write("saved.txt", "saved") + "exit 1", preserve_on_failure=True)
+    up_to_the_end(world, "up")
+    litter(world, task_id(world, "leave things"))
+    up_to_the_end(world, "up2")
+
+
 def held(world: World) -> None:
     """The machine has no room at first: the task waits, and runs when there is."""
     add(world, "wait for room", write("done.txt", "done"))
@@ -298,6 +307,7 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
+    "leftovers": Scenario(leftovers, {"leave things": ("failed",)}, "things that no row waits for, swept at a start"),
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),

@@ -126,3 +126,16 @@ FROM (
            count(*) OVER (PARTITION BY since, agent) AS n
     FROM ({over}) WHERE seconds IS NOT NULL)
 GROUP BY since, agent
+
+-- name: sweep_holdings
+SELECT w.*, t.state AS task_state FROM workspaces w JOIN tasks t ON t.id = w.task_id
+WHERE w.state != 'gone' ORDER BY w.created_at, w.rowid
+
+-- name: sweep_tasks
+SELECT id, state, branch, base_commit FROM tasks WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: sweep_runs
+SELECT id FROM runs WHERE state != 'settled'
+
+-- name: sweep_fates
+SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))

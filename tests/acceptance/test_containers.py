@@ -1,0 +1,147 @@
+"""Tasks in containers, against a real engine: what is inside, how it ends, who ends it when others are dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
+from tests.engine_sitter import IMAGE
+from tests.fleet import Fleet, lives, wait_until
+
+LOOK = """
+cat > prompt.txt
+id -u > uid.txt; grep -E 'CapEff|NoNewPrivs' /proc/self/status > rights.txt
+ls /var/run/docker.sock /run/docker.sock 2>/dev/null > sockets.txt
+echo "$PWD $HOME ${HOLDFAST_RUN_DIR:-none}" > where.txt
+printf '{"token":"%s","report":"progress","message":"half way"}\\n' "$HOLDFAST_RUN_TOKEN" >> "$HOLDFAST_CHANNEL/reports"
+touch "$HOLDFAST_CHANNEL/heartbeat"
+echo to-out; echo to-err >&2
+"""
+
+
+def test_a_task_works_in_a_container_and_leaves_a_branch(docks: Docks) -> None:  # noqa: F811
+    """R-CLEAN-05, R-TERM-12: the prompt goes in, output and reports come out; no capability, no way to more, no
+    engine's socket; files are ours, the branch is the result, and no container stays."""
+    fleet = docks.fleet
+    fleet.up()
+    task = docks.add(LOOK)
+    done = fleet.wait_state(task, "completed", "failed")
+    assert done["state"] == "completed", fleet.events(task)
+    branch = f"holdfast/{task}"
+    assert fleet.file_on_branch(branch, "prompt.txt") == "the prompt"
+    assert fleet.file_on_branch(branch, "uid.txt") == str(os.getuid())
+    assert fleet.file_on_branch(branch, "rights.txt").split() == ["CapEff:", "0000000000000000", "NoNewPrivs:", "1"]
+    assert fleet.file_on_branch(branch, "sockets.txt") == ""
+    assert fleet.file_on_branch(branch, "where.txt") == f"{done['workspace']['path']} /tmp none"
+    assert "to-out" in fleet.cli("logs", task).stdout
+    run = fleet.home / "runs" / done["runs"][0]["id"]
+    assert (run / "out.log").read_text() == "to-out\n"
+    assert (run / "err.log").read_text() == "to-err\n"
+    events = fleet.events(task)
+    assert any("half way" in str(event["message"]) for event in events)
+    fleet.wait_clean()
+    assert docks.of(task) == []
+    assert fleet.git("status", "--porcelain") == ""
+
+
+def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
+    """R-TERM-06, R-TERM-14, R-CLEAN-04: an exit code, a kill for memory and a cancel are told apart; a tree that
+    ignores TERM and left its session is gone all the same. A preserved container survives, stopped, and can be
+    entered; dropping its workspace removes it."""
+    fleet = docks.fleet
+    fleet.up()
+    stubborn = "trap '' TERM; while :; do sleep 1; done"
+    hard = docks.add(f'(setsid sh -c "{stubborn}" &); echo at work; {stubborn}')
+    kept = docks.add("echo kept > kept.txt; echo layer > /tmp/layer; exit 3", "--preserve-on-failure")
+    hungry = docks.add("tail /dev/zero", "--memory", "24M", "--timeout", "60s")
+    fleet.wait_started(hard)
+    wait_until(lambda: docks.states(hard) == ["running"], "the container runs")
+    log = fleet.home / "runs" / fleet.show(hard)["runs"][0]["id"] / "out.log"
+    wait_until(lambda: log.read_text() == "at work\n", "its agent works")
+    fleet.cli("cancel", hard)
+    fleet.wait_state(hard, "cancelled")
+    failed = fleet.wait_state(kept, "failed")
+    assert "code 3" in failed["reason"]
+    assert fleet.wait_state(hungry, "failed", "queued", "paused")["runs"][0]["outcome"] == "out_of_memory"
+    fleet.wait_clean()
+    assert docks.of(hard) == []
+    assert docks.states(kept) == ["exited"]
+    container = str(docks.of(kept)[0]["Id"])
+    assert fleet.cli("shell", kept, "-c", "cat kept.txt /tmp/layer; exit 7", code=7).stdout == "kept\nlayer\n"
+    assert docks.states(kept) == ["exited"]
+    assert len(fleet.show(kept)["runs"]) == 1  # its agent did not run again
+    preserved = next(event for event in fleet.events(kept) if event["kind"] == "workspace.preserved")
+    assert preserved["data"]["container"] == container
+    fleet.cli("workspaces", "clean", kept)
+    wait_until(lambda: docks.of(kept) == [], "the preserved container is removed")
+
+
+def keeper_of(fleet: Fleet, task: str) -> int:
+    run = next(run for run in fleet.show(task)["runs"] if run["state"] == "started")
+    agent = int(run["pid"])
+    return int((fleet.root / f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  # noqa: F811
+    """R-TERM-10, R-TREE-06: adopted with its keeper alive; with keeper and supervisor dead, the next start ends the
+    container through the engine, and the task runs again."""
+    fleet = docks.fleet
+    first = fleet.up()
+    wait = "until [ -e go ]; do sleep 0.05; done; echo done > done.txt"
+    adopted = docks.add(wait)
+    lost = docks.add('if [ "$HOLDFAST_RUN_NUMBER" = 1 ]; then sleep 1000; fi; echo second > second.txt')
+    for task in (adopted, lost):
+        fleet.wait_started(task)
+        wait_until(lambda task=task: docks.states(task) == ["running"], "the container runs")  # type: ignore[misc]
+    old = str(docks.of(lost)[0]["Id"])
+    keeper = keeper_of(fleet, lost)
+    fleet.kill_supervisor(first)
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: not lives(keeper), "the keeper is dead")
+    assert docks.states(lost) == ["running"]  # nobody is left to end it
+    labels = {"dev.holdfast.home": docks.of(lost)[0]["Labels"]["dev.holdfast.home"], "dev.holdfast.run": "gone"}  # type: ignore[index]
+    leaked = docks.api.create_container(IMAGE, command=["true"], labels=labels)["Id"]
+    stranger = docks.api.create_container(IMAGE, command=["true"], labels={"dev.holdfast.home": "other"})["Id"]
+    fleet.up()
+    path = fleet.show(adopted)["workspace"]["path"]
+    open(os.path.join(path, "go"), "w").close()
+    assert fleet.wait_state(adopted, "completed", "failed")["outcome"] == "completed"
+    assert len(fleet.show(adopted)["runs"]) == 1
+    done = fleet.wait_state(lost, "completed", "failed")
+    assert [run["outcome"] for run in done["runs"]] == ["lost", "completed"]
+    fleet.wait_clean()
+    assert docks.of(lost) == []
+    wait_until(lambda: leaked not in docks.all(), "what no run needs is swept")
+    assert old not in docks.all()
+    assert stranger in docks.all()
+    docks.api.remove_container(stranger)
+
+
+def test_no_engine_and_no_image(fleet: Fleet) -> None:
+    """An engine that is away: the task waits and says why, and can be cancelled. No image: refused at once."""
+    fleet.env.update(HOLDFAST_CONTAINER_ENGINE=str(fleet.root / "none.sock"), HOLDFAST_WORKSPACE_STRATEGY="container")
+    refused = fleet.cli("add", "x", "--", "true", code=2)
+    assert "container.image" in refused.stderr
+    fleet.env.update(HOLDFAST_CONTAINER_IMAGE="busybox:latest")
+    fleet.up()
+    task = fleet.add("x", command=("true",))
+    words = wait_until(
+        lambda: [event["message"] for event in fleet.events(task) if event["kind"] == "attempt.trouble"], "it says why"
+    )
+    assert "does not answer" in words[0]
+    assert "none.sock" in words[0]
+    fleet.cli("cancel", task)
+    fleet.wait_state(task, "cancelled")
+    fleet.wait_clean()
+
+
+def test_an_image_that_is_not_there_fails_the_task_with_the_remedy(docks: Docks) -> None:  # noqa: F811
+    fleet = docks.fleet
+    fleet.env.update(HOLDFAST_CONTAINER_IMAGE="not-there:1")
+    fleet.up()
+    task = docks.add("true")
+    failed = fleet.wait_state(task, "failed")
+    assert failed["outcome"] == "launch_error"
+    assert "docker pull not-there:1" in failed["reason"]
+    assert docks.of(task) == []
