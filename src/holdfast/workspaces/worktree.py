@@ -16,6 +16,7 @@ from holdfast.workspaces.contents import refuse_what_git_cannot_hold
 from holdfast.workspaces.entry import can_make_entry, make_entry
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.port import Plan, Saved
+from holdfast.workspaces.pristine import is_pristine
 from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import restore_into, salvage
@@ -203,6 +204,8 @@ class WorktreeStrategy:
     async def salvage(
         self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
     ) -> Saved | None:
+        if await is_pristine(self._git, repo, workspace, rules):
+            return None
         return await salvage(self._git, self._home, repo, workspace, reason, rules)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
