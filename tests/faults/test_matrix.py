@@ -37,6 +37,7 @@ ELSEWHERE = {
     "container.removed": "likewise",
     "container.start": "likewise: a preserved container is entered",
     "container.idle": "likewise",
+    "purge.containers": "likewise",
     "engine.note": "likewise",
     "keeper.end_outside": "likewise",
     "tx.workspace.enclosed": "likewise",
