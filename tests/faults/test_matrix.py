@@ -17,6 +17,8 @@ SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # anothe
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
     "admin.rmdir": "only after another fault (an error at trash.rmdir, in this matrix)",
+    "lock.drop": "tests/integration/test_worktrees.py: a lock that a killed git left",
+    "branch.heal": "only after another fault: tests/hostile/test_git_killed.py",
     "tx.alert.raise": "only after another fault: the second faults of `make faults`",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
@@ -35,6 +37,7 @@ ELSEWHERE = {
     "container.removed": "likewise",
     "container.start": "likewise: a preserved container is entered",
     "container.idle": "likewise",
+    "purge.containers": "likewise",
     "engine.note": "likewise",
     "keeper.end_outside": "likewise",
     "tx.workspace.enclosed": "likewise",
@@ -80,7 +83,8 @@ ELSEWHERE = {
     "merge.ref": "likewise: a target that is checked out nowhere",
     "branches.delete": "likewise: `branches prune`",
     "branches.deleted": "likewise",
-    "branches.git": "likewise: unmerged commits are saved first",
+    "gitrun.run": "likewise: unmerged commits are saved first",
+    "diff.index": "tests/acceptance/test_diff.py",
     "git.push": "likewise: `pr`",
     "gh.create": "likewise",
     "tx.history.repo": "tests/acceptance/test_purge.py: one repository",
