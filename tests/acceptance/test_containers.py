@@ -33,8 +33,8 @@ echo to-out; echo to-err >&2
 
 def test_a_task_works_in_a_container_and_leaves_a_branch(docks: Docks) -> None:  # noqa: F811
     """R-CLEAN-05, R-TERM-12: the prompt goes in, output and reports come out; no capability, no way to more, no
-    engine's socket; files are ours, the branch is the result, and no container stays. An image that is not there fails its task, with the
-    remedy."""
+    engine's socket; files are ours, the branch is the result, and no container stays. An image that is not there
+    fails its task, with the remedy."""
     fleet = docks.fleet
     fleet.up()
     task = docks.add(LOOK)
@@ -149,7 +149,7 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     adopted = docks.add(wait)
     lost = docks.add('if [ "$HOLDFAST_RUN_NUMBER" = 1 ]; then sleep 1000; fi; echo second > second.txt')
     late = docks.add(
-        '[ "$HOLDFAST_RUN_NUMBER" = 2 ] || { trap "" TERM; while :; do sleep 1; done; }', "--timeout", "6s"
+        '[ "$HOLDFAST_RUN_NUMBER" = 2 ] || { trap "" TERM; while :; do sleep 1; done; }', "--timeout", "15s"
     )
     for task in (adopted, lost, late):
         fleet.wait_started(task)
