@@ -81,6 +81,9 @@ class Docks:
         )
         return found
 
+    def all(self) -> list[str]:
+        return [str(one["Id"]) for one in self.api.containers(all=True)]
+
     def states(self, task_id: str) -> list[str]:
         return [str(one["State"]) for one in self.of(task_id)]
 

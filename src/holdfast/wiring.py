@@ -15,6 +15,7 @@ from holdfast.config.budgets import limits_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
+from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
@@ -46,7 +47,7 @@ from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
 from holdfast.supervisor.sweep import Sweep
 from holdfast.workspaces import git as git_calls
-from holdfast.workspaces import scratch
+from holdfast.workspaces import lease, scratch
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.furnishing import Furnisher
@@ -179,6 +180,7 @@ async def _supervise_locked(
     protect_from_oom()
     helpers.take()
     scratch.clear(home)
+    lease.clear(home)
     bases = Bases(home)
     cgroups = probe(home, bases.note) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
     if isinstance(cgroups, str):
@@ -223,6 +225,7 @@ async def _supervise_locked(
         limits=limits,
         settings=how,
         enclosure=Enclosure(home, engines),
+        containers=ContainerSweeper(home, engines),
         source=source,
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,

@@ -6,6 +6,7 @@ import os
 import signal
 
 from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
+from tests.engine_sitter import IMAGE
 from tests.fleet import Fleet, lives, wait_until
 
 LOOK = """
@@ -67,6 +68,9 @@ def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
     assert docks.of(hard) == []
     assert docks.states(kept) == ["exited"]
     container = str(docks.of(kept)[0]["Id"])
+    assert fleet.cli("shell", kept, "-c", "cat kept.txt /tmp/layer; exit 7", code=7).stdout == "kept\nlayer\n"
+    assert docks.states(kept) == ["exited"]
+    assert len(fleet.show(kept)["runs"]) == 1  # its agent did not run again
     preserved = next(event for event in fleet.events(kept) if event["kind"] == "workspace.preserved")
     assert preserved["data"]["container"] == container
     fleet.cli("workspaces", "clean", kept)
@@ -96,6 +100,9 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     os.kill(keeper, signal.SIGKILL)
     wait_until(lambda: not lives(keeper), "the keeper is dead")
     assert docks.states(lost) == ["running"]  # nobody is left to end it
+    labels = {"dev.holdfast.home": docks.of(lost)[0]["Labels"]["dev.holdfast.home"], "dev.holdfast.run": "gone"}  # type: ignore[index]
+    leaked = docks.api.create_container(IMAGE, command=["true"], labels=labels)["Id"]
+    stranger = docks.api.create_container(IMAGE, command=["true"], labels={"dev.holdfast.home": "other"})["Id"]
     fleet.up()
     path = fleet.show(adopted)["workspace"]["path"]
     open(os.path.join(path, "go"), "w").close()
@@ -105,7 +112,10 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     assert [run["outcome"] for run in done["runs"]] == ["lost", "completed"]
     fleet.wait_clean()
     assert docks.of(lost) == []
-    assert all(str(one["Id"]) != old for one in docks.api.containers(all=True))
+    wait_until(lambda: leaked not in docks.all(), "what no run needs is swept")
+    assert old not in docks.all()
+    assert stranger in docks.all()
+    docks.api.remove_container(stranger)
 
 
 def test_no_engine_and_no_image(fleet: Fleet) -> None:

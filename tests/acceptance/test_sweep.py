@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from tests.fleet import Fleet, lives, wait_until
 
@@ -49,8 +49,9 @@ def place(fleet: Fleet, task: str) -> Path:
 
 def change(fleet: Fleet, statement: str, *values: object) -> None:
     """Behind Holdfast's back, as an older backup would."""
-    with sqlite3.connect(fleet.home / "holdfast.db") as connection:
-        connection.execute(statement, values)
+    connection = apsw.Connection(str(fleet.home / "holdfast.db"))
+    connection.set_busy_timeout(10_000)
+    connection.execute(statement, values)
     connection.close()
 
 

@@ -11,7 +11,7 @@ import random
 
 from tests.faults.test_matrix import SEED, matrix
 
-SCENARIOS = ("success", "failure", "cancel")
+SCENARIOS = ("success", "failure", "cancel", "dirty")
 
 
 def test_a_git_that_fails_hangs_or_dies_loses_and_leaks_nothing() -> None:

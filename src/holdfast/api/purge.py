@@ -40,6 +40,7 @@ from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import salvage
 from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.unbranching import heal
 
 INTENT = "purge.json"
 
@@ -231,6 +232,7 @@ async def _clean_repository(things: RepoThings, *, branches: bool, kept: list[st
             code, _out, err = git.call("branch", "--quiet", "-D", "--", branch, cwd=common)
             if code != 0:
                 kept.append(f"branch {branch} of {things.repo.path}: {err.strip()}")
+        await heal(common)
         lock = os.path.join(common, REPO_LOCK)
         if not processes_with_open(os.stat(lock)):  # another home may be waiting for it
             os.unlink(lock)

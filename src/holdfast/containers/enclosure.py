@@ -88,9 +88,10 @@ class Enclosure:
             return None
         for _look in range(_LOOKS):
             try:
-                state = await in_thread(engine.state, container)
+                details = await in_thread(engine.details, container)
             except HoldfastError:
                 return None
+            state = details["State"] if details else None
             if state is None or state.get("Status") not in ("created", "initialized"):
                 pid = int(state.get("Pid") or 0) if state else 0
                 return identify(pid) if pid > 0 else None

@@ -152,27 +152,19 @@ class Engine:
             faults.passed("container.removed")
             return True
 
-    def state(self, container: str) -> dict[str, Any] | None:
+    def details(self, container: str) -> dict[str, Any] | None:
         """What the engine says of one container, or None without one."""
         with self._talking() as (api, errors):
             try:
-                state: dict[str, Any] = api.inspect_container(container)["State"]
+                details: dict[str, Any] = api.inspect_container(container)
             except errors.NotFound:
                 return None
-            return state
+            return details
 
     def start(self, container: str) -> None:
         with self._talking() as (api, _errors):
             faults.effect("container.start")
             api.start(container)
-
-    def stop(self, container: str) -> None:
-        with self._talking() as (api, errors):
-            faults.effect("container.stop")
-            try:
-                api.stop(container, timeout=1)
-            except errors.NotFound:
-                return
 
     @contextmanager
     def _talking(self, refusal: type[HoldfastError] = Unavailable) -> Iterator[tuple[Any, Any]]:

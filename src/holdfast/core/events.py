@@ -31,6 +31,7 @@ EVENTS: Mapping[str, str] = {
     "workspace.salvaged": "work that no branch holds was saved before the workspace goes",
     "workspace.preserved": "a workspace stays after its task's end; says why, and which tier decided",
     "workspace.pinned": "an operator keeps a workspace, for a time or until it is dropped (`holdfast keep`)",
+    "workspace.in-use": "a workspace is not removed yet: somebody uses it; told once, it goes when that is over",
     "workspace.expired": "a preserved workspace was kept for long enough; it is salvaged, then removed",
     "workspace.trashed": "a workspace was renamed away; `method`, `duration_ms`, `cancellation_reason`",
     "workspace.gone": "nothing of a workspace is left",

@@ -240,7 +240,9 @@ def _strays(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
 
 
 def _containers(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
-    kept = {h.workspace.container for h in ledger.holdings if h.workspace.state is WorkspaceState.PRESERVED}
+    # Of an open workspace: it goes with that, or before its next run. It may be about to be preserved.
+    open_states = (WorkspaceState.READY, WorkspaceState.PRESERVED)
+    kept = {h.workspace.container for h in ledger.holdings if h.workspace.state in open_states}
     for container in scene.containers:
         if container.run in ledger.open_runs or container.id in kept:
             continue

@@ -19,6 +19,7 @@ from holdfast.core.signs import Sign
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Store, Writer
 from holdfast.workspaces.fingerprint import Fingerprints
+from holdfast.workspaces.lease import Users
 from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
 
 
@@ -161,6 +162,8 @@ class Context:
     sweeper: Sweeper | None = None  # None where an attempt is driven alone
     containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
+    users: Users = field(default_factory=Users)  # whose processes stand in a workspace
+    in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
     furnishing: Furnishing | None = None  # set-up, copies and teardown; None where an attempt is driven alone
     fingerprints: Fingerprints = field(default_factory=Fingerprints)

@@ -31,6 +31,8 @@ _HARDENED = (
     "maintenance.auto=false",
     "advice.detachedHead=false",
     "core.quotePath=false",
+    "core.filesRefLockTimeout=1000",  # the user's gc locks every branch and all packed refs for a moment
+    "core.packedRefsTimeout=5000",
 )
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
 

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pr": ("landing", "push a task's branch and open a pull request"),
     "branches": ("landing", "list the branches of tasks, delete those that are merged"),
     "workspaces": ("workspaces", "list workspaces, drop preserved ones"),
+    "shell": ("workspaces", "open a shell in a task's workspace"),
     "keep": ("workspaces", "keep a task's workspace for longer"),
     "salvage": ("work", "list and restore saved work"),
     "config": ("settings", "show and check the settings, and say where each comes from"),
