@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
 from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
 from tests.engine_sitter import IMAGE
 from tests.fleet import Fleet, lives, wait_until
+
+from holdfast.containers.enclosure import Enclosure
+from holdfast.containers.engines import Engines
+from holdfast.core.model import Strategy, TaskSpec, Workspace
+from holdfast.core.outcome import Cause, ProcessEnd
+from holdfast.core.rules import ContainerRules
+from holdfast.core.states import WorkspaceState
+from holdfast.processes.cgroups import base_name
 
 LOOK = """
 cat > prompt.txt
@@ -77,6 +86,40 @@ def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
     wait_until(lambda: docks.of(kept) == [], "the preserved container is removed")
 
 
+def test_no_end_is_believed_while_the_container_runs(docks: Docks) -> None:  # noqa: F811
+    """R-TERM-06: a keeper that died proves nothing; the engine's word does, and it is asked for until it gives it.
+    A whole purge takes the containers of its home along, and no others."""
+    labels = {"dev.holdfast.workspace": "ws1", "dev.holdfast.home": base_name(str(docks.fleet.home))}
+    made = [
+        docks.api.create_container(IMAGE, command=["sleep", "1000"], labels=chosen)["Id"]
+        for chosen in (labels, {"dev.holdfast.home": "other"})
+    ]
+    docks.api.start(made[0])
+    engines = Engines(str(docks.fleet.home))
+    docks.fleet.cli("add", "x", "--delay", "1h", "--", "true")
+    engines.note(str(docks.socket))
+    spec = TaskSpec(id="t", repo_id="r", prompt="", agent="command", container=ContainerRules(engine=str(docks.socket)))
+    workspace = Workspace(
+        id="ws1",
+        task_id="t",
+        repo_id="r",
+        strategy=Strategy.CONTAINER,
+        path="/nowhere",
+        branch=None,
+        base_commit=None,
+        state=WorkspaceState.READY,
+        disposition=None,
+    )
+    enclosure = Enclosure(str(docks.fleet.home), engines)
+    end = asyncio.run(enclosure.prove(spec, workspace, ProcessEnd(cause=Cause.UNPROVEN)))
+    assert end.cause is Cause.KEEPER_DIED
+    assert docks.api.inspect_container(made[0])["State"]["Running"] is False
+    docks.fleet.cli("purge", "--yes", "--discard-work")
+    assert made[0] not in docks.all()
+    assert made[1] in docks.all()
+    docks.api.remove_container(made[1])
+
+
 def keeper_of(fleet: Fleet, task: str) -> int:
     run = next(run for run in fleet.show(task)["runs"] if run["state"] == "started")
     agent = int(run["pid"])
@@ -84,14 +127,19 @@ def keeper_of(fleet: Fleet, task: str) -> int:
 
 
 def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  # noqa: F811
-    """R-TERM-10, R-TREE-06: adopted with its keeper alive; with keeper and supervisor dead, the next start ends the
-    container through the engine, and the task runs again."""
+    """R-TERM-05, R-TERM-10, R-TREE-06: adopted with its keeper alive, which ends the container at its deadline also
+    while it is alone; with keeper and supervisor dead, the next start ends the container through the engine, and the
+    task runs again."""
     fleet = docks.fleet
+    fleet.env.update(HOLDFAST_HEALTH_GRACE="200ms")
     first = fleet.up()
     wait = "until [ -e go ]; do sleep 0.05; done; echo done > done.txt"
     adopted = docks.add(wait)
     lost = docks.add('if [ "$HOLDFAST_RUN_NUMBER" = 1 ]; then sleep 1000; fi; echo second > second.txt')
-    for task in (adopted, lost):
+    late = docks.add(
+        '[ "$HOLDFAST_RUN_NUMBER" = 2 ] || { trap "" TERM; while :; do sleep 1; done; }', "--timeout", "6s"
+    )
+    for task in (adopted, lost, late):
         fleet.wait_started(task)
         wait_until(lambda task=task: docks.states(task) == ["running"], "the container runs")  # type: ignore[misc]
     old = str(docks.of(lost)[0]["Id"])
@@ -100,6 +148,7 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     os.kill(keeper, signal.SIGKILL)
     wait_until(lambda: not lives(keeper), "the keeper is dead")
     assert docks.states(lost) == ["running"]  # nobody is left to end it
+    wait_until(lambda: docks.states(late) == ["exited"], "its keeper alone ends a container that is too late")
     labels = {"dev.holdfast.home": docks.of(lost)[0]["Labels"]["dev.holdfast.home"], "dev.holdfast.run": "gone"}  # type: ignore[index]
     leaked = docks.api.create_container(IMAGE, command=["true"], labels=labels)["Id"]
     stranger = docks.api.create_container(IMAGE, command=["true"], labels={"dev.holdfast.home": "other"})["Id"]
@@ -110,6 +159,7 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     assert len(fleet.show(adopted)["runs"]) == 1
     done = fleet.wait_state(lost, "completed", "failed")
     assert [run["outcome"] for run in done["runs"]] == ["lost", "completed"]
+    assert [run["outcome"] for run in fleet.wait_state(late, "completed", "failed")["runs"]] == ["timeout", "completed"]
     fleet.wait_clean()
     assert docks.of(lost) == []
     wait_until(lambda: leaked not in docks.all(), "what no run needs is swept")

@@ -140,7 +140,8 @@ def test_many_at_once_from_two_homes_and_the_user_notices_nothing(fleet: Fleet, 
     assert user.slowest < NOTICEABLE
     for home in homes:
         troubled = [event for event in home.events() if event["level"] in ("warning", "error", "critical")]
-        assert troubled == []
+        # That somebody committed to `main` while an agent ran is true, and told: it was the user.
+        assert [event for event in troubled if event["kind"] not in ("repo.changed-outside", "alert.raised")] == []
     for home in homes:
         lost = [task for task in all_tasks([home]) if f"holdfast/{task}" not in fleet.branches()]
         assert [home.events(task) for task in lost] == []
