@@ -401,6 +401,8 @@ def test_root_clears_what_the_supervisor_may_not(other_users_fleet: Fleet) -> No
     workspaces = fleet.home / "workspaces"
     assert len([name for name in os.listdir(workspaces / ".trash") if "." not in name]) == 1
     assert len(list(workspaces.glob("*/.trash-*"))) == 1
+    markers = list((workspaces / ".trash").glob("*.json"))
+    assert [trash.is_needed_marker(str(marker)) for marker in markers] == [True, True]
     programs = Path(shutil.copytree(PROGRAMS, fleet.root / "libexec", ignore=shutil.ignore_patterns("__pycache__")))
     done = subprocess.run(
         [programs / "holdfast-cleanup"],
