@@ -6,6 +6,9 @@ from pathlib import Path
 
 from tests.fleet import Fleet, wait_until
 
+from holdfast.api.diffing import diff
+from holdfast.api.queries import Queries
+
 WORK = (
     "echo one > committed.txt; git add .; git commit -qm one; echo changed > README.md; rm src/app.py; "
     "printf 'a\\0b' > new.bin; echo two > staged.txt; git add staged.txt; echo three > new.txt"
@@ -22,10 +25,10 @@ def test_a_diff_has_all_of_the_work(fleet: Fleet) -> None:
     fleet.up("--agents", 3)
     go, canary = fleet.root / "go", fleet.root / "canary"
     evil = f"git config filter.evil.clean 'touch {canary}; cat'; echo '* filter=evil' > .gitattributes; "
-    living = fleet.add("x", command=("sh", "-c", f"{WORK}; touch {go}; exec sleep 1000"))
-    failed = fleet.add("x", command=("sh", "-c", f"{WORK}; exit 1"))
-    done = fleet.add("x", command=("sh", "-c", WORK))
-    folder = fleet.add("x", "--workspace", "directory", "--keep-workspace", command=("sh", "-c", "echo a > a.txt"))
+    living = fleet.queue(f"{WORK}; touch {go}; exec sleep 1000")
+    failed = fleet.queue(f"{WORK}; exit 1")
+    done = fleet.queue(WORK)
+    folder = fleet.queue("echo a > a.txt", workspace="directory", keep_workspace=True)
     wait_until(go.exists, "its agent has worked")
     for task_id, state in ((failed, "failed"), (done, "completed"), (folder, "completed")):
         fleet.wait_state(task_id, state)
@@ -41,11 +44,11 @@ def test_a_diff_has_all_of_the_work(fleet: Fleet) -> None:
     before = fleet.git("count-objects")
     assert "new.txt" in fleet.cli("diff", living, "--stat").stdout
     assert fleet.git("count-objects") == before  # nothing was written to the repository
-    assert files(fleet.cli("diff", folder).stdout) == {"a.txt"}
+    assert files(diff(Queries(str(fleet.home)), folder, stat=False)) == {"a.txt"}
     path = Path(fleet.show(living)["workspace"]["path"])
     assert "?? new.txt" in fleet.git("status", "--short", cwd=path)  # its index is as it was
     fleet.cli("shell", living, "-c", evil + "echo again >> README.md")
-    assert "again" in fleet.cli("diff", living).stdout
+    assert "again" in diff(Queries(str(fleet.home)), living, stat=False)
     assert not canary.exists()  # an agent's filter is a command: it was not run
     fleet.cli("cancel", living)
     fleet.wait_state(living, "cancelled")

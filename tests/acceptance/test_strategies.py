@@ -16,18 +16,16 @@ def test_one_task_at_a_time_in_the_checkout_itself(fleet: Fleet) -> None:
     (fleet.repo / "mine.txt").write_text("mine\n")
     go, busy = fleet.root / "go", fleet.root / "busy"
     alone = f"set -e; mkdir {busy}; until [ -e {go} ]; do sleep 0.02; done; rmdir {busy}"
-    options = ("--workspace", "none", "--preserve-on-failure")
     fleet.up("--agents", 4)
-    first = fleet.add("a", *options, command=("sh", "-c", alone))
+    first = fleet.queue(alone, workspace="none")
     wait_until(busy.exists, "the first is at work")
-    second = fleet.add("b", *options, command=("sh", "-c", f"{alone}; exit 1"), cwd=link / "src")
-    third = fleet.add("c", *options, command=("sh", "-c", alone), cwd=link)
-    other = fleet.add("d", command=("true",))
+    second = fleet.queue(f"{alone}; exit 1", workspace="none", preserve_on_failure=True, directory=link / "src")
+    third = fleet.queue(alone, workspace="none", directory=link)
+    other = fleet.queue("true")
     fleet.wait_state(other, "completed")  # who has a workspace does not wait
     for task_id in (second, third):
         assert fleet.show(task_id)["waits_for"] == [first]
-        said = fleet.cli("why", task_id).stdout
-        assert f"the checkout {fleet.repo} itself, where {first} is at work" in said
+    assert f"the checkout {fleet.repo} itself, where {first} is at work" in fleet.cli("why", third).stdout
     go.touch()
     for task_id, state in ((first, "completed"), (second, "failed"), (third, "completed")):
         fleet.wait_state(task_id, state)
@@ -47,7 +45,7 @@ def test_a_copy_of_any_checkout(fleet: Fleet) -> None:
     (fleet.repo / "src" / ".git").mkdir()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(fleet.repo / "socket"))
-        task_id = fleet.add("x", "--workspace", "directory:copy", "--keep-workspace", command=("true",))
+        task_id = fleet.queue("true", workspace="directory:copy", keep_workspace=True)
         fleet.up("--idle-exit", "0s")
         fleet.wait_state(task_id, "completed")
     path = Path(fleet.show(task_id)["workspace"]["path"])

@@ -154,8 +154,8 @@ class WorktreeStrategy:
             await in_thread(
                 refuse_what_git_cannot_hold, workspace.path, self.own_git
             )  # git would also run the nested repository's own commands
-            identity = await self._identity(workspace)
-            filters = await self._git.filters_off(workspace.path)
+            filters, known = await self._git.surroundings(workspace.path)
+            identity = await self._identity(workspace, known)
             if mode == "all":  # but no file that we brought: a secret that git ignores nowhere would be published
                 but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
                 await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
@@ -183,15 +183,8 @@ class WorktreeStrategy:
             return False
         return refs.symbolic(git_dir) == f"refs/heads/{workspace.branch}"
 
-    async def _identity(self, workspace: Workspace) -> list[str]:
+    async def _identity(self, workspace: Workspace, known: set[str]) -> list[str]:
         """The user's identity where there is one; ours, so that work is never refused, where there is none."""
-        try:
-            said = await self._git.run(
-                "config", "--includes", "-z", "--get-regexp", r"^user\.(name|email)$", cwd=workspace.path
-            )
-        except GitFailed:
-            return list(_IDENTITY)
-        known = {key for key, _, value in (entry.partition("\n") for entry in said.split("\0")) if value}
         if "user.email" not in known:
             return list(_IDENTITY)
         if "user.name" in known or await self._git.ok("var", "GIT_COMMITTER_IDENT", cwd=workspace.path):
