@@ -61,6 +61,10 @@ class WorkspaceProblem(HoldfastError):
     passing = False  # whether the same might work in a moment
 
 
+class NoPermission(WorkspaceProblem):
+    """Something of ours belongs to somebody else (a container's root, say); the text has the command that fixes it."""
+
+
 _PASSING_WORDS = (
     "No space left on device",
     "Disk quota exceeded",

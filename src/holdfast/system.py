@@ -8,7 +8,7 @@ import sys
 
 from holdfast.errors import Unavailable
 
-LINUX_ONLY = ("up", "run", "rehearse", "backup", "restore", "purge")
+LINUX_ONLY = ("up", "run", "rehearse", "backup", "restore", "purge", "sweep")
 """Commands that end processes or delete trees, which we do only with proofs that no other system gives."""
 
 

@@ -7,20 +7,27 @@ import contextlib
 import dataclasses
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from holdfast import __version__, clock, config
 from holdfast.agents.environment import allowed
 from holdfast.config.budgets import limits_of
+from holdfast.containers.enclosure import Enclosure
+from holdfast.containers.engine import socket_of
+from holdfast.containers.engines import Engines
+from holdfast.containers.sweeper import Sweeper as ContainerSweeper
+from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.policy import Limits
 from holdfast.core.pressure import PressureLimits
+from holdfast.core.swept import Swept
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
 from holdfast.processes.cgroups import probe
 from holdfast.processes.children import Children, protect_from_oom
 from holdfast.processes.domain import run_apart
+from holdfast.processes.gitusers import may_be_held
 from holdfast.processes.groupbases import Bases
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
@@ -33,18 +40,21 @@ from holdfast.store.sqlite.connection import refuse_network_filesystem
 from holdfast.store.sqlite.reserve import Reserve
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Bell, Context, Keeping, Settings, Tuning
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
+from holdfast.supervisor.sweep import Sweep
 from holdfast.workspaces import git as git_calls
-from holdfast.workspaces import scratch
+from holdfast.workspaces import lease, scratch
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.furnishing import Furnisher
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
-from holdfast.workspaces.port import WorkspaceStrategy
+from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
+from holdfast.workspaces.sweeper import DiskSweeper
 from holdfast.workspaces.worktree import WorktreeStrategy
 
 
@@ -117,6 +127,24 @@ def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
     return allowed(os.environ, tuple(str(name) for name in passed)) | {str(k): str(v) for k, v in extra.items()}
 
 
+def strategies(home: str, git: Git, runner: CommandRunner, engines: Engines) -> Callable[[TaskSpec], WorkspaceStrategy]:
+    made: dict[tuple[Strategy, bool], WorkspaceStrategy] = {
+        (Strategy.WORKTREE, False): WorktreeStrategy(home, git),
+        (Strategy.CLONE, False): CloneStrategy(home, git),
+        (Strategy.DIRECTORY, False): DirectoryStrategy(home, git, runner, copy=False),
+        (Strategy.DIRECTORY, True): DirectoryStrategy(home, git, runner, copy=True),
+        (Strategy.NONE, False): NoneStrategy(),
+    }
+
+    def strategy_of(spec: TaskSpec) -> WorkspaceStrategy:
+        if spec.strategy is Strategy.CONTAINER:
+            socket = socket_of(spec.container)
+            return ContainerStrategy(home, git, engines.at(socket), is_used=socket in engines.all())
+        return made[spec.strategy, spec.directory_copy]
+
+    return strategy_of
+
+
 async def supervise(
     home: str, settings: config.Config, how: Settings, lock: HomeLock, flags: Mapping[str, object] | None = None
 ) -> None:
@@ -152,6 +180,7 @@ async def _supervise_locked(
     protect_from_oom()
     helpers.take()
     scratch.clear(home)
+    lease.clear(home)
     bases = Bases(home)
     cgroups = probe(home, bases.note) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
     if isinstance(cgroups, str):
@@ -178,17 +207,7 @@ async def _supervise_locked(
     )
     runner = HelperRunner(children, helpers)
     git = Git(runner)
-    strategies: dict[tuple[Strategy, bool], WorkspaceStrategy] = {
-        (Strategy.WORKTREE, False): WorktreeStrategy(home, git),
-        (Strategy.CLONE, False): CloneStrategy(home, git),
-        (Strategy.DIRECTORY, False): DirectoryStrategy(home, git, runner, copy=False),
-        (Strategy.DIRECTORY, True): DirectoryStrategy(home, git, runner, copy=True),
-        (Strategy.NONE, False): NoneStrategy(),
-    }
-
-    def strategy_of(spec: TaskSpec) -> WorkspaceStrategy:
-        return strategies[spec.strategy, spec.directory_copy]
-
+    engines = Engines(home)
     processes = KeptProcesses(
         os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups, bases
     )
@@ -200,16 +219,20 @@ async def _supervise_locked(
         store=store,
         writer=writer,
         processes=processes,
-        strategy_of=strategy_of,
+        strategy_of=strategies(home, git, runner, engines),
         agents=AGENTS,
         environment=agent_environment,
         limits=limits,
         settings=how,
+        enclosure=Enclosure(home, engines),
+        containers=ContainerSweeper(home, engines),
         source=source,
+        sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,
         home_is_ours=lock.is_held,
         news=news,
         furnishing=Furnisher(home, git, runner),
+        may_be_held=may_be_held,
     )
     try:
         supervisors.append(Supervisor(context))
@@ -240,3 +263,51 @@ def _run_here(home: str, settings: config.Config, how: Settings, flags: Mapping[
         asyncio.run(supervise(home, settings, how, lock, flags))
     finally:
         lock.release()
+
+
+def sweep_here(home: str, settings: config.Config) -> Swept:
+    """A whole sweep without a supervisor, under its lock. Running tasks of a dead one are left for the next `up`."""
+    refuse_network_filesystem(home)
+    ensure_directories(home, "runs", "workspaces", "shadows", "backups")
+    git_calls.refuse_unusable()
+    lock = HomeLock(home)
+    lock.take()
+    try:
+        return asyncio.run(_sweep_locked(home, settings, lock))
+    finally:
+        lock.release()
+
+
+async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> Swept:
+    with contextlib.ExitStack() as closing:
+        store = SqliteStore(home, create=False)
+        closing.callback(store.close)
+        helpers = HelperLock(home)
+        closing.callback(helpers.close)
+        helpers.take()
+        scratch.clear(home)
+        children = Children()
+        runner = HelperRunner(children, helpers)
+        git = Git(runner)
+        bases = Bases(home)
+        processes = KeptProcesses(os.path.join(home, "runs"), children, None, bases)
+        closing.callback(processes.close)
+        writer = GroupWriter(home)
+        closing.callback(writer.close)
+        context = Context(
+            home=home,
+            host_id="sweep",
+            clock=clock.now,
+            jitter=random.random,
+            store=store,
+            writer=writer,
+            processes=processes,
+            strategy_of=strategies(home, git, runner, Engines(home)),
+            agents=AGENTS,
+            environment=agent_environment,
+            limits=limits_of(settings),
+            settings=Settings(agents=1),
+            home_is_ours=lock.is_held,
+            sweeper=DiskSweeper(home, git),
+        )
+        return await Sweep(context, Cleanup(context)).once()

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "holdfast"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py"))
 LONGEST = 360  # lines; the design aims at 300
-KEEPER = 780  # one file by design: it stands alone and is audited as a whole
+KEEPER = 800  # one file by design: it stands alone and is audited as a whole
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))

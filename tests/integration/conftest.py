@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Coroutine
+import subprocess
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,6 +66,20 @@ class Workshop:
         workspace = self.workspace(task)
         self.run(self.worktrees.prepare(self.repo, workspace, None))
         return workspace, Path(workspace.path)
+
+    @contextlib.contextmanager
+    def holding(self, path: str) -> Iterator[None]:
+        """Another process that has that file open."""
+        with open(path, "ab") as held, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=held) as process:
+            yield
+            process.communicate()
+
+    @contextlib.contextmanager
+    def git_at_work(self) -> Iterator[None]:
+        """A git in the repository that waits for more input."""
+        with subprocess.Popen(["git", "cat-file", "--batch"], cwd=self.fleet.repo, stdin=subprocess.PIPE) as process:
+            yield
+            process.communicate()
 
     def shadow(self, *arguments: str) -> str:
         return self.fleet.git(*arguments, cwd=Path(self.home) / "shadows" / f"{self.repo.id}.git")

@@ -90,6 +90,10 @@ class Commands:
         health, limits = _rules(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = _base(top, new.base, strategy)
+        if strategy == "container" and not settings["container.image"]:
+            raise UsageError(
+                "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
+            )
         task_id = new_id()
 
         def accept(tx: Any) -> Task:
@@ -152,8 +156,20 @@ class Commands:
         return request
 
     def retry(self, task_id: str, *, fresh: bool) -> None:
+        if fresh:
+            self._refuse_in_use(task_id)
         self._store.write(lambda tx: tx.tasks.retry(task_id, who(), fresh, clock.now()))
         doorbell.ring(self.home)
+
+    def _refuse_in_use(self, task_id: str) -> None:
+        """R-CLEAN-08: a fresh start takes the old workspace away."""
+        from holdfast.workspaces.lease import Users, sole_use
+
+        workspace = self._store.write(lambda tx: tx.workspaces.current(task_id))
+        if workspace is not None and workspace.strategy is not Strategy.NONE:
+            with sole_use(self.home, workspace.id) as alone:
+                if not alone or Users().of(workspace.path):
+                    raise Conflict(f"{workspace.path} would go, but a process works in it. Leave it, then try again.")
 
     def resume(self, task_id: str) -> str:
         """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from holdfast.api.leftovers import leftovers
 from holdfast.api.queries import Queries
+from holdfast.core.leftovers import LEAVES_ALONE, Action
 from holdfast.errors import HoldfastError
 from holdfast.folders import listed
+from holdfast.processes.strays import marked_processes
 from holdfast.storage import open_store
 from holdfast.system import LINUX_ONLY, missing
-from holdfast.workspaces import admin, git
-from holdfast.workspaces.names import BRANCH_PREFIX, OWNER_SUFFIX, TRASH
+from holdfast.workspaces import git
 
-Row = dict[str, Any]
+_REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,7 @@ def examine(home: str) -> list[Finding]:
         findings.append(_disk(home))
         queries = Queries(home)
         findings += _supervisor(queries)
-        findings += _directories(queries)
-        findings += _repositories(queries)
+        findings += _leftovers(queries)
         findings += _processes(queries)
         findings += _run_directories(queries)
     except HoldfastError as error:
@@ -138,88 +138,34 @@ def _supervisor(queries: Queries) -> Iterator[Finding]:
         yield Finding("note", "alert", alert["message"])
 
 
-def _directories(queries: Queries) -> Iterator[Finding]:
-    """Workspaces on disk against the ledger."""
-    rows = {row["path"]: row for row in queries.workspaces() if row["strategy"] != "none"}
-    root = os.path.join(queries.home, "workspaces")
-    clean = True
-    for path in sorted(_workspace_directories(root)):
-        if path not in rows or rows[path]["state"] not in ("intended", "ready", "preserved"):
-            clean = False
-            yield Finding("problem", "workspaces", f"{path} is on disk, but no live record knows it")
-    for path, row in rows.items():
-        if row["state"] in ("ready", "preserved") and not os.path.isdir(path):
-            clean = False
-            yield Finding("problem", "workspaces", f"{path} is {row['state']} in the ledger, but not on disk")
-    known = tuple(str(row["id"]) for row in queries.workspaces())
-    for name in listed(os.path.join(root, TRASH)):
-        if not name.startswith(known):
-            clean = False
-            yield Finding("problem", "trash", f"{os.path.join(root, TRASH, name)} is left over")
-    unfinished = [
-        row for row in rows.values() if row["state"] == "trashed" or row["disposition"] in ("clean", "salvage")
-    ]
-    if unfinished and queries.supervisor() is None:
-        yield Finding("note", "workspaces", f"{len(unfinished)} wait to be put away by the next `holdfast up`")
-    if clean:
-        yield Finding("ok", "workspaces", f"{len(rows)} in the ledger, all as recorded")
-
-
-def _workspace_directories(root: str) -> Iterator[str]:
-    for repo in listed(root):
-        if repo == TRASH:
-            continue
-        for name in listed(os.path.join(root, repo)):
-            path = os.path.join(root, repo, name)
-            if os.path.isdir(path):
-                yield path
-            elif name.endswith(OWNER_SUFFIX) and not os.path.lexists(path.removesuffix(OWNER_SUFFIX)):
-                yield path.removesuffix(OWNER_SUFFIX)
-
-
-def _repositories(queries: Queries) -> Iterator[Finding]:
-    """Admin entries and branches of ours in every repository, against the ledger."""
-    live = {os.path.realpath(row["path"]) for row in queries.workspaces() if row["state"] != "trashed"}
-    in_use = {row["branch"] for row in queries.workspaces() if row["state"] != "trashed"}
-    tasks = {row["branch"]: row for row in queries.tasks(everything=True) if row["branch"]}
-    root = os.path.realpath(os.path.join(queries.home, "workspaces"))
+def _leftovers(queries: Queries) -> Iterator[Finding]:
+    """Directories, markers, trash, git entries, branches and processes against the ledger, both ways: the sweep's own
+    comparison."""
+    scene, found = leftovers(queries)
+    waiting = [finding for finding in found if finding.in_backlog]
+    wrong = [finding for finding in found if finding not in waiting and finding.action is not Action.KEEP]
+    for finding in wrong:
+        level = "note" if finding.foreign else "problem"
+        yield Finding(level, finding.what, str(finding) + ("" if finding.action in LEAVES_ALONE else _REMEDY))
+    for path in scene.odd:
+        yield Finding("note", "workspaces", f"{path} is no name that we give; it is left alone")
+    for where, why in scene.unseen:
+        yield Finding("problem", "workspaces", f"{where} cannot be looked at: {why}")
+    if waiting and queries.supervisor() is None:
+        yield Finding("note", "workspaces", f"{len(waiting)} wait to be put away by the next `holdfast up`")
+    if not any(finding.what in ("workspace", "marker", "trash") for finding in wrong):
+        yield Finding("ok", "workspaces", f"{len(queries.workspaces())} in the ledger, all as recorded")
     for repo in queries.repos():
         if not os.path.isdir(repo["common_dir"]):
             yield Finding("note", "repo", f"{repo['path']} is gone")
-            continue
-        problems = [*_stray_entries(repo["common_dir"], root, live), *_stray_branches(repo, tasks, in_use)]
-        yield from problems
-        if not problems:
+        elif not any(finding.repo == repo["id"] and finding.what in ("entry", "branch") for finding in wrong):
             yield Finding("ok", "repo", f"{repo['path']}: no stray worktree entry or branch")
-
-
-def _stray_entries(common_dir: str, root: str, live: set[str]) -> Iterator[Finding]:
-    folder = os.path.join(common_dir, "worktrees")
-    for name in listed(folder):
-        path = admin.worktree_of(os.path.join(folder, name))
-        if path is not None and path.startswith(root + "/") and path not in live:
-            yield Finding("problem", "repo", f"worktree entry {name} in {common_dir} stands for nothing ({path})")
-
-
-def _stray_branches(repo: Row, tasks: dict[str, Row], in_use: set[str]) -> Iterator[Finding]:
-    """Ours and empty, though its task has ended: it should have been deleted. Unknown ones may be another home's."""
-    _code, out, _err = git.call(
-        "for-each-ref", "--format=%(refname:short) %(objectname)", f"refs/heads/{BRANCH_PREFIX}", cwd=repo["common_dir"]
-    )
-    for line in out.splitlines():
-        branch, _, tip = line.rpartition(" ")
-        task = tasks.get(branch)
-        if (
-            branch not in in_use
-            and task is not None
-            and task["state"] in ("completed", "failed", "cancelled")
-            and tip == task["base_commit"]
-        ):
-            yield Finding("problem", "repo", f"branch {branch} of the {task['state']} task {task['id']} is empty")
+    if missing() is None and not any(finding.what == "process" for finding in wrong):
+        yield Finding("ok", "processes", "none left over")
 
 
 def _processes(queries: Queries) -> Iterator[Finding]:
-    """Every process that carries the marker of a run of this home."""
+    """Every open run has processes."""
     if missing() is not None:
         yield Finding("note", "processes", "whether one is left over cannot be seen on this system")
         return
@@ -230,39 +176,12 @@ def _processes(queries: Queries) -> Iterator[Finding]:
         for run in queries.task(task["id"])["runs"]
         if run["state"] != "settled"
     }
-    marked = list(marked_processes(queries.home))
-    strays = [(pid, run) for pid, run in marked if run not in open_runs]
-    alive = {run for _pid, run in marked}
+    alive = {run for _pid, run in marked_processes(queries.home)}
     for run, state in open_runs.items():
         if state in ("started", "stopping") and run not in alive and queries.supervisor() is not None:
             over = os.path.exists(os.path.join(queries.run_directory(run), "empty.json"))
             if not over:
                 yield Finding("problem", "processes", f"run {run} has lost its keeper; see `holdfast alerts`")
-    for pid, run in strays:
-        yield Finding("problem", "processes", f"pid {pid} belongs to run {run}, which is over")
-    if not strays:
-        yield Finding("ok", "processes", f"none left over ({len(open_runs)} run(s) open)")
-
-
-def marked_processes(home: str) -> Iterator[tuple[int, str]]:
-    """(pid, run id) of every process of a run of `home`: agents by their environment, keepers by where they work."""
-    runs = os.path.join(home, "runs") + "/"
-    prefix = b"HOLDFAST_RUN_DIR=" + os.fsencode(runs)
-    inside = os.path.realpath(runs) + "/"
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            folder = os.readlink(f"/proc/{name}/cwd")
-            with open(f"/proc/{name}/environ", "rb") as file:
-                variables = file.read().split(b"\0")
-        except OSError:
-            continue
-        if folder.startswith(inside):
-            yield int(name), folder.removeprefix(inside).split("/")[0]
-        for variable in variables:
-            if variable.startswith(prefix):
-                yield int(name), variable[len(prefix) :].decode(errors="replace")
 
 
 def _run_directories(queries: Queries) -> Iterator[Finding]:

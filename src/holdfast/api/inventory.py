@@ -18,7 +18,8 @@ from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_pat
 
 # The names that we give in a home. Anything else in it is not ours and stays.
 OF_THE_HOME = re.compile(
-    r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|scratch|setup-logs|reserve|cgroups|\.restoring"
+    r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|scratch|setup-logs|reserve|cgroups"
+    r"|engines|leases|\.restoring"
     r"|(supervisor|helpers|turnstile|backup)\.lock|supervisor\.log(\.\d+)?|trust\.json(\.lock|\.new)?"
 )
 

@@ -12,6 +12,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.daemon import run_here
 from holdfast.api.queries import Queries
 from holdfast.api.scenarios import load_scenario
+from holdfast.processes.strays import marked_processes
 from holdfast.workspaces.git import environment
 from holdfast.workspaces.trash import delete_tree
 
@@ -32,7 +33,7 @@ def rehearse(scenario: str, *, timeout: float | None) -> tuple[dict[str, Any], l
         run_here(home, agents=1, idle_exit=0.0)
         queries = Queries(home)
         left = [finding.text for finding in doctor.examine(home) if finding.level == "problem"]
-        left += [f"process {pid} of run {run}" for pid, run in doctor.marked_processes(home)]
+        left += [f"process {pid} of run {run}" for pid, run in marked_processes(home)]
         return queries.task(task.id), left
     finally:
         delete_tree(root)

@@ -17,11 +17,11 @@ from typing import Any
 from holdfast import clock, faults
 from holdfast.api import archive
 from holdfast.api.backup import alone
-from holdfast.api.doctor import marked_processes
 from holdfast.core.model import Event
 from holdfast.errors import Conflict, NotFound, Unavailable, UsageError
 from holdfast.home import ensure_home
 from holdfast.processes.rundir import RunDirectory
+from holdfast.processes.strays import marked_processes
 from holdfast.store.sqlite import copies
 from holdfast.store.sqlite.connection import refuse_network_filesystem
 from holdfast.store.sqlite.reader import DATABASE

@@ -33,7 +33,7 @@ class Setting:
         return not self.user_only or self.needs_trust
 
 
-STRATEGIES = ("worktree", "clone", "directory", "directory:copy", "none")
+STRATEGIES = ("worktree", "clone", "container", "directory", "directory:copy", "none")
 
 SETTINGS: dict[str, Setting] = {
     "agents": Setting(4, count(1), "How many agents run at once.", user_only=OF_THE_SUPERVISOR, reload=True),

@@ -14,6 +14,8 @@ docs/architecture.md has the protocol; in short:
 5. Every path ends in one ladder: TERM the leader, TERM the rest when it is gone, KILL what is left when the grace,
    shared by the whole tree, is over (`cgroup.kill`, and every descendant by its pidfd); reap until the kernel says
    ECHILD, and the cgroup `populated 0`: there is no process left.
+   What an agent has in a container is nobody's child here: the ender that intent.json names (boxed.py) ends it through
+   its engine, and says whether it has. Without that word we stay, and ask again.
 6. The cgroups are removed; then exit.json and empty.json are overwritten in place in room reserved at launch, fsynced
    and renamed. Only then do we go, and the lock with us. If they cannot be written we stay, hold the lock, try again.
 """
@@ -47,6 +49,7 @@ PUNCH_AT_LEAST = 4 << 20
 OOM_SCORE = 500  # the kernel, short of memory, takes agents before keepers and supervisors
 DATA_SLACK = 1.25  # the rlimit is a little above the limit, so that our own look comes first and knows why
 RMDIR_TRIES = 50
+ENDED_OUT_OF_MEMORY = 3  # what an ender says beside 0
 NOT_OURS_ANY_MORE = (errno.ENOENT, errno.ENXIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR)
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -416,6 +419,8 @@ class Keeper:
         self.output = Output(int(limits.get("output") or 0), int(limits.get("output_kept") or 0) or (64 << 20))
         self.watch_at = time.monotonic() + WATCH_EVERY if self.memory_limit or self.process_limit else float("inf")
         self.oom_kills = counter("/proc/vmstat", "oom_kill")
+        self.ender = [str(word) for word in intent.get("ender") or []]  # type: ignore[attr-defined]  # a JSON list
+        self.outside_ended = not self.ender
         self.detail = ""
         self.cause: str | None = None  # why the ladder began; None while nothing asked for it
         self.kill_at: float | None = None
@@ -567,7 +572,8 @@ class Keeper:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self.empty = not self.cgroups.is_populated()
+                self.end_outside()
+                self.empty = self.outside_ended and not self.cgroups.is_populated()
                 return
             if pid == 0:
                 if orphans and self.killing:
@@ -580,6 +586,7 @@ class Keeper:
     def leader_ended(self, status: int) -> None:
         self.leader_status = status
         self.read(self.error_r)
+        self.end_outside()
         self.look_for_oom()
         self.look_at_peak(status)
         if self.cause is None:
@@ -588,6 +595,19 @@ class Keeper:
         self.tell_rest(time.monotonic())  # before the record: a disk may be slow
         self.records.fill("exit.json", self.exit_record)  # tried again by finish() if it fails
         fault_point("keeper.leader_ended")
+
+    def end_outside(self) -> None:
+        """End what lives in a container, when the process that stood for it here is gone. Waits for the answer, which
+        has a deadline of its own."""
+        if self.outside_ended:
+            return
+        fault_point("keeper.end_outside")
+        ender = os.posix_spawn(self.ender[0], self.ender, {})
+        code = os.waitstatus_to_exitcode(os.waitpid(ender, 0)[1])
+        self.outside_ended = code in (0, ENDED_OUT_OF_MEMORY)
+        if code == ENDED_OUT_OF_MEMORY and self.cause is None:
+            self.cause = "out_of_memory"
+            self.detail = "the kernel killed in its container"
 
     def tell_rest(self, now: float) -> None:
         """Launchers die at once; what they leave gets what is left of the grace."""
@@ -741,6 +761,7 @@ class Keeper:
         fault_point("keeper.finish")
         self.cgroups.remove()
         proof_of = "ECHILD and populated 0" if self.cgroups.leaf else "ECHILD"
+        proof_of += " and the engine says that its container does not run" if self.ender else ""
         proof = {"protocol": PROTOCOL, "proof": proof_of, "by": "keeper", "at": time.time()}
         while not (self.records.fill("exit.json", self.exit_record) and self.records.fill("empty.json", proof)):
             time.sleep(RETRY_RECORDS)

@@ -35,6 +35,7 @@ from holdfast.processes.openers import (
 )
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import CHANNEL, RunDirectory
+from holdfast.processes.strays import Strays
 from holdfast.sparse import data_lines
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
@@ -42,7 +43,7 @@ LOOKS_BEFORE_SEARCH = 50
 LOOK_AGAIN = 0.02  # an inherited lock without pid.json yet: the keeper is about to write it
 
 
-class KeptProcesses:
+class KeptProcesses(Strays):
     """The Processes port on keepers. `root` holds one directory per run."""
 
     def __init__(
@@ -349,6 +350,7 @@ def _intent(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:
         "umask": mask,
         "limits": dataclasses.asdict(spec.limits),
         "cgroup": cgroups.intent(spec.run_id, spec.limits) if cgroups else {},
+        "ender": list(spec.ender),
         "token": spec.token,
         "metadata": dict(spec.metadata),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from holdfast.core.liveness import Identity
 from holdfast.core.model import Report
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.rules import DEFAULT_LIMITS, RunLimits
+from holdfast.core.scene import Stray
 from holdfast.core.signs import Sign, Talk
 
 
@@ -27,6 +28,7 @@ class LaunchSpec:
     fast_grace: float
     orphan_grace: float
     limits: RunLimits = DEFAULT_LIMITS
+    ender: Sequence[str] = ()  # ends what the agent has outside of its process tree; exit code 0 proves that it did
     token: str = ""  # what this run's reports have to carry; kept, so that the next supervisor knows it too
     metadata: Mapping[str, object] = field(default_factory=dict)
 
@@ -160,6 +162,14 @@ class Processes(Protocol):
 
     def sweep(self, open_runs: Iterable[str]) -> int:
         """Remove what killed keepers of other runs left in the kernel; how much."""
+        ...
+
+    def strays(self) -> Sequence[Stray]:
+        """Every process with the marker of a run of this home, or at work in one of its workspaces; not our helpers."""
+        ...
+
+    def end_stray(self, stray: Stray) -> Awaitable[bool]:
+        """End that very process, of which it is proven that it is ours; False: it is still there."""
         ...
 
     def observe(self, on_change: Callable[[str, bool], None]) -> Observer:

@@ -15,18 +15,19 @@ from typing import TypeVar
 
 from holdfast.agents.port import WorkOrder
 from holdfast.core.claims import conclude
-from holdfast.core.model import RequestKind, Run, StopWhy, Task
+from holdfast.core.model import RequestKind, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.states import RunState
 from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
-from holdfast.supervisor.context import Context, Patient
+from holdfast.supervisor.context import Context, Enclosure, Patient
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.intending import intend
 from holdfast.supervisor.listening import Listener
+from holdfast.supervisor.outside import look_after, note_before, tell
 from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.workspaces.threads import in_thread
 
@@ -145,10 +146,14 @@ class Attempt:
         await self._interruptible(ensure_workspace(self._context, self.task, self.grip))
         if self._stop_wanted is not None:
             raise _Stopped(self._stop_wanted)
+        if self._enclosure is not None:
+            await self._enclosure.check(self.task.spec)
         run_id = new_id(12)
         run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock()))
         self._run = run
-        self._live = self._context.processes.launch(await self._launch_spec(run))
+        launching = await self._launch_spec(run)
+        await note_before(self._context, self.task, run.id)
+        self._live = self._context.processes.launch(launching)
         return run
 
     async def _interruptible(self, work: Coroutine[object, None, object]) -> None:
@@ -179,13 +184,15 @@ class Attempt:
             channel = self._live.channel(run.heard.offset)
             self.listener = Listener(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
             self.beat()
-            self._watch_health(run)
+            await self._watch_health(run)
             await self._send_stop()
         end = await self._live.wait_over()
         if self._context.health is not None:
             self._context.health.over(run.id)  # before its work is saved, which may take long
         if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
             end = ProcessEnd(cause=Cause.UNPROVEN, detail="it was started, but its records have vanished")
+        if self._enclosure is not None:
+            end = await self._enclosure.prove(self.task.spec, await self._workspace(), end)
         return await self._ended(run, end)
 
     async def _ended(self, run: Run, end: ProcessEnd) -> Verdict:
@@ -206,7 +213,14 @@ class Attempt:
         if verdict.outcome is Outcome.UNKNOWN:
             return verdict
         final = await self._naming_the_operator(verdict)
-        await self._write(lambda tx: tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at))
+        found = await look_after(self._context, self.task, run.id)
+
+        def record(tx: Transaction) -> None:
+            tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at)
+            tell(tx, self._context, self.task, run.id, found)
+
+        await self._write(record)
+        self._context.fingerprints.forget(os.path.join(self._context.home, "runs", run.id))
         return final
 
     async def _naming_the_operator(self, verdict: Verdict) -> Verdict:
@@ -249,9 +263,12 @@ class Attempt:
             grace = self._context.settings.fast_grace if self._fast else self.task.spec.grace
             self._context.health.ending(run.id, grace)
 
-    def _watch_health(self, run: Run) -> None:
+    async def _watch_health(self, run: Run) -> None:
         if self._context.health is None or self._live is None:
             return
+        root = None
+        if self._enclosure is not None and self._stop_wanted is None:
+            root = await self._enclosure.root(self.task.spec, await self._workspace())
         spec, adapter = self.task.spec, self._context.agents[self.task.spec.agent]
         self._context.health.began(
             Patient(
@@ -261,7 +278,7 @@ class Attempt:
                 sign=adapter.sign if adapter.reads_events else None,
                 timeout=spec.timeout if run.timeout is None else run.timeout,
                 grace=spec.grace,
-                keeper=self._live.keeper,
+                keeper=root or self._live.keeper,
                 agent=self._live.agent or self._live.keeper,
                 adopted=run.state is not RunState.INTENDED,
                 stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
@@ -271,8 +288,7 @@ class Attempt:
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         spec = self.task.spec
-        workspace = await self._write(lambda tx: tx.workspaces.current(self.task.id))
-        assert workspace is not None  # ensure_workspace made it under our fence
+        workspace = await self._workspace()
         command = self._context.agents[spec.agent].build(
             WorkOrder(
                 prompt=spec.prompt, run_number=run.number, session_id=self.task.session_id, options=spec.agent_options
@@ -290,7 +306,7 @@ class Attempt:
             HOLDFAST_RUN_TOKEN=token,
             PWD=workspace.path,
         )
-        return LaunchSpec(
+        launch = LaunchSpec(
             run_id=run.id,
             argv=command.argv,
             env=env,
@@ -311,6 +327,20 @@ class Attempt:
                 "workspace": workspace.path,
             },
         )
+        if self._enclosure is None:
+            return launch
+        launch, container = await self._enclosure.enclose(spec, workspace, launch)
+        await self._write(lambda tx: tx.workspaces.enclosed(self.grip, workspace, container))
+        return launch
+
+    async def _workspace(self) -> Workspace:
+        workspace = await self._write(lambda tx: tx.workspaces.current(self.task.id))
+        assert workspace is not None  # ensure_workspace made it under our fence, and it stays while a run is open
+        return workspace
+
+    @property
+    def _enclosure(self) -> Enclosure | None:
+        return self._context.enclosure if self.task.spec.strategy is Strategy.CONTAINER else None
 
     def _let_go(self) -> None:
         """Another incarnation owns the task: end our agent, write nothing."""

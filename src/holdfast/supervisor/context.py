@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.agents.port import AgentAdapter
 from holdfast.clock import Clock
 from holdfast.core.liveness import Identity
-from holdfast.core.model import StopWhy, TaskSpec
+from holdfast.core.model import StopWhy, TaskSpec, Workspace
+from holdfast.core.outcome import ProcessEnd
 from holdfast.core.policy import Limits
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import Sign
-from holdfast.processes.port import Processes
+from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Store, Writer
-from holdfast.workspaces.port import Furnishing, WorkspaceStrategy
+from holdfast.workspaces.fingerprint import Fingerprints
+from holdfast.workspaces.lease import Users
+from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
 
 
 class Bell:
@@ -114,6 +117,26 @@ class RunWatch(Protocol):
     def over(self, run_id: str) -> None: ...
 
 
+class Enclosure(Protocol):
+    """Where the agents of tasks of strategy `container` run. Raises Unavailable while the engine does not answer."""
+
+    async def check(self, spec: TaskSpec) -> None:
+        """Before a run is intended. Raises LaunchError when it cannot work like this."""
+        ...
+
+    async def enclose(self, spec: TaskSpec, workspace: Workspace, launch: LaunchSpec) -> tuple[LaunchSpec, str]:
+        """Make the run's container, not started: what its keeper has to run, and the container's id."""
+        ...
+
+    async def prove(self, spec: TaskSpec, workspace: Workspace, end: ProcessEnd) -> ProcessEnd:
+        """After a run: no container of its workspace runs, and what that proves."""
+        ...
+
+    async def root(self, spec: TaskSpec, workspace: Workspace) -> Identity | None:
+        """The root of the agent's process tree on this machine, if it can be seen."""
+        ...
+
+
 @dataclass(kw_only=True, slots=True)
 class Context:
     """Fixed, except for `limits` and `settings`, which reloading.py replaces when the user's file changed."""
@@ -130,11 +153,18 @@ class Context:
     environment: Callable[[Mapping[str, object]], dict[str, str]]
     limits: Limits
     settings: Settings
+    enclosure: Enclosure | None = None
     source: SettingsSource | None = None
     pressure: Callable[[], Pressure] = Pressure  # how the machine is; by default it does not say
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)
     news: Bell = field(default_factory=Bell)  # rung by the writer: there may be new events to tell
+    sweeper: Sweeper | None = None  # None where an attempt is driven alone
+    containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
+    users: Users = field(default_factory=Users)  # whose processes stand in a workspace
+    in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
     furnishing: Furnishing | None = None  # set-up, copies and teardown; None where an attempt is driven alone
+    fingerprints: Fingerprints = field(default_factory=Fingerprints)
+    may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell

@@ -21,6 +21,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.expiry import Expiry
 from holdfast.supervisor.health import Health
 from holdfast.supervisor.narrator import Narrator
+from holdfast.supervisor.outside import LockAlerts
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.reloading import Reloading, has_terminal
 from holdfast.supervisor.reports import Reports
@@ -28,7 +29,7 @@ from holdfast.supervisor.requests import Requests
 from holdfast.supervisor.resumes import Resumes
 from holdfast.supervisor.retention import Retention
 from holdfast.supervisor.saying import say, say_trouble
-from holdfast.supervisor.sweep import sweep
+from holdfast.supervisor.sweep import Sweep
 from holdfast.supervisor.winding import end_all
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
@@ -59,7 +60,10 @@ class Supervisor:
         self._claims = Claims(context, self._attempts)
         self._expiry = Expiry(context)
         self._cleanup = Cleanup(context)
+        self._sweep = Sweep(context, self._cleanup)
+        self._requests.on_sweep = self._sweep.asked
         self._retention = Retention(context)
+        self._lock_alerts = LockAlerts(context)
         self._narrator = Narrator(context.store, context.news)
         self._reloading = Reloading(context)
         # nohup leaves SIGHUP ignored: whoever used it wants us to outlive the terminal
@@ -81,8 +85,8 @@ class Supervisor:
         for duty in (self._lifeline, self._narrator.run, self._health.run, self._reports.run):
             self._background.append(asyncio.create_task(_for_ever(duty)))
         try:
+            await self._sweep.at_start()
             await recover(self._context, self._attempts)
-            await sweep(self._context)
             await self._until_stopped()
             await self._shut_down()
         finally:
@@ -95,6 +99,7 @@ class Supervisor:
                         *self._background,
                         *self._health.tasks,
                         *self._attempts.tasks,
+                        *self._sweep.tasks,
                         *self._cleanup.tasks,
                         *self._retention.tasks,
                     ]
@@ -131,9 +136,11 @@ class Supervisor:
         await self._reloading.tick()
         await self._resumes.tick()
         await self._claims.tick()
+        self._sweep.tick()
         await self._expiry.tick()
         await self._cleanup.tick()
         self._retention.tick()
+        await self._lock_alerts.tick()
 
     async def _until_next_moment(self) -> float:
         due = [await self._resumes.next_due(), await self._cleanup.next_retry(), self._expiry.due]
@@ -147,7 +154,7 @@ class Supervisor:
         if limit is None:
             return math.inf
         unfinished = await self._context.writer.write(lambda tx: tx.tasks.unfinished_count())
-        if unfinished or self._attempts.running or self._cleanup.busy or self._retention.busy:
+        if unfinished or self._attempts.running or self._sweep.busy or self._cleanup.busy or self._retention.busy:
             self._idle_since = None
             return math.inf
         now = asyncio.get_running_loop().time()

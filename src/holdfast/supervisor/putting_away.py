@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import tear_down
+from holdfast.supervisor.leases import for_removal
 from holdfast.supervisor.saving import save_work
 
 RETRY_CAP = 3600.0
@@ -29,18 +30,25 @@ async def carry_out(
     try:
         preserve = workspace.disposition == "preserve"
         how = decided(task.spec, task.state, workspace.reason, preserve=preserve)
-        if workspace.disposition == "salvage":
-            problem = await save_work(context, task.spec, repo, workspace, f"task {task.state}")
-            if problem is not None:
-                await _preserve(context, task, workspace, Disposition(preserve=True, tier="safety", reason=problem))
-                return
         # `none` is the user's own checkout: there is nothing to keep, as there is nothing to clean (R-CLEAN-05).
         if preserve and workspace.state is not WorkspaceState.INTENDED and workspace.strategy is not Strategy.NONE:
             await _preserve(context, task, workspace, how)
             return
-        await put_away(context, task, repo, workspace, f"cleaned: {how}", interrupted)
+        async with for_removal(context, task, workspace) as may_go:
+            if may_go and await _saved(context, task, repo, workspace):
+                await put_away(context, task, repo, workspace, f"cleaned: {how}", interrupted)
     except Exception as error:  # noqa: BLE001 - one workspace must never stop the clean-up of all others
         await note_failure(context, workspace, error)
+
+
+async def _saved(context: Context, task: Task, repo: Repo, workspace: Workspace) -> bool:
+    """False: its work could not be saved, so it is preserved instead."""
+    if workspace.disposition != "salvage":
+        return True  # the ending has saved it
+    problem = await save_work(context, task.spec, repo, workspace, f"task {task.state}")
+    if problem is not None:
+        await _preserve(context, task, workspace, Disposition(preserve=True, tier="safety", reason=problem))
+    return problem is None
 
 
 async def put_away(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.core.model import Request, RequestKind, StopWhy
 from holdfast.core.states import TaskState
 from holdfast.errors import Conflict
@@ -14,12 +16,15 @@ class Requests:
         self._context = context
         self._attempts = attempts
         self.down: Request | None = None  # the supervisor's loop looks here
+        self.on_sweep: Callable[[Request], None] = lambda _request: None  # who carries a sweep out, and answers it
 
     async def tick(self) -> None:
         for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
             if request.kind is RequestKind.DOWN:
                 self.down = request
-            elif request.kind is RequestKind.CANCEL and request.task_id is not None:
+            elif request.kind is RequestKind.SWEEP:
+                self.on_sweep(request)
+            elif request.task_id is not None:
                 await self._cancel(request, request.task_id)
 
     async def _cancel(self, request: Request, task_id: str) -> None:

@@ -1,61 +1,282 @@
-"""The start-up sweep: compares the ledger with what is on disk, and says what it found.
+"""The sweep: compares everything of ours with the ledger, in both directions, and removes what is ours and finished.
 
-What the ledger knows and has finished with is removed by the clean-up service. What it does not know is foreign:
-reported, never touched.
+`begin` is quick and comes before the first claim and before anything is adopted: it looks, ends stray processes, and
+puts the ledger right, so that nobody builds on a wrong one. `finish` works in the background: it removes single
+leftovers, waits for the clean-up to put the finished workspaces away, and tells what was done in one event.
 """
 
 from __future__ import annotations
 
-import os
+import asyncio
+import json
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from holdfast.core.model import Event, Level
-from holdfast.core.states import WorkspaceState
-from holdfast.folders import listed
+from holdfast.core.leftovers import Action, Finding, compare
+from holdfast.core.model import Event, Level, Repo, Request, Workspace
+from holdfast.core.preserve import resolve
+from holdfast.core.scene import Mark
+from holdfast.core.states import TASK_TERMINAL, WorkspaceState
+from holdfast.core.swept import MANY, Swept, warning
+from holdfast.errors import NoPermission, NotFound
+from holdfast.store.ledger import fates, read_ledger
+from holdfast.store.port import Transaction
+from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
 
-MANY, VERY_MANY = 10, 100
+CLEANUP_PATIENCE = 3600.0
+_REMOVALS = (Action.DROP_ENTRY, Action.DROP_TRASH, Action.DROP_MARKER, Action.DROP_BRANCH)
+_DENIED = ("Permission denied", "Operation not permitted", "sudo rm")  # in the reason why a workspace is still there
+_OF_A_TREE = ("entry", "trash")  # what counts as a leftover tree; the rest is only put right
 
 
-async def sweep(context: Context) -> None:
-    began = time.monotonic()
-    await context.writer.write(lambda tx: tx.workspaces.retry_at_once())
-    known = await context.writer.write(lambda tx: tx.workspaces.open_ones())
-    backlog = await context.writer.write(lambda tx: tx.workspaces.to_clean(context.clock()))
-    paths = {workspace.path for workspace in known}
-    foreign = [path for path in _directories(os.path.join(context.home, "workspaces")) if path not in paths]
-    open_runs = await context.writer.write(lambda tx: tx.runs.open_ids())
-    cgroups = context.processes.sweep(open_runs)
-    preserved = sum(1 for workspace in known if workspace.state is WorkspaceState.PRESERVED)
-    data = {
-        "backlog_count": len(backlog),
-        "foreign": foreign,
-        "preserved": preserved,
-        "cgroups_removed": cgroups,
-        "duration_ms": round((time.monotonic() - began) * 1000, 1),
-    }
-    level, warning = Level.INFO, ""
-    if len(backlog) > MANY:
-        level, warning = Level.WARNING, " A crash storm is likely."
-    if len(backlog) > VERY_MANY:
-        warning += " They are removed in the background, which takes a while."
-    message = (
-        f"worktree sweep complete: {len(backlog)} to remove, {preserved} preserved, {len(foreign)} foreign.{warning}"
-    )
-    await context.writer.write(
-        lambda tx: tx.events.emit(
-            Event(kind="sweep.completed", level=level, component="sweep", message=message, data=data), context.clock()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Begun:
+    """A sweep whose quick part is done."""
+
+    began: float
+    findings: Sequence[Finding]
+    repos: dict[str, Repo]
+    backlog: frozenset[str]  # ids of workspaces that have to go
+    swept: Swept
+
+
+class Sweep:
+    """One at a time. Made once per supervisor, or alone for a sweep without one."""
+
+    def __init__(self, context: Context, cleanup: Cleanup) -> None:
+        self._context = context
+        self._cleanup = cleanup
+        self._work: asyncio.Task[None] | None = None
+        self._asked: dict[int, Request] = {}
+        self.last: Swept | None = None
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._asked) or (self._work is not None and not self._work.done())
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [] if self._work is None else [self._work]
+
+    async def at_start(self) -> None:
+        """Before anything is adopted or claimed. What takes long goes on in the background."""
+        begun = await self.begin()
+        if begun.backlog or _to_remove(begun.findings):
+            self._work = asyncio.create_task(self._finish_and_tell(begun, []), name="sweep")
+        else:
+            await self._finish_and_tell(begun, [])
+
+    def asked(self, request: Request) -> None:
+        """An operator wants one. Heard again and again until it is answered."""
+        self._asked[request.id] = request
+
+    def tick(self) -> None:
+        if self._asked and (self._work is None or self._work.done()):
+            self._work = asyncio.create_task(self._on_demand(), name="sweep")
+
+    async def once(self) -> Swept:
+        """A whole sweep, to its end."""
+        return await self.finish(await self.begin())
+
+    async def _on_demand(self) -> None:
+        requests = list(self._asked.values())
+        await self._finish_and_tell(await self.begin(), requests)
+        self._context.bell.ring()
+
+    async def _finish_and_tell(self, begun: Begun, requests: Sequence[Request]) -> None:
+        answer = json.dumps((await self.finish(begun)).data())
+
+        def reply(tx: Transaction) -> None:
+            for request in requests:
+                tx.requests.answer(request.id, answer, self._context.clock())
+
+        if requests:
+            await self._context.writer.write(reply)
+        for request in requests:
+            self._asked.pop(request.id, None)
+
+    # -- the quick part ----------------------------------------------------------------------------------------------
+
+    async def begin(self) -> Begun:
+        began = time.monotonic()
+        context = self._context
+        assert context.sweeper is not None
+        await context.writer.write(lambda tx: tx.workspaces.retry_at_once())
+        repos = await context.writer.write(lambda tx: tx.workspaces.repos())
+        seen = await context.sweeper.look(repos)
+        scene = replace(seen, strays=context.processes.strays(), containers=await context.containers.find())
+        ledger = read_ledger(context.store.view, scene)
+        findings = compare(scene, ledger)
+        swept = Swept(odd=len(scene.odd), failed=[f"{where}: {why}" for where, why in scene.unseen])
+        swept.cgroups_removed = context.processes.sweep(ledger.open_runs)
+        swept.prune_succeeded = not scene.unseen
+        await self._end_strays(findings, swept)
+        taken = await self._put_right(findings, swept)
+        backlog = {f.workspace.id for f in findings if f.in_backlog and f.workspace is not None} | set(taken)
+        await self._warn_of(len(backlog) + sum(1 for finding in _to_remove(findings) if finding.what in _OF_A_TREE))
+        return Begun(
+            began=began,
+            findings=findings,
+            repos={repo.id: repo for repo in repos},
+            backlog=frozenset(backlog),
+            swept=swept,
         )
-    )
 
+    async def _end_strays(self, findings: Sequence[Finding], swept: Swept) -> None:
+        """Before anything is adopted or removed: what they work on has to keep still."""
+        strays = [f.stray for f in findings if f.action is Action.END_PROCESS and f.stray is not None]
+        ended = await asyncio.gather(*(self._context.processes.end_stray(stray) for stray in strays))
+        swept.processes_ended = sum(ended)
+        swept.failed += [
+            f"pid {stray.pid} of run {stray.run} outlives SIGKILL"
+            for stray, gone in zip(strays, ended, strict=True)
+            if not gone
+        ]
 
-def _directories(root: str) -> list[str]:
-    """Workspace directories: two levels down, without our trash."""
-    found: list[str] = []
-    for repo in listed(root):
-        if not repo.startswith("."):
-            folder = os.path.join(root, repo)
-            found.extend(
-                os.path.join(folder, name) for name in listed(folder) if os.path.isdir(os.path.join(folder, name))
+    async def _put_right(self, findings: Sequence[Finding], swept: Swept) -> list[str]:
+        """The ledger, in one transaction; then the markers. The ids of workspaces that were taken in to be put away."""
+        assert self._context.sweeper is not None
+        wrong = [
+            finding
+            for finding in findings
+            if finding.action in (Action.DECIDE, Action.LET_GO, Action.TAKE_IN)
+            and self._context.sweeper.is_still_so(finding)
+        ]
+        taken = await self._context.writer.write(lambda tx: self._correct(tx, wrong)) if wrong else []
+        to_mark = [f.workspace for f in findings if f.action is Action.MARK and f.workspace is not None]
+        for workspace in (*to_mark, *taken):
+            finding = Finding(
+                action=Action.MARK, what="marker", where=workspace.path, why="put right", workspace=workspace
             )
-    return found
+            await self._try(finding, None, swept)
+        swept.healed += len(wrong)
+        return [workspace.id for workspace in taken if workspace.disposition is not None]
+
+    def _correct(self, tx: Transaction, wrong: Sequence[Finding]) -> list[Workspace]:
+        now, taken = self._context.clock(), []
+        for finding in wrong:
+            workspace = finding.workspace
+            if finding.action is Action.LET_GO and workspace is not None:
+                tx.workspaces.dispose(workspace, "salvage", "it vanished", now)
+            elif finding.action is Action.DECIDE and workspace is not None:
+                self._decide(tx, workspace)
+            elif finding.mark is not None:
+                found = self._take_in(tx, finding.mark)
+                taken += [found] if found is not None else []
+        return taken
+
+    def _take_in(self, tx: Transaction, mark: Mark) -> Workspace | None:
+        try:
+            task = tx.tasks.get(mark.task)
+        except NotFound:
+            return None
+        if task.spec.repo_id != mark.repo or tx.workspaces.current(task.id) is not None:
+            return None
+        lost = Workspace(
+            id=mark.workspace,
+            task_id=task.id,
+            repo_id=mark.repo,
+            strategy=task.spec.strategy,
+            path=mark.path,
+            branch=mark.branch or task.branch,
+            base_commit=mark.base_commit or task.base_commit,
+            state=WorkspaceState.INTENDED,
+            disposition=None,
+        )
+        why = "found by the sweep: it has our marker, and the ledger had lost it"
+        return self._decide(tx, tx.workspaces.take_in(lost, why, self._context.clock()))
+
+    def _decide(self, tx: Transaction, workspace: Workspace) -> Workspace:
+        """Nobody has saved its work yet: that comes first. A task that goes on keeps it as it is."""
+        task = tx.tasks.get(workspace.task_id)
+        if task.state in TASK_TERMINAL:
+            decided = resolve(task.spec, task.state)
+            word = "preserve" if decided.preserve else "salvage"
+            tx.workspaces.dispose(workspace, word, f"{decided.reason} ({decided.tier})", self._context.clock())
+        return tx.workspaces.get(workspace.id)
+
+    async def _warn_of(self, backlog: int) -> None:
+        """R-TREE-08, at once: the event that tells the end may be minutes away."""
+        if backlog > MANY:
+            event = Event(
+                kind="sweep.backlog",
+                level=Level.WARNING,
+                component="sweep",
+                message=f"The start-up sweep has work to do:{warning(backlog)}",
+                data={"backlog_count": backlog},
+            )
+            await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
+
+    # -- the long part -------------------------------------------------------------------------------------------------
+
+    async def finish(self, begun: Begun) -> Swept:
+        swept = begun.swept
+        for finding in _to_remove(begun.findings):
+            repo = begun.repos.get(finding.repo or "")
+            if await self._try(finding, repo, swept):
+                swept.swept_count += finding.what in _OF_A_TREE
+                swept.healed += finding.what not in _OF_A_TREE
+        gone = [finding.where for finding in begun.findings if finding.action is Action.DROP_CONTAINER]
+        if gone:
+            swept.containers_removed = await self._context.containers.remove(gone)
+        await self._wait_for_cleanup(begun.backlog)
+        self._count(begun, swept)
+        swept.duration_ms = round((time.monotonic() - begun.began) * 1000, 1)
+        await self._tell(swept)
+        self.last = swept
+        return swept
+
+    async def _try(self, finding: Finding, repo: Repo | None, swept: Swept) -> bool:
+        assert self._context.sweeper is not None
+        try:
+            return await self._context.sweeper.carry_out(finding, repo)
+        except (NoPermission, PermissionError) as error:
+            swept.skipped.append(f"{finding.where}: {error}")
+        except Exception as error:  # noqa: BLE001 - one leftover must never stop the sweep of all others
+            swept.failed.append(f"{finding.where}: {type(error).__name__}: {error}")
+        swept.prune_succeeded &= finding.action is not Action.DROP_ENTRY
+        return False
+
+    async def _wait_for_cleanup(self, backlog: frozenset[str]) -> None:
+        """The clean-up goes over all of them; what fails is tried again by it later, and does not hold us up."""
+        while backlog:
+            now = self._context.clock()
+            waiting = {w.id for w in await self._context.writer.write(lambda tx: tx.workspaces.to_clean(now))}  # noqa: B023 - awaited at once
+            if not waiting & backlog:
+                return
+            await self._cleanup.tick()
+            await self._cleanup.wait_idle(CLEANUP_PATIENCE)
+
+    def _count(self, begun: Begun, swept: Swept) -> None:
+        for row in fates(self._context.store.view, begun.backlog):
+            words = f"{row['path']}: {row['reason']}"
+            if row["state"] == WorkspaceState.GONE:
+                swept.swept_count += 1
+            elif any(denied in words for denied in _DENIED):
+                swept.skipped.append(words)
+            elif row["state"] != WorkspaceState.PRESERVED:
+                swept.failed.append(words)
+        kept = [f for f in begun.findings if f.action is Action.KEEP]
+        swept.preserved = len(kept) + sum(
+            1 for row in fates(self._context.store.view, begun.backlog) if row["state"] == WorkspaceState.PRESERVED
+        )
+        swept.foreign = [finding.where for finding in begun.findings if finding.foreign]
+        reports = [f for f in begun.findings if f.action is Action.REPORT and not f.foreign]
+        swept.reported = [str(finding) for finding in reports]
+
+    async def _tell(self, swept: Swept) -> None:
+        trouble = swept.failed or swept.skipped or swept.reported or swept.backlog_count > MANY
+        event = Event(
+            kind="sweep.completed",
+            level=Level.WARNING if trouble else Level.INFO,
+            component="sweep",
+            message=swept.message(),
+            data=swept.data(),
+        )
+        await self._context.writer.write(lambda tx: tx.events.emit(event, self._context.clock()))
+
+
+def _to_remove(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.action in _REMOVALS]

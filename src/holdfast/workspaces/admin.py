@@ -3,16 +3,21 @@ the entries of the user's own worktrees on disks that happen to be unmounted."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
+import time
 
 from holdfast import faults
 from holdfast.folders import listed
+from holdfast.workspaces.entry import drop_aside
 from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.trash import delete_tree
 
-OUR_LOCKS = ("holdfast ", "initializing")  # why an entry of ours is locked: by us, or by git while it makes it
+STALE_AFTER = 1.0  # seconds; git holds the lock of a ref for milliseconds
+OUR_LOCK = "holdfast "  # how the reason begins for which entries of ours are locked
+_UNBORN = {"HEAD", "commondir", "gitdir", "locked"}  # with an empty `gitdir`, a power cut can leave them too
 
 
 def entry_of(common_dir: str, path: str) -> str | None:
@@ -39,31 +44,84 @@ def worktree_of(entry: str) -> str | None:
     return os.path.realpath(os.path.dirname(link)) if link else None
 
 
-def drop_branch_lock(common_dir: str, branch: str | None) -> None:
-    """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it:
-    nobody else writes branches with our prefix."""
+async def drop_branch_lock(common_dir: str, branch: str | None) -> None:
+    """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it.
+    The user's own gc locks every branch for a moment, ours too."""
     if branch is not None and branch.startswith(BRANCH_PREFIX):
+        for folder in ("refs/heads", "logs/refs/heads"):
+            await drop_stale_lock(os.path.join(common_dir, folder, f"{branch}.lock"))
+
+
+async def drop_stale_lock(lock: str) -> None:
+    """Remove a lock that a git of ours may have left; one that is young is watched before it goes."""
+    seen, since = _identity(lock), time.monotonic()
+    while seen is not None and time.time() - seen[1] < STALE_AFTER and time.monotonic() - since < STALE_AFTER:
+        await asyncio.sleep(0.02)
+        if (now := _identity(lock)) != seen:
+            seen, since = now, time.monotonic()
+    if seen is not None:
         with contextlib.suppress(OSError):
-            faults.effect("branch.unlock")
-            os.unlink(os.path.join(common_dir, "refs", "heads", f"{branch}.lock"))
+            faults.effect("lock.drop")
+            os.unlink(lock)
+
+
+def _identity(path: str) -> tuple[int, float] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime
+
+
+async def drop_entry_locks(entry: str) -> None:
+    """R-TREE-15: `index.lock` and the like, at any depth of our own entry; links are not followed."""
+    waiting = [entry]
+    while waiting:
+        folder = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as found:
+            for item in found:
+                if item.is_dir(follow_symlinks=False):
+                    waiting.append(item.path)
+                elif item.name.endswith(".lock"):
+                    await drop_stale_lock(item.path)
 
 
 def drop_entry(common_dir: str, path: str) -> bool:
     """Remove our admin entry, locked or not, whole or half made. The caller holds the repo lock."""
+    drop_aside(common_dir, path)
     entry = entry_of(common_dir, path)
     if entry is None:
         return _drop_unborn(common_dir, path)
+    drop(common_dir, entry)
+    _drop_unborn(common_dir, path)
+    return True
+
+
+def drop(common_dir: str, entry: str) -> None:
+    """Remove an admin entry, of which it is known that it is ours. The caller holds the repo lock."""
     faults.effect("admin.drop")
     # `gitdir` goes last: while it is there a repetition finds the entry.
     for name in os.listdir(entry):
         if name != "gitdir":
             delete_tree(os.path.join(entry, name))
     delete_tree(entry)
-    _drop_unborn(common_dir, path)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.join(common_dir, "worktrees"))  # as git does, when it was the last
     faults.passed("admin.dropped")
-    return True
+
+
+def is_checked_out(common_dir: str, branch: str) -> bool:
+    """Whether the checkout itself or any worktree, whoever's, is on that branch."""
+    worktrees = os.path.join(common_dir, "worktrees")
+    heads = [common_dir, *(os.path.join(worktrees, name) for name in listed(worktrees))]
+    for folder in heads:
+        with (
+            contextlib.suppress(OSError),
+            open(os.path.join(folder, "HEAD"), encoding="utf-8", errors="replace") as file,
+        ):
+            if file.read().strip() == f"ref: refs/heads/{branch}":
+                return True
+    return False
 
 
 def _drop_unborn(common_dir: str, path: str) -> bool:
@@ -76,12 +134,12 @@ def _drop_unborn(common_dir: str, path: str) -> bool:
 
 
 def _drop_if_unborn(entry: str) -> bool:
-    if set(listed(entry)) - {"locked", "gitdir"} or _content(os.path.join(entry, "gitdir")):
+    if set(listed(entry)) - _UNBORN or _content(os.path.join(entry, "gitdir")):
         return False
     lock = _content(os.path.join(entry, "locked"))
-    if lock and not lock.startswith(OUR_LOCKS):
+    if lock and not lock.startswith(OUR_LOCK):
         return False
-    for name in ("locked", "gitdir"):
+    for name in sorted(_UNBORN):
         delete_tree(os.path.join(entry, name))
     with contextlib.suppress(OSError):
         faults.effect("admin.rmdir")

@@ -1,7 +1,7 @@
 """Deletes a tree that somebody else may have shaped, and may still be changing: by descriptor, one name at a time.
 
 Two users: the supervisor (`trash.py`), and root before a service starts (`rootsweep.py`). Root runs a copy of this
-file, so it stands alone: standard library only, nothing of ours (docs/adr/0017-privileged-deleter.md).
+file, so it stands alone: standard library only, nothing of ours (docs/adr/0018-privileged-deleter.md).
 
 - Every directory is opened relative to the open directory that holds it, as one name: no symlink is followed and no
   mount is crossed (openat2; without it O_NOFOLLOW and the mount id, because `st_dev` is equal across a bind mount).
@@ -115,7 +115,10 @@ class Deleter:
                         self._levels.append(level)
                         self._unlink_files(level)
                         return
-                    self._stays(level.name, error)
+                    if error.errno == errno.ENOTDIR:
+                        self._not_a_directory(holder, level.name)
+                    else:
+                        self._stays(level.name, error)
             if level.stuck and self._levels:
                 self._levels[-1].stuck = True
         finally:
@@ -184,7 +187,7 @@ class Deleter:
     def _opened(self, holder: int, name: str) -> int | None:
         """The directory `name`, if it is one, on our mount, and of an owner whose directories we may empty."""
         try:
-            fd = self._open(holder, name, _DIRECTORY)
+            fd = self.open(holder, name)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -211,7 +214,8 @@ class Deleter:
         except OSError as error:
             self._stays(name, error)
 
-    def _open(self, holder: int, name: str, flags: int) -> int:
+    def open(self, holder: int, name: str, flags: int = _DIRECTORY) -> int:
+        """One name in an open directory, if no link and no other mount lies behind it."""
         if self._openat2 is not None:
             return self._openat2(holder, name, flags)
         fd = os.open(name, flags, dir_fd=holder)
@@ -225,13 +229,13 @@ class Deleter:
         if not self._may_chmod:
             return None
         try:
-            handle = self._open(holder, name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handle = self.open(holder, name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return None
         try:
             self._point("trash.chmod")
             os.chmod(f"/proc/self/fd/{handle}", 0o700)
-            return self._open(holder, name, _DIRECTORY)
+            return self.open(holder, name)
         except OSError:
             return None
         finally:

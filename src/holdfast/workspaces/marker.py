@@ -23,6 +23,8 @@ def write(workspace: Workspace) -> None:
                 "task": workspace.task_id,
                 "repo": workspace.repo_id,
                 "path": workspace.path,
+                "branch": workspace.branch,
+                "base_commit": workspace.base_commit,
             },
             file,
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.core.leftovers import Finding
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
+from holdfast.core.scene import Container, Scene
 
 
 class CommandRunner(Protocol):
@@ -100,6 +102,45 @@ class WorkspaceStrategy(Protocol):
     async def delete_trash(self, workspace: Workspace) -> None:
         """Delete from the trash; may take long; may be interrupted and repeated."""
         ...
+
+
+class Sweeper(Protocol):
+    """Looks at everything of ours on disk and in the repositories, and removes single leftovers, with proof."""
+
+    async def look(self, repos: Sequence[Repo]) -> Scene:
+        """Directories, markers, trash, git entries and branches. At most one git process per repository."""
+        ...
+
+    def is_still_so(self, finding: Finding) -> bool:
+        """Another look at one finding about a workspace, now that the ledger was read."""
+        ...
+
+    async def carry_out(self, finding: Finding, repo: Repo | None) -> bool:
+        """DROP_MARKER, DROP_TRASH, DROP_ENTRY, DROP_BRANCH or MARK, after another look: what was seen may be over.
+        False: there was nothing to do any more. Raises WorkspaceProblem when it cannot be done."""
+        ...
+
+
+class ContainerSweeper(Protocol):
+    """Finds and removes containers with our labels."""
+
+    async def find(self) -> Sequence[Container]:
+        """Those of this home. An engine that does not answer has none that we could see."""
+        ...
+
+    async def remove(self, containers: Iterable[str]) -> int:
+        """Stop and remove them; how many are gone."""
+        ...
+
+
+class NoContainers:
+    """Where no engine is used."""
+
+    async def find(self) -> Sequence[Container]:
+        return ()
+
+    async def remove(self, containers: Iterable[str]) -> int:
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

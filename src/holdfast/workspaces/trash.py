@@ -6,7 +6,8 @@ import os
 import shlex
 
 from holdfast import faults
-from holdfast.errors import WorkspaceProblem
+from holdfast.errors import NoPermission, WorkspaceProblem
+from holdfast.folders import listed
 from holdfast.workspaces import names
 from holdfast.workspaces.deleter import Deleter
 
@@ -53,6 +54,17 @@ def _not_renamed(source: str, error: OSError) -> WorkspaceProblem:
     return WorkspaceProblem(f"{source} could not be renamed into the trash ({error.strerror}); it was left as it is.")
 
 
+def is_needed_marker(path: str) -> bool:
+    """Whether it is the marker of something that is still there: without it root could not delete that."""
+    entry = path.removesuffix(names.TRASHED_SUFFIX)
+    if entry == path:
+        return False
+    trash, name = os.path.split(entry)
+    workspaces = os.path.dirname(trash)
+    places = [os.path.join(workspaces, repo, f"{names.STRANDED_PREFIX}{name}") for repo in listed(workspaces)]
+    return any(os.path.lexists(place) for place in (entry, *places))
+
+
 def delete_tree(path: str) -> None:
     """Remove `path` and all below it. Missing is fine. Interrupted, it can be repeated.
 
@@ -70,10 +82,8 @@ def delete_tree(path: str) -> None:
         os.close(parent)
     faults.passed("trash.deleted")
     if not gone:
-        raise WorkspaceProblem(
-            f"{path} could not be deleted whole: {deleter.obstacles[0]} ({deleter.obstacle_count} obstacle(s))"
-            + (_remedy(path) if deleter.denied else "")
-        )
+        why = f"{path} could not be deleted whole: {deleter.obstacles[0]} ({deleter.obstacle_count} obstacle(s))"
+        raise NoPermission(why + _remedy(path)) if deleter.denied else WorkspaceProblem(why)
 
 
 def _remedy(path: str) -> str:

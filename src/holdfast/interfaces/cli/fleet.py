@@ -76,12 +76,21 @@ def configure_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--witness", metavar="FILE", help="with --invariants: what was seen outside (docs/faults.md has the format)"
     )
+    parser.add_argument("--fix", action="store_true", help="first remove leftovers, as `holdfast sweep` does")
     parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
     if arguments.invariants:
+        if arguments.fix:
+            raise UsageError("--fix does not go with --invariants: the independent checker only looks.")
         return _check_promises(arguments)
+    if arguments.fix:
+        from holdfast.api.leftovers import sweep
+        from holdfast.system import refuse_unsupported
+
+        refuse_unsupported("`holdfast doctor --fix`")
+        sweep(home_directory())
     if arguments.at_rest or arguments.witness:
         raise UsageError("--at-rest and --witness belong to `holdfast doctor --invariants`.")
     from holdfast.api.doctor import examine

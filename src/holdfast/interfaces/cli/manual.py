@@ -195,10 +195,24 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (
             ("before a long night", "holdfast doctor"),
             ("do the five promises hold?", "holdfast doctor --invariants"),
+            ("put leftovers right", "holdfast doctor --fix"),
             ("for scripts", "holdfast doctor --json"),
         ),
         (0, 1, 2, 69),
-        ("alerts", "backup"),
+        ("alerts", "sweep", "backup"),
+    ),
+    "sweep": Page(
+        "Compares the store with directories, markers, git entries, branches and processes, in both directions, and "
+        "removes what is ours and finished; unsaved work is saved first. Every `up` does it by itself. What has no "
+        "record of ours is listed and left alone. A running supervisor does it when asked; without one it is done "
+        "here.",
+        (
+            ("what would be done", "holdfast sweep --dry-run"),
+            ("do it", "holdfast sweep"),
+            ("for scripts", "holdfast sweep --json"),
+        ),
+        (0, 1, 2, 4, 69),
+        ("doctor", "workspaces", "purge"),
     ),
     "backup": Page(
         "Copies the store, all saved work and the home's own files into one file, while everything runs. The copy "
@@ -234,6 +248,19 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ),
         (0, 1, 2, 3, 4, 69),
         ("backup", "salvage", "workspaces"),
+    ),
+    "service": Page(
+        "A systemd unit for `holdfast up`: of your own manager (--user), or of the machine (--system), where root "
+        "removes before each start what containers left and your user may not delete. A unit that is not ours or that "
+        "somebody changed is not overwritten; `uninstall` leaves everything as it was (docs/howto/service.md).",
+        (
+            ("what would be installed, and what is", "holdfast service show --user"),
+            ("a service of your own", "holdfast service install --user"),
+            ("one of the machine, for the user ci", "holdfast service install --system --run-as ci"),
+            ("back to how it was", "holdfast service uninstall --system --run-as ci"),
+        ),
+        (0, 1, 2, 3, 4, 69),
+        ("up", "doctor"),
     ),
     "agent": Page(
         "Called by an agent about its own run, which its environment names. `heartbeat` and `progress` are signs of "

@@ -18,8 +18,8 @@ class Page(NamedTuple):
 
 WORK_PAGES: dict[str, Page] = {
     "diff": Page(
-        "What a task changed against its base: in its workspace, on its branch, or in its saved work. Piped, it "
-        "is exact and can be applied.",
+        "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
+        "or on its branch. Piped, it is exact and can be applied.",
         (("all of it", "holdfast diff 7f3a"), ("only which files", "holdfast diff 7f3a --stat")),
         (*READS, 1, 4),
         ("show", "salvage"),
@@ -64,6 +64,13 @@ WORK_PAGES: dict[str, Page] = {
         ),
         (*READS, 1, 4),
         ("keep", "salvage", "purge"),
+    ),
+    "shell": Page(
+        "Opens your $SHELL in a task's workspace, also while its agent works, or in the container that belongs to it. "
+        "While it is open the workspace is not removed, whatever becomes of the task. Its exit code is the shell's.",
+        (("look around", "holdfast shell 7f3a"), ("one command", "holdfast shell 7f3a -c 'git status'")),
+        (*READS, 1, 4),
+        ("diff", "keep", "workspaces"),
     ),
     "keep": Page(
         "Keeps a task's workspace: a preserved one from now on, that of a task which waits or runs from its end on, "

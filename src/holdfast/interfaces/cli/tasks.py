@@ -35,7 +35,9 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", help="which agent")
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
     parser.add_argument("--base", metavar="REF", help="where to start from (the current branch)")
-    parser.add_argument("--workspace", metavar="KIND", help="worktree, clone, directory, directory:copy or none")
+    parser.add_argument(
+        "--workspace", metavar="KIND", help="worktree, clone, container, directory, directory:copy or none"
+    )
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
     parser.add_argument(
         "--stuck-after", metavar="T", help="a run without a sign of life is stuck after this long; `off`: never"

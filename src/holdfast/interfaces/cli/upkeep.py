@@ -1,4 +1,4 @@
-"""Commands for the home itself: backup, restore, purge."""
+"""Commands for the home itself: sweep, backup, restore, purge."""
 
 from __future__ import annotations
 
@@ -145,3 +145,38 @@ def ask(question: str, word: str) -> None:
     print(f"{question} Type '{word}' to go on: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != word:
         raise Refused("Nothing was changed.")
+
+
+def configure_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_sweep(arguments: argparse.Namespace) -> int:
+    from holdfast.api.leftovers import plan, sweep
+
+    home = home_directory()
+    if arguments.dry_run:
+        found = plan(home)
+        for row in found:
+            print_json(row) if arguments.json else print(f"{row['action'].ljust(14)} {clean(row['text'])}")
+        if not arguments.json:
+            print("Nothing is left over." if not found else f"{len(found)} finding(s); nothing was changed.")
+        return 0
+    done = sweep(home)
+    if arguments.json:
+        print_json(done)
+    else:
+        _print_swept(done)
+    return 1 if done["failed_count"] or done["root_owned_skipped"] else 0
+
+
+def _print_swept(done: Mapping[str, Any]) -> None:
+    print(
+        f"Removed {done['swept_count']}, put right {done['healed']}, ended {done['processes_ended']} process(es) in "
+        f"{done['duration_ms'] / 1000:.1f} s; {done['preserved']} preserved, {len(done['foreign'])} foreign."
+    )
+    lists = (("foreign, left alone", "foreign"), ("for you to look at", "reported"))
+    for words, key in (*lists, ("skipped: no permission", "skipped"), ("failed, tried again", "failed")):
+        for line in done[key]:
+            print(f"  {words}: {clean(line)}")

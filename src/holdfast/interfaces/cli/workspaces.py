@@ -1,4 +1,4 @@
-"""Commands about workspaces: workspaces, keep."""
+"""Commands about workspaces: workspaces, keep, shell."""
 
 from __future__ import annotations
 
@@ -126,3 +126,18 @@ def run_keep(arguments: argparse.Namespace) -> int:
     print(f"The workspace of {kept['task']} is kept {how_long}{since}.")
     print(f"Drop it with `holdfast workspaces clean {kept['task']}`.")
     return 0
+
+
+def configure_shell(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("-c", dest="line", metavar="COMMAND", help="run this line in it instead of a shell to type in")
+
+
+def run_shell(arguments: argparse.Namespace) -> int:
+    from holdfast.api.shell import open_shell
+
+    queries = Queries(home_directory())
+    task = queries.task(queries.resolve(arguments.id))
+    if arguments.line is None:
+        print(f"The workspace of {task['id']} ({task['state']}); it stays while you are in it.", file=sys.stderr)
+    return open_shell(queries, task, arguments.line)

@@ -121,6 +121,26 @@ class SqliteKeeps:
         value = self._sql.value("next_expiry")
         return None if value is None else float(value)
 
+    def postpone(self, workspace: Workspace, why: str, retry_at: float, now: Instant, *, tell: bool) -> None:
+        self._sql.change("postpone", id=workspace.id, retry_at=retry_at)
+        faults.tx("workspace.postpone")
+        if tell:
+            self._tell(
+                "workspace.in-use",
+                workspace,
+                f"The workspace {workspace.path} of task {workspace.task_id} is not removed yet, because it is used "
+                f"by {why}. It goes when that is over.",
+                why,
+                now,
+            )
+
+    def freed(self, task_id: str) -> None:
+        self._sql.change("freed", task_id=task_id)
+        faults.tx("workspace.freed")
+
+    def running_subtasks(self, task_id: str) -> Sequence[str]:
+        return [str(row["id"]) for row in self._sql.rows("running_subtasks", task_id=task_id)]
+
     def _tell_kept(self, task_id: str, workspace: Workspace | None, ttl: float, by: str, now: Instant) -> None:
         how_long = "until somebody drops it" if ttl == math.inf else f"for {show_duration(ttl)}"
         since = "from its end on" if workspace is None else "from now on"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import apsw
 
@@ -147,6 +148,12 @@ class SqliteWorkspaces:
         )
         return self.get(workspace.id)
 
+    def take_in(self, workspace: Workspace, reason: str, now: Instant) -> Workspace:
+        if self._sql.row("get", id=workspace.id) is not None:
+            workspace = replace(workspace, id=new_id())
+        self._record_intent(workspace, now)
+        return self.move(workspace, WorkspaceState.READY, reason, now)
+
     def ready(self, grip: Grip, workspace: Workspace, reason: str, now: Instant) -> Workspace:
         self._require_owner(grip, workspace)
         self._tasks.change("fresh_start_made", id=grip.task_id)
@@ -154,6 +161,11 @@ class SqliteWorkspaces:
         if faults.skips("intent") and self._sql.row("get", id=workspace.id) is None:
             self._record_intent(workspace, now)
         return self.move(workspace, WorkspaceState.READY, reason, now)
+
+    def enclosed(self, grip: Grip, workspace: Workspace, container: str) -> None:
+        self._require_owner(grip, workspace)
+        self._sql.change("enclosed", id=workspace.id, container=container)
+        faults.tx("workspace.enclosed")
 
     def _require_owner(self, grip: Grip, workspace: Workspace) -> None:
         require_owner(self._tasks, grip)

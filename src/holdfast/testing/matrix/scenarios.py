@@ -14,12 +14,14 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
+from holdfast.testing.matrix import variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
     commands_of,
     events_tell,
     insist,
+    litter,
     state,
     task_id,
     up_to_the_end,
@@ -41,6 +43,7 @@ class Scenario:
     supervisor_may_die: bool = True
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
+    is_variation: bool = False  # it passes no step of its own: not in the short run
 
 
 def success(world: World) -> None:
@@ -61,8 +64,8 @@ def failure(world: World) -> None:
 
 
 def cancel(world: World) -> None:
-    """Cancelled at work, with a child that left its session and a grandchild that is nobody's."""
-    hang = "(setsid sleep 1000 &) \n touch $WORLD/working; exec sleep 1000"
+    """Cancelled at work, with a child that left its session and a grandchild that is nobody's; its branch is packed."""
+    hang = "git pack-refs --all; (setsid sleep 1000 &) \n touch $WORLD/working; exec sleep 1000"
     add(world, "hang", write("half.txt", "half") + hang)
     world.start("up")
     at_work = (world.root / "working").exists
@@ -253,6 +256,14 @@ def retention(world: World) -> None:
         world.up("up2-again", keeping=old)
 
 
+def leftovers(world: World) -> None:
+    """What no row waits for: trash, a marker, a half-made git entry, an empty branch; and a marker that was spoilt."""
+    add(world, "leave things", write("saved.txt", "saved") + "exit 1", preserve_on_failure=True)
+    up_to_the_end(world, "up")
+    litter(world, task_id(world, "leave things"))
+    up_to_the_end(world, "up2")
+
+
 def held(world: World) -> None:
     """The machine has no room at first: the task waits, and runs when there is."""
     add(world, "wait for room", write("done.txt", "done"))
@@ -296,9 +307,21 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
+    "leftovers": Scenario(leftovers, {"leave things": ("failed",)}, "things that no row waits for, swept at a start"),
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
+    "dirty": Scenario(
+        variations.dirty, {"leave a mess": ("failed",)}, "all that a tree can hold, saved", is_variation=True
+    ),
+    "dirty-success": Scenario(
+        variations.dirty_success, {"end in a mess": ("completed",)}, "the same on no branch", is_variation=True
+    ),
+    "setup-fails": Scenario(
+        variations.setup_fails, {"never start": ("failed",)}, "cannot be furnished", is_variation=True
+    ),
+    "kept": Scenario(variations.kept, {"stay": ("completed",)}, "kept whatever came out, dropped", is_variation=True),
+    "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
@@ -92,3 +94,21 @@ def events_tell(world: World, kind: str) -> bool:
 
 def commands_of(world: World) -> Commands:
     return Commands(str(world.home), create=False)
+
+
+def litter(world: World, task_id: str) -> None:
+    """Behind Holdfast's back: leftovers of every kind around a preserved workspace."""
+    row = Queries(str(world.home)).task(task_id)["workspace"] if task_id else {}
+    if row.get("state") != "preserved":
+        return  # the fault came before there was anything to litter
+    path = Path(str(row["path"]))
+    (world.home / "workspaces" / ".trash" / "aaaaaaaaaa" / "deep").mkdir(parents=True)
+    gone = path.with_name("bbbbbbbbbb")
+    mark = {"workspace": "cccccccccc", "task": gone.name, "repo": path.parent.name, "path": str(gone)}
+    gone.with_name(f"{gone.name}.owner.json").write_text(json.dumps(mark))
+    half = world.repo / ".git" / "worktrees" / "half"
+    half.mkdir(parents=True)
+    (half / "locked").write_text(f"holdfast task={task_id}")
+    path.with_name(f"{task_id}.owner.json").write_text("an agent wrote over it")
+    base = Queries(str(world.home)).state(task_id)["base_commit"]
+    (world.repo / ".git" / "refs" / "heads" / "holdfast" / f"{task_id}-r7").write_text(f"{base}\n")

@@ -36,6 +36,11 @@ ORDER BY created_at DESC, rowid DESC LIMIT 1
 -- name: needs
 SELECT n.needs_id AS id, t.state FROM needs n JOIN tasks t ON t.id = n.needs_id WHERE n.task_id = :id ORDER BY t.seq
 
+-- name: in_its_checkout
+-- Tasks without a workspace of their own that run where this one would: one at a time per checkout.
+SELECT o.id FROM tasks o, tasks me WHERE me.id = :id AND me.strategy = 'none' AND me.state = 'queued'
+  AND o.state = 'running' AND o.strategy = 'none' AND o.repo_id = me.repo_id ORDER BY o.seq
+
 -- name: ahead
 SELECT count(*) FROM tasks t, tasks me WHERE me.id = :id AND t.state = 'queued' AND t.id != me.id
   AND (t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq))
@@ -126,3 +131,16 @@ FROM (
            count(*) OVER (PARTITION BY since, agent) AS n
     FROM ({over}) WHERE seconds IS NOT NULL)
 GROUP BY since, agent
+
+-- name: sweep_holdings
+SELECT w.*, t.state AS task_state FROM workspaces w JOIN tasks t ON t.id = w.task_id
+WHERE w.state != 'gone' ORDER BY w.created_at, w.rowid
+
+-- name: sweep_tasks
+SELECT id, state, branch, base_commit FROM tasks WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: sweep_runs
+SELECT id FROM runs WHERE state != 'settled'
+
+-- name: sweep_fates
+SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))

@@ -14,6 +14,9 @@ SET state = :state, reason = :reason, updated_at = :now, disposition = CASE WHEN
     expires_at = NULL
 WHERE id = :id AND state = :expected
 
+-- name: enclosed
+UPDATE workspaces SET container = :container WHERE id = :id
+
 -- name: dispose
 UPDATE workspaces SET disposition = :disposition, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
 WHERE id = :id AND state IN ('intended', 'ready', 'preserved')
@@ -62,6 +65,17 @@ WHERE w.expires_at <= :now AND w.state = 'preserved' AND w.disposition != 'salva
 -- name: expire
 UPDATE workspaces SET disposition = 'salvage', reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
 WHERE id = :id AND state = 'preserved' AND disposition != 'salvage' AND expires_at <= :now
+
+-- name: postpone
+-- Somebody is in it: what they do there is to be saved, whatever was saved before.
+UPDATE workspaces SET retry_at = :retry_at, disposition = CASE disposition WHEN 'clean' THEN 'salvage' ELSE disposition END
+WHERE id = :id AND state IN ('ready', 'preserved')
+
+-- name: freed
+UPDATE workspaces SET retry_at = NULL WHERE task_id = :task_id AND failures = 0 AND state IN ('ready', 'preserved')
+
+-- name: running_subtasks
+SELECT id FROM tasks WHERE parent_id = :task_id AND state = 'running' ORDER BY seq
 
 -- name: next_expiry
 SELECT min(w.expires_at) FROM workspaces w JOIN tasks t ON t.id = w.task_id

@@ -1,0 +1,85 @@
+"""What is left over, for those who only look (`doctor`, `sweep --dry-run`), and the sweep on demand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from typing import Any
+
+from holdfast import clock
+from holdfast.api.commands import who
+from holdfast.api.queries import Queries
+from holdfast.core.leftovers import Action, Finding, compare
+from holdfast.core.model import Repo, RequestKind
+from holdfast.core.scene import Scene
+from holdfast.errors import Unavailable
+from holdfast.processes.strays import find_strays
+from holdfast.storage import open_store
+from holdfast.store import doorbell
+from holdfast.store.ledger import read_ledger
+from holdfast.system import missing
+from holdfast.workspaces.sweeper import look_now
+
+Row = dict[str, Any]
+PATIENCE = 3600.0  # for a supervisor that has thousands of trees to save and delete
+
+
+def leftovers(queries: Queries) -> tuple[Scene, list[Finding]]:
+    """The same look and the same comparison as the sweep's; nothing is changed."""
+    repos = [Repo(id=row["id"], path=row["path"], common_dir=row["common_dir"]) for row in queries.repos()]
+    scene = look_now(queries.home, repos)
+    if missing() is None:
+        running = queries.supervisor()
+        helpers_of = frozenset({os.getpid(), *([int(running["pid"])] if running else [])})
+        scene = dataclasses.replace(scene, strays=find_strays(queries.home, helpers_of))
+    return scene, compare(scene, read_ledger(queries.view, scene))
+
+
+def plan(home: str) -> list[Row]:
+    """What a sweep would do, and what it would leave alone."""
+    scene, findings = leftovers(Queries(home))
+    rows = [
+        {
+            "action": str(finding.action),
+            "what": finding.what,
+            "where": finding.where,
+            "why": finding.why,
+            "foreign": finding.foreign,
+            "text": str(finding),
+        }
+        for finding in findings
+    ]
+    why = "is no name that we give; it is left alone"
+    report = {"action": str(Action.REPORT), "what": "odd", "why": why, "foreign": True}
+    return rows + [{**report, "where": path, "text": f"{path} {why}"} for path in scene.odd]
+
+
+def sweep(home: str) -> Row:
+    """By the supervisor, if one is up; else here, under its lock. What was done, as in the event `sweep.completed`."""
+    queries = Queries(home)
+    if queries.supervisor() is None:
+        from holdfast import config, wiring
+
+        return wiring.sweep_here(home, config.load()).data()
+    store = open_store(home, create=False)
+    try:
+        request = store.write(lambda tx: tx.requests.ask(RequestKind.SWEEP, None, who(), "", {}, clock.now()))
+    finally:
+        store.close()
+    doorbell.ring(home)
+    return _answer(queries, request)
+
+
+def _answer(queries: Queries, request: int) -> Row:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        answer = queries.request(request)["answer"]
+        if answer is not None:
+            done: Row = json.loads(answer)
+            return done
+        if queries.supervisor() is None:
+            raise Unavailable("The supervisor went away; the next `holdfast up` sweeps by itself.")
+        time.sleep(0.02)
+    raise Unavailable("The supervisor is still sweeping; `holdfast events` tells when it is done (sweep.completed).")

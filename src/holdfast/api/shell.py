@@ -1,0 +1,87 @@
+"""A shell in a task's workspace. While it is open, the workspace is not removed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast import faults
+from holdfast.api.queries import Queries
+from holdfast.errors import Conflict, Refused
+from holdfast.storage import open_store
+from holdfast.store import doorbell
+from holdfast.workspaces import lease
+
+Row = dict[str, Any]
+
+# How a strategy is entered, where that is not a plain shell in the workspace's directory: (home, task, command) → argv.
+# `task` is the row of `Queries.task`, `command` a line for the shell or None.
+Entry = Callable[[str, Row, str | None], Sequence[str]]
+
+
+def _in_container(home: str, task: Row, command: str | None) -> Sequence[str]:
+    from holdfast.containers.shell import shell_argv  # only for those who have containers
+
+    return shell_argv(home, task, command)
+
+
+ENTRIES: dict[str, Entry] = {"container": _in_container}
+
+
+def open_shell(queries: Queries, task: Row, command: str | None) -> int:
+    """Until the shell ends; its exit code. What it starts keeps the lease, even if we are killed."""
+    home, workspace = queries.home, task["workspace"]
+    _refuse(task, workspace)
+    held = lease.enter(home, workspace["id"])
+    if held is None:
+        raise Conflict(f"The workspace of task {task['id']} is just being put away; its work is saved.")
+    try:
+        _refuse(task, queries.task(task["id"])["workspace"])  # again: it may have gone while we took the lease
+        entry = ENTRIES.get(workspace["strategy"])
+        argv = entry(home, task, command) if entry is not None else _plain(command)
+        code = _run(argv, workspace["path"], held)
+    finally:
+        os.close(held)
+        _left(home, task["id"])
+    return code
+
+
+def _refuse(task: Row, workspace: Row) -> None:
+    if workspace["state"] not in ("ready", "preserved"):
+        raise Conflict(
+            f"Task {task['id']} has no workspace now. `holdfast diff {task['id']}` shows its work; "
+            f"`holdfast why {task['id']}` says where it is."
+        )
+    if not os.path.isdir(workspace["path"]):
+        raise Refused(f"The workspace {workspace['path']} is not on disk. `holdfast doctor` says more.")
+
+
+def _plain(command: str | None) -> list[str]:
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    return [shell] if command is None else [shell, "-c", command]
+
+
+def _run(argv: Sequence[str], path: str, held: int) -> int:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    faults.effect("shell.start")
+    try:
+        process = subprocess.Popen(
+            list(argv), cwd=path, env={**environment, "PWD": path}, pass_fds=(held,), restore_signals=True
+        )
+    except OSError as error:
+        raise Refused(f"{argv[0]} could not be started: {error.strerror}. Set SHELL to another one.") from error
+    interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for what runs in the shell
+    try:
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, interrupts)
+    return code if code >= 0 else 128 - code
+
+
+def _left(home: str, task_id: str) -> None:
+    """Whatever waits for us need not wait any longer."""
+    open_store(home, create=False).write(lambda tx: tx.keeps.freed(task_id))
+    doorbell.ring(home)

@@ -1,0 +1,1 @@
+"""Containers: the engine, the strategy that works in one, and how a run is enclosed. ADR 0016."""

@@ -1,0 +1,200 @@
+"""One container engine, through its API. Everything blocks: callers use threads. The `docker` package takes 0.2 s to
+import, so it is imported when the first task of strategy `container` is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import faults
+from holdfast.core.rules import ContainerRules, RunLimits
+from holdfast.errors import HoldfastError, LaunchError, Unavailable
+
+LABEL = "dev.holdfast."
+HOME, TASK, RUN, WORKSPACE = (LABEL + name for name in ("home", "task", "run", "workspace"))
+PATIENCE = 30
+# A container that is entered later must not run its agent again: the file tells them apart.
+IDLE = "idle"
+START = f'if [ -e "$HOLDFAST_CHANNEL/{IDLE}" ]; then while sleep 3600; do :; done; fi; exec "$@"'
+DEFAULT_SHARES = 1024  # of CPU, at the kernel's default weight of 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """One container to be made."""
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    workspace: str
+    channel: str
+    labels: Mapping[str, str]
+    rules: ContainerRules
+    limits: RunLimits
+
+
+def socket_of(rules: ContainerRules, environment: Mapping[str, str] | None = None) -> str:
+    """Where the engine is: the setting, DOCKER_HOST, or the first of the usual places that is there."""
+    environment = os.environ if environment is None else environment
+    named = rules.engine or environment.get("DOCKER_HOST", "")
+    if named:
+        path = named.removeprefix("unix://")
+        if not os.path.isabs(path):
+            raise LaunchError(
+                f"The container engine '{named}' is not a unix socket on this machine. "
+                "Set container.engine to the path of one."
+            )
+        return path
+    runtime = environment.get("XDG_RUNTIME_DIR", "")
+    own = [os.path.join(runtime, name) for name in ("docker.sock", "podman/podman.sock")] if runtime else []
+    places = ["/var/run/docker.sock", *own, "/run/podman/podman.sock"]
+    return next((place for place in places if os.path.exists(place)), places[0])
+
+
+class Engine:
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
+        self._client: Any = None
+
+    def check(self, image: str) -> None:
+        """Whether a container of `image` could be made. Unavailable: not now. LaunchError: not ever, like this."""
+        with self._talking() as (api, errors):
+            try:
+                api.inspect_image(image)
+            except errors.ImageNotFound:
+                raise LaunchError(
+                    f"The image '{image}' is not on the engine at {self.socket}. Bring it there (docker pull {image}), "
+                    "or set container.image to one that is, then retry the task."
+                ) from None
+
+    def create(self, order: Order) -> str:
+        """Make it, not started; its id. What earlier runs of the same workspace left goes first."""
+        self.remove({WORKSPACE: order.labels[WORKSPACE]})
+        with self._talking(LaunchError) as (api, _errors):
+            user, userns = self._user(api, order.rules)
+            limits = order.limits
+            host = api.create_host_config(
+                init=True,
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                network_mode=order.rules.network,
+                mem_limit=limits.memory,
+                memswap_limit=limits.memory,
+                pids_limit=limits.processes,
+                cpu_shares=None if limits.cpu_weight is None else max(2, limits.cpu_weight * DEFAULT_SHARES // 100),
+                userns_mode=userns,
+                log_config={"type": "none", "config": {}},
+                mounts=[_bind(order.workspace), _bind(order.channel)],
+            )
+            faults.effect("container.create")
+            made = api.create_container(
+                image=order.rules.image,
+                name=order.name,
+                entrypoint=["/bin/sh", "-c", START, "holdfast"],
+                command=list(order.argv),
+                environment=dict(order.env),
+                working_dir=order.workspace,
+                user=user,
+                labels=dict(order.labels),
+                stdin_open=True,
+                host_config=host,
+            )
+            faults.passed("container.created")
+            return str(made["Id"])
+
+    def _user(self, api: Any, rules: ContainerRules) -> tuple[str, str | None]:
+        """(user, user namespace): files of the workspace belong to whoever runs Holdfast. In a rootless engine that is
+        root inside; podman can keep the number."""
+        if rules.user:
+            return rules.user, None
+        ours = f"{os.getuid()}:{os.getgid()}"
+        if not any("rootless" in str(option) for option in api.info().get("SecurityOptions") or []):
+            return ours, None
+        is_podman = any("podman" in str(part.get("Name", "")).lower() for part in api.version().get("Components") or [])
+        return (ours, "keep-id") if is_podman else ("0:0", None)
+
+    def found(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """All containers, running or not, with these labels."""
+        with self._talking() as (api, _errors):
+            wanted = [f"{name}={value}" for name, value in labels.items()]
+            listed: list[dict[str, Any]] = api.containers(all=True, filters={"label": wanted})
+            return listed
+
+    def end(self, labels: Mapping[str, str]) -> None:
+        """Kill those that run, and see that none does."""
+        for one in self.found(labels):
+            if one["State"] in ("running", "paused", "restarting"):
+                with self._talking() as (api, errors):
+                    faults.effect("container.kill")
+                    try:
+                        api.kill(one["Id"], "SIGKILL")
+                        api.wait(one["Id"], timeout=PATIENCE)
+                    except errors.APIError:
+                        pass  # over meanwhile: the next look says so
+        left = [one["Id"][:12] for one in self.found(labels) if one["State"] in ("running", "paused", "restarting")]
+        if left:
+            raise Unavailable(f"Container {left[0]} still runs, though the engine at {self.socket} was told to end it.")
+
+    def remove(self, labels: Mapping[str, str]) -> int:
+        """Stop and remove all with these labels; how many."""
+        return sum(self.drop(str(one["Id"])) for one in self.found(labels))
+
+    def drop(self, container: str) -> bool:
+        with self._talking() as (api, errors):
+            try:
+                faults.effect("container.remove")
+                api.remove_container(container, force=True, v=True)
+            except errors.NotFound:
+                return False
+            faults.passed("container.removed")
+            return True
+
+    def details(self, container: str) -> dict[str, Any] | None:
+        """What the engine says of one container, or None without one."""
+        with self._talking() as (api, errors):
+            try:
+                details: dict[str, Any] = api.inspect_container(container)
+            except errors.NotFound:
+                return None
+            return details
+
+    def start(self, container: str) -> None:
+        with self._talking() as (api, _errors):
+            faults.effect("container.start")
+            api.start(container)
+
+    @contextmanager
+    def _talking(self, refusal: type[HoldfastError] = Unavailable) -> Iterator[tuple[Any, Any]]:
+        """The API and its errors; what goes wrong in words that say whose turn it is. `refusal`: the engine says no."""
+        from docker import APIClient, errors  # type: ignore[import-untyped]  # it has no annotations
+        from requests.exceptions import RequestException
+
+        try:
+            if self._client is None:
+                self._client = APIClient(base_url=f"unix://{self.socket}", version="auto", timeout=PATIENCE)
+            yield self._client, errors
+        except errors.APIError as error:
+            raise refusal(f"The engine at {self.socket} refused: {error.explanation or error}") from error
+        except (errors.DockerException, RequestException, OSError) as error:
+            self._client = None
+            raise Unavailable(
+                f"The container engine at {self.socket} does not answer ({_cause(error)}). Start it, or set "
+                "container.engine; nothing was lost, and it is tried again."
+            ) from error
+
+
+def _bind(path: str) -> dict[str, object]:
+    return {"Type": "bind", "Source": path, "Target": path, "ReadOnly": False}
+
+
+def _cause(error: BaseException) -> str:
+    """The operating system's own words, from below the layers of wrapping."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror
+        seen = seen.__cause__ or seen.__context__
+    return type(error).__name__

@@ -1,0 +1,62 @@
+"""Entering a task's container: the running one beside its agent, a preserved one without it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from typing import Any
+
+from holdfast import faults
+from holdfast.containers.engine import IDLE, Engine
+from holdfast.containers.engines import Engines
+from holdfast.errors import HoldfastError, NotFound, Refused
+
+CLIENTS = ("docker", "podman")
+
+
+def shell_argv(home: str, task: dict[str, Any], command: str | None) -> list[str]:
+    """What to run for a shell in the container of a task (a row of `Queries.task`). A stopped one is started here, and
+    stopped again behind the shell."""
+    container = str(task["workspace"]["container"] or "")
+    client = next((found for name in CLIENTS if (found := shutil.which(name))), None)
+    if client is None:
+        raise Refused(
+            f"Neither docker nor podman is in PATH, and one of them is needed to enter container {container[:12]}. "
+            f"Its files are in {task['workspace']['path']}."
+        )
+    engine, details = _find(home, task["id"], container)
+    to_engine = [client, "-H" if client.endswith("docker") else "--url", f"unix://{engine.socket}"]
+    terminal = ["--interactive", "--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else ["--interactive"]
+    line = ["sh"] if command is None else ["sh", "-c", command]
+    enter = [*to_engine, "exec", *terminal, "--workdir", task["workspace"]["path"], container, *line]
+    if details["State"].get("Running"):
+        return enter
+    _idle(details)
+    engine.start(container)
+    stop = shlex.join([*to_engine, "stop", "--time", "1", container])
+    return ["sh", "-c", f'"$@"; code=$?; {stop} >/dev/null; exit $code', "holdfast", *enter]
+
+
+def _find(home: str, task_id: str, container: str) -> tuple[Engine, dict[str, Any]]:
+    """Its engine, among those that this home has used."""
+    engines, why = Engines(home), ""
+    for socket in engines.all() if container else []:
+        try:
+            details = engines.at(socket).details(container)
+        except HoldfastError as error:
+            why = f" {error}"
+            continue
+        if details is not None:
+            return engines.at(socket), details
+    raise NotFound(f"Task {task_id} has no container now.{why}")
+
+
+def _idle(details: dict[str, Any]) -> None:
+    """Its main process shall not be the agent this time. The run's directory may be forgotten by now."""
+    channel = next(mount["Source"] for mount in details["Mounts"] if os.path.basename(mount["Source"]) == "channel")
+    faults.effect("container.idle")
+    os.makedirs(channel, mode=0o700, exist_ok=True)
+    with open(os.path.join(channel, IDLE), "w", encoding="ascii"):
+        pass

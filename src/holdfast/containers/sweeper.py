@@ -1,0 +1,60 @@
+"""Containers of this home that are left on any engine it has used: found by label, for the sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE
+from holdfast.containers.engines import Engines
+from holdfast.core.scene import Container
+from holdfast.errors import HoldfastError
+from holdfast.processes.cgroups import base_name
+from holdfast.workspaces.threads import in_thread
+
+
+def remove_all(home: str, workspaces: Sequence[str] | None) -> list[str]:
+    """Stop and remove the containers of these workspaces (None: of the whole home); what had to stay, and why."""
+    engines, kept = Engines(home), []
+    for socket in engines.all():
+        try:
+            for one in engines.at(socket).found({HOME: base_name(home)}):
+                if workspaces is None or (one.get("Labels") or {}).get(WORKSPACE) in workspaces:
+                    engines.at(socket).drop(str(one["Id"]))
+        except HoldfastError as error:
+            kept.append(f"containers, if there are any: {error}")
+    return kept
+
+
+class Sweeper:
+    """A home that never used an engine asks none, and does not load what it would ask with."""
+
+    def __init__(self, home: str, engines: Engines) -> None:
+        self._home = base_name(home)
+        self._engines = engines
+
+    async def find(self) -> Sequence[Container]:
+        if not self._engines.all():
+            return ()
+        return [
+            Container(
+                id=str(one["Id"]),
+                run=(one.get("Labels") or {}).get(RUN),
+                task=(one.get("Labels") or {}).get(TASK),
+                running=one.get("State") == "running",
+            )
+            for _engine, one in await in_thread(self._engines.found, {HOME: self._home})
+        ]
+
+    async def remove(self, containers: Iterable[str]) -> int:
+        return await in_thread(self._remove, set(containers))
+
+    def _remove(self, wanted: set[str]) -> int:
+        """Only those that still carry our label; one that cannot be removed now is found by the next sweep."""
+        removed = 0
+        for engine, one in self._engines.found({HOME: self._home}):
+            if str(one["Id"]) in wanted:
+                try:
+                    removed += engine.drop(str(one["Id"]))
+                except HoldfastError:
+                    continue
+        return removed

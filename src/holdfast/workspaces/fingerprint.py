@@ -1,0 +1,210 @@
+"""What a repository looks like outside our prefix: configuration, hooks, refs; and locks that lie around in it.
+
+An agent in a worktree reaches the shared `.git` (R-TREE-16). Read as files, without a git process: a second or two of
+10,000 loose refs would be too much for each run, so values are read once and then looked at only when a file changed.
+Refs in tables (git's other storage) are not looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from holdfast import faults
+from holdfast.sparse import open_plain
+from holdfast.workspaces.names import BRANCH_PREFIX, REPO_LOCK
+
+RECORD = "repo-before.json"  # in the run's directory
+PACKED = "packed-refs-before"
+MOST = 64 * 1024 * 1024  # bytes of one file that are looked at
+_FILES = ("config", "config.worktree", "HEAD", "info/attributes", "info/exclude", "objects/info/alternates")
+_OURS = re.compile(rf"refs/(heads|remotes/[^/]+)/{re.escape(BRANCH_PREFIX)}")
+_SECTION = re.compile(rb"\s*\[")
+_OUR_SECTION = re.compile(rb'\s*\[branch "' + re.escape(BRANCH_PREFIX.encode()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fingerprint:
+    files: Mapping[str, str]  # name → digest, of configuration and hooks
+    loose: Mapping[str, str]  # ref → value
+    packed: str  # digest of packed-refs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What is different, by name, with what it is now ("" when it is gone)."""
+
+    files: Mapping[str, str]
+    refs: Mapping[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        return [*sorted(self.files), *sorted(self.refs)]
+
+    @property
+    def digest(self) -> str:
+        """The same for all who saw the same change."""
+        return _digest(json.dumps([sorted(self.files.items()), sorted(self.refs.items())]).encode())
+
+
+class Fingerprints:
+    """Takes and compares. One for all repositories: it remembers the values of loose refs."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[tuple[int, ...], str]] = {}  # path → (inode, size, times), value
+
+    def note(self, common_dir: str, folder: str) -> None:
+        """Take it and keep it in the run's directory, so that whoever is there at the run's end can compare."""
+        taken = self.take(common_dir)
+        faults.effect("fingerprint.note")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        packed = _content(os.path.join(common_dir, "packed-refs"))
+        if packed is not None:
+            with open(os.path.join(folder, PACKED), "wb") as file:
+                file.write(packed)
+        record = {"files": taken.files, "loose": taken.loose, "packed": _digest(packed)}
+        with open(os.path.join(folder, RECORD), "w", encoding="utf-8", errors="surrogateescape") as text:
+            json.dump(record, text)
+
+    def compare(self, common_dir: str, folder: str) -> Changes | None:
+        """What changed since `note`; None when nothing did, or when nobody can tell."""
+        try:
+            record = json.loads(_content(os.path.join(folder, RECORD)) or b"null")
+            before = Fingerprint(files=dict(record["files"]), loose=dict(record["loose"]), packed=str(record["packed"]))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None  # never written, or an agent wrote over it
+        now = self.take(common_dir)
+        if now == before:
+            return None
+        packed_before = _content(os.path.join(folder, PACKED))
+        packed_now = _content(os.path.join(common_dir, "packed-refs"))
+        files = _different(before.files, now.files)
+        if _digest(packed_before) != before.packed:
+            files["packed-refs"] = "its copy of before is spoilt"
+            packed_before = packed_now
+        refs = _different({**_packed_refs(packed_before), **before.loose}, {**_packed_refs(packed_now), **now.loose})
+        return Changes(files=files, refs=refs) if files or refs else None
+
+    def forget(self, folder: str) -> None:
+        """They were compared: they need no room any more."""
+        for name in (RECORD, PACKED):
+            with contextlib.suppress(OSError):
+                faults.effect("fingerprint.forget")
+                os.unlink(os.path.join(folder, name))
+
+    def take(self, common_dir: str) -> Fingerprint:
+        files = {name: _digest(_ours_left_out(name, content)) for name, content in _settings(common_dir)}
+        loose: dict[str, str] = {}
+        for ref, path in _refs(common_dir):
+            if not ref.endswith(".lock") and not _OURS.match(ref):
+                value = self._value(path)
+                if value is not None:
+                    loose[ref] = value
+        return Fingerprint(files=files, loose=loose, packed=_digest(_content(os.path.join(common_dir, "packed-refs"))))
+
+    def _value(self, path: str) -> str | None:
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return None
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        known = self._values.get(path)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        content = _content(path)
+        value = "" if content is None else content[:1024].decode(errors="surrogateescape").strip()
+        self._values[path] = (stamp, value)
+        return value
+
+
+def shared_locks(common_dir: str) -> list[str]:
+    """Lock files of git in the shared directory, outside our prefix. Whether somebody holds them is not known here."""
+    found = []
+    with contextlib.suppress(OSError):
+        found = [name for name in os.listdir(common_dir) if name.endswith(".lock") and name != REPO_LOCK]
+    found += [ref for ref, _path in _refs(common_dir) if ref.endswith(".lock") and not _OURS.match(ref)]
+    return [os.path.join(common_dir, name) for name in sorted(found)]
+
+
+def _settings(common_dir: str) -> Iterator[tuple[str, bytes]]:
+    for name in _FILES:
+        content = _content(os.path.join(common_dir, name))
+        if content is not None:
+            yield name, content
+    hooks = os.path.join(common_dir, "hooks")
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(hooks)):
+            if not name.endswith(".sample"):  # git runs none of these
+                yield f"hooks/{name}", _hook(os.path.join(hooks, name))
+
+
+def _hook(path: str) -> bytes:
+    with contextlib.suppress(OSError):
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode):
+            return b"-> " + os.fsencode(os.readlink(path)) + b"\n" + (_content(os.path.realpath(path)) or b"")
+        return f"{found.st_mode:o}\n".encode() + (_content(path) or b"")
+    return b""
+
+
+def _ours_left_out(name: str, content: bytes) -> bytes:
+    """`git push -u` of an agent notes its own branch in the configuration: that is inside our prefix."""
+    if name != "config":
+        return content
+    kept, skipping = [], False
+    for line in content.splitlines(keepends=True):
+        if _SECTION.match(line):
+            skipping = bool(_OUR_SECTION.match(line))
+        if not skipping:
+            kept.append(line)
+    return b"".join(kept)
+
+
+def _refs(common_dir: str) -> Iterator[tuple[str, str]]:
+    """(ref, path) of every file below `refs`; links are not followed."""
+    waiting = ["refs"]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(os.path.join(common_dir, folder)) as entries:
+                for entry in entries:
+                    name = f"{folder}/{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(name)
+                    else:
+                        yield name, entry.path
+        except OSError:
+            continue
+
+
+def _packed_refs(content: bytes | None) -> dict[str, str]:
+    found = {}
+    for line in (content or b"").decode(errors="surrogateescape").splitlines():
+        value, _, ref = line.partition(" ")
+        if ref and not line.startswith(("#", "^")) and not _OURS.match(ref):
+            found[ref] = value
+    return found
+
+
+def _different(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    return {name: now.get(name, "") for name in {*before, *now} if before.get(name) != now.get(name)}
+
+
+def _content(path: str) -> bytes | None:
+    """A plain file's, without waiting for a FIFO that an agent put there."""
+    try:
+        fd = open_plain(path)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read(MOST)
+
+
+def _digest(content: bytes | None) -> str:
+    return "" if content is None else hashlib.sha256(content).hexdigest()[:32]
