@@ -12,8 +12,10 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import SalvageRules
 from holdfast.workspaces import gitstate, refs
 from holdfast.workspaces.admin import entry_of
+from holdfast.workspaces.entries import QUESTION, parse, touched
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.survey import is_sparse
+from holdfast.workspaces.threads import in_thread
 
 # What an agent may have set so that git looks away; and what makes us look for ourselves.
 _SETTINGS = (
@@ -75,8 +77,13 @@ async def _is_clean(git: Git, tree: str, entry: str) -> bool:
     code, out, complaints = await git.ask(*status, cwd=tree, env=env, settings=_SETTINGS)
     if code != 0 or out or complaints:  # it complains of directories that it could not open
         return False
-    code, out, complaints = await git.ask("ls-files", "-v", "-z", cwd=tree, env=env)
-    return code == 0 and not complaints and all(line.startswith("H ") for line in out.split("\0") if line)
+    code, out, complaints = await git.ask(*QUESTION, cwd=tree, env=env)
+    if code != 0 or complaints:
+        return False
+    found = parse(out)
+    if any(entry.hidden or entry.absent or entry.stage for entry in found):
+        return False
+    return not await in_thread(touched, tree, found)
 
 
 async def _has_loose_commits(git: Git, repo: Repo, entry: str, head: str) -> bool:
