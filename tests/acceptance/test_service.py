@@ -159,11 +159,12 @@ def test_systemd_takes_the_units_as_they_are(fleet: Fleet, machine: Path) -> Non
     """R-TREE-11: `systemd-analyze verify` has nothing to say about either unit, odd paths included."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("NOT RUN: there is no systemd-analyze here (Debian: apt-get install systemd)")
-    odd = fleet.root / 'a "home" with 100% $odd\\name'
+    odd = fleet.root / 'a "home" with 100%h $odd\\name'
     for scope in ("--system", "--user"):
         fleet.env["HOLDFAST_HOME"] = str(odd)
         service(fleet, machine, "install", *(["--user"] if scope == "--user" else []))
         (path,) = machine.rglob("holdfast.service")
+        assert "100%%h $odd\\\\name" in path.read_text()  # else systemd would put a directory there
         text = path.read_text().replace(f"/{LIBEXEC}", f"{machine}/{LIBEXEC}")  # else it misses the program, rightly
         for broken in (False, True):
             unit = fleet.root / f"try{scope}{broken}.service"

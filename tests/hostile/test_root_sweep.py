@@ -23,7 +23,7 @@ from holdfast.workspaces import deleter, names, trash
 from holdfast.workspaces.rootsweep import Sweep
 
 SWAPPER = Path(__file__).with_name("swapper.py")
-RACES = int(os.environ.get("HOLDFAST_ROOT_RACES", "300"))
+RACES = int(os.environ.get("HOLDFAST_ROOT_RACES", "120"))
 NAMES = [names.WORKSPACES, names.TRASH, names.TRASHED_SUFFIX, names.STRANDED_PREFIX]
 
 
