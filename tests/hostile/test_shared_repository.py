@@ -20,7 +20,7 @@ from tests.fleet import Fleet, processes_of, wait_until
 
 from holdfast.api.commands import Commands, NewTask
 
-MANY, ROUNDS = (64, 3) if os.environ.get("HOLDFAST_STORM") else (10, 1)
+MANY, ROUNDS = (64, 3) if os.environ.get("HOLDFAST_STORM") else (6, 1)
 NOTICEABLE = 20.0  # seconds; a command of the user's that takes longer on a machine that is busy waits for somebody
 
 
@@ -58,7 +58,7 @@ class User:
             self._git("worktree", "list")
             self._git("branch", "-D", branch)
             self._git("gc", "--quiet")
-            self._over.wait(0.05)  # a pace, not a wait: nobody types faster
+            self._over.wait(0.2)  # a pace, not a wait: nobody types faster
 
     def _git(self, *words: str) -> bool:
         began = time.monotonic()

@@ -7,13 +7,14 @@ from holdfast.api import workspaces
 from holdfast.testing.matrix.steps import COMMIT, add, insist, state, task_id, up_to_the_end, write
 from holdfast.testing.matrix.world import World
 
+_COMMIT = COMMIT.replace("\n", " || :\n")  # after a crash there may be nothing left to commit
 # Whatever a tree can hold at once. Repeated after a crash, it comes to the same.
 DIRTY = (
     write("committed.txt", "committed")
-    + COMMIT.replace("\n", " || :\n")
+    + _COMMIT
     + "git checkout -q --detach\n"
     + write("detached.txt", "on no branch")
-    + COMMIT.replace("\n", " || :\n")
+    + _COMMIT
     + write("staged.txt", "staged once")
     + "git add staged.txt\n"
     + write("staged.txt", "changed after it was staged")
@@ -43,7 +44,7 @@ def setup_fails(world: World) -> None:
 
 def kept(world: World) -> None:
     """Completed, kept all the same, then dropped by an operator."""
-    add(world, "stay", write("kept.txt", "kept") + COMMIT, keep_workspace=True)
+    add(world, "stay", write("kept.txt", "kept") + _COMMIT, keep_workspace=True)
     up_to_the_end(world, "up")
     if state(world, "stay") == "completed":
         stayed = task_id(world, "stay")
@@ -54,6 +55,6 @@ def kept(world: World) -> None:
 def copied(world: World) -> None:
     """In a copy of the checkout, with what the user has not committed."""
     (world.repo / "notes.txt").write_text("the user's own")
-    script = "grep -q own notes.txt || exit 9\n" + write("plain.txt", "plain") + "rm README.md\n"
+    script = "grep -q own notes.txt || exit 9\n" + write("plain.txt", "plain") + "rm -f README.md\n"
     add(world, "work in a copy", script, workspace="directory:copy")
     world.up("up")
