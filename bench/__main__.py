@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import claim_to_exec, cold_start, event_latency, fleet, machine, peers, processes, store_cycles
+from bench import claim_to_exec, cold_start, event_latency, fleet, machine, peers, processes, store_cycles, workspaces
 from bench.figures import QUICK, WHOLE, Figure
 from bench.render import TITLES, verdict
 
@@ -27,6 +27,7 @@ BENCHMARKS = {
     "events": event_latency.run,
     "processes": processes.run,
     "peers": peers.run,
+    "workspaces": workspaces.run,
 }
 
 

@@ -53,6 +53,10 @@ class Scale:
     peers: bool  # other managers are compared with
     settle: float  # seconds that a manager has, after it said "stopped", before survivors are counted
     second_copy: float  # seconds that a restarted manager has to start the tree a second time
+    tree_sizes: tuple[int, ...]  # files of the repositories in which worktrees are made
+    tree_rounds: int  # for small ones; a quarter of it for large ones
+    leaked: int  # worktrees that a start finds
+    burst: int  # tasks that come at once
 
 
 WHOLE = Scale(
@@ -78,6 +82,10 @@ WHOLE = Scale(
     peers=True,
     settle=2.0,
     second_copy=8.0,
+    tree_sizes=(100, 10_000),
+    tree_rounds=20,
+    leaked=1_000,
+    burst=20,
 )
 QUICK = Scale(
     name="quick",
@@ -102,6 +110,10 @@ QUICK = Scale(
     peers=True,
     settle=0.5,
     second_copy=8.0,
+    tree_sizes=(100, 10_000),
+    tree_rounds=4,
+    leaked=100,
+    burst=20,
 )
 SMOKE = Scale(
     name="smoke",
@@ -126,6 +138,10 @@ SMOKE = Scale(
     peers=False,
     settle=0.2,
     second_copy=0.5,
+    tree_sizes=(10,),
+    tree_rounds=1,
+    leaked=2,
+    burst=2,
 )
 
 

@@ -44,6 +44,16 @@ TITLES = {
     **{f"processes.keeper.start.{idle}": f"claim → started, {idle:,} idle agents, median" for idle in (1, 100, 500)},
     **{f"processes.keeper.memory.{count}": f"private memory of a keeper, {count:,} agents" for count in (10, 100, 500)},
     **{
+        f"workspaces.{verb}.{files}": f"{what}, {files:,} files"
+        for files in (10, 100, 10_000)
+        for verb, what in (
+            ("prepare", "a workspace is made, against `git worktree add`"),
+            ("remove", "its path is free again, against `git worktree remove --force`"),
+        )
+    },
+    "workspaces.sweep": "process start → a waiting task is claimed, 1,000 leaked worktrees",
+    "workspaces.burst": "20 tasks at once, until all have completed, against a shell loop of `git worktree`",
+    **{
         f"peers.{verb}.{manager}": f"the hostile tree under {words}, {what}"
         for manager, words in PEERS.items()
         for verb, what in (
@@ -214,6 +224,12 @@ HOW = """## How it is measured
   still holds a file open that the whole tree inherited.
 - **At rest**: CPU time of all threads from /proc (schedstat) over 30 s without a start or an end; private memory from
   smaps_rollup: pages that no other process shares.
+- **Workspaces**: the strategy as the supervisor calls it, in turn with plain git in the same repository (1.3 KB a
+  file), medians. Ours writes an owner record, takes the repository's lock, neutralises hooks and filters, and checks
+  out with `checkout.workers`; to remove is to rename (the path is free), drop our entry and the branch without commits;
+  deleting is a background job and stands in the details. The sweep has 1,000 leaked trees, a tenth of them with unsaved
+  work and a fifth unknown to the store. The burst's loop adds, enters and removes one worktree after the other, with no
+  record of anything and no agent supervised.
 - **The hostile tree**: a leader, a plain child, one in its own group, a `setsid` daemon, a double fork, a TERM-ignorer
   and one with a scrubbed environment; every member ends by itself after 60 s. One second of grace for all managers,
   survivors are counted by the witness 2 s after the manager said that it stopped. With its own kill -9: 5 s after it,

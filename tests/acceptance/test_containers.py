@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+from dataclasses import replace
+from pathlib import Path
 
 from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
 from tests.engine_sitter import IMAGE
 from tests.fleet import Fleet, lives, wait_until
+
+from holdfast.containers.enclosure import Enclosure
+from holdfast.containers.engines import Engines
+from holdfast.core.model import Strategy, TaskSpec, Workspace
+from holdfast.core.outcome import Cause, ProcessEnd
+from holdfast.core.rules import ContainerRules
+from holdfast.core.states import WorkspaceState
+from holdfast.processes.cgroups import base_name
 
 LOOK = """
 cat > prompt.txt
@@ -22,10 +33,12 @@ echo to-out; echo to-err >&2
 
 def test_a_task_works_in_a_container_and_leaves_a_branch(docks: Docks) -> None:  # noqa: F811
     """R-CLEAN-05, R-TERM-12: the prompt goes in, output and reports come out; no capability, no way to more, no
-    engine's socket; files are ours, the branch is the result, and no container stays."""
+    engine's socket; files are ours, the branch is the result, and no container stays. An image that is not there
+    fails its task, with the remedy."""
     fleet = docks.fleet
     fleet.up()
     task = docks.add(LOOK)
+    missing = fleet.add("x", command=("true",), env={"HOLDFAST_CONTAINER_IMAGE": "not-there:1"})
     done = fleet.wait_state(task, "completed", "failed")
     assert done["state"] == "completed", fleet.events(task)
     branch = f"holdfast/{task}"
@@ -40,8 +53,11 @@ def test_a_task_works_in_a_container_and_leaves_a_branch(docks: Docks) -> None: 
     assert (run / "err.log").read_text() == "to-err\n"
     events = fleet.events(task)
     assert any("half way" in str(event["message"]) for event in events)
+    failed = fleet.wait_state(missing, "failed")
+    assert failed["outcome"] == "launch_error"
+    assert "docker pull not-there:1" in failed["reason"]
     fleet.wait_clean()
-    assert docks.of(task) == []
+    assert docks.of(task) == docks.of(missing) == []
     assert fleet.git("status", "--porcelain") == ""
 
 
@@ -63,7 +79,9 @@ def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
     fleet.wait_state(hard, "cancelled")
     failed = fleet.wait_state(kept, "failed")
     assert "code 3" in failed["reason"]
-    assert fleet.wait_state(hungry, "failed", "queued", "paused")["runs"][0]["outcome"] == "out_of_memory"
+    starved = fleet.wait_state(hungry, "failed", "queued", "paused")["runs"][0]
+    assert starved["outcome"] == "out_of_memory"
+    assert "in its container" in starved["reason"]  # the engine's word, not a guess from the machine's counters
     fleet.wait_clean()
     assert docks.of(hard) == []
     assert docks.states(kept) == ["exited"]
@@ -77,6 +95,43 @@ def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
     wait_until(lambda: docks.of(kept) == [], "the preserved container is removed")
 
 
+def test_no_end_is_believed_while_the_container_runs(docks: Docks) -> None:  # noqa: F811
+    """R-TERM-06: a keeper that died proves nothing; the engine's word does, and it is asked for until it gives it.
+    A whole purge takes the containers of its home along, and no others."""
+    labels = {"dev.holdfast.workspace": "ws1", "dev.holdfast.home": base_name(str(docks.fleet.home))}
+    made = [
+        docks.api.create_container(IMAGE, command=["sleep", "1000"], labels=chosen)["Id"]
+        for chosen in (labels, {"dev.holdfast.home": "other"})
+    ]
+    docks.api.start(made[0])
+    engines = Engines(str(docks.fleet.home))
+    docks.fleet.cli("add", "x", "--delay", "1h", "--", "true")
+    engines.note(str(docks.socket))
+    spec = TaskSpec(id="t", repo_id="r", prompt="", agent="command", container=ContainerRules(engine=str(docks.socket)))
+    workspace = Workspace(
+        id="ws1",
+        task_id="t",
+        repo_id="r",
+        strategy=Strategy.CONTAINER,
+        path="/nowhere",
+        branch=None,
+        base_commit=None,
+        state=WorkspaceState.READY,
+        disposition=None,
+    )
+    enclosure = Enclosure(str(docks.fleet.home), engines)
+    root = asyncio.run(enclosure.root(spec, replace(workspace, container=made[0])))
+    assert root is not None  # whose CPU and children say whether a silent agent is at work (R-TERM-04)
+    assert b"sleep" in Path(f"/proc/{root.pid}/cmdline").read_bytes()
+    end = asyncio.run(enclosure.prove(spec, workspace, ProcessEnd(cause=Cause.UNPROVEN)))
+    assert end.cause is Cause.KEEPER_DIED
+    assert docks.api.inspect_container(made[0])["State"]["Running"] is False
+    docks.fleet.cli("purge", "--yes", "--discard-work")
+    assert made[0] not in docks.all()
+    assert made[1] in docks.all()
+    docks.api.remove_container(made[1])
+
+
 def keeper_of(fleet: Fleet, task: str) -> int:
     run = next(run for run in fleet.show(task)["runs"] if run["state"] == "started")
     agent = int(run["pid"])
@@ -84,14 +139,19 @@ def keeper_of(fleet: Fleet, task: str) -> int:
 
 
 def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  # noqa: F811
-    """R-TERM-10, R-TREE-06: adopted with its keeper alive; with keeper and supervisor dead, the next start ends the
-    container through the engine, and the task runs again."""
+    """R-TERM-05, R-TERM-10, R-TREE-06: adopted with its keeper alive, which ends the container at its deadline also
+    while it is alone; with keeper and supervisor dead, the next start ends the container through the engine, and the
+    task runs again."""
     fleet = docks.fleet
+    fleet.env.update(HOLDFAST_HEALTH_GRACE="200ms")
     first = fleet.up()
     wait = "until [ -e go ]; do sleep 0.05; done; echo done > done.txt"
     adopted = docks.add(wait)
     lost = docks.add('if [ "$HOLDFAST_RUN_NUMBER" = 1 ]; then sleep 1000; fi; echo second > second.txt')
-    for task in (adopted, lost):
+    late = docks.add(
+        '[ "$HOLDFAST_RUN_NUMBER" = 2 ] || { trap "" TERM; while :; do sleep 1; done; }', "--timeout", "15s"
+    )
+    for task in (adopted, lost, late):
         fleet.wait_started(task)
         wait_until(lambda task=task: docks.states(task) == ["running"], "the container runs")  # type: ignore[misc]
     old = str(docks.of(lost)[0]["Id"])
@@ -100,6 +160,7 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     os.kill(keeper, signal.SIGKILL)
     wait_until(lambda: not lives(keeper), "the keeper is dead")
     assert docks.states(lost) == ["running"]  # nobody is left to end it
+    wait_until(lambda: docks.states(late) == ["exited"], "its keeper alone ends a container that is too late")
     labels = {"dev.holdfast.home": docks.of(lost)[0]["Labels"]["dev.holdfast.home"], "dev.holdfast.run": "gone"}  # type: ignore[index]
     leaked = docks.api.create_container(IMAGE, command=["true"], labels=labels)["Id"]
     stranger = docks.api.create_container(IMAGE, command=["true"], labels={"dev.holdfast.home": "other"})["Id"]
@@ -110,6 +171,7 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     assert len(fleet.show(adopted)["runs"]) == 1
     done = fleet.wait_state(lost, "completed", "failed")
     assert [run["outcome"] for run in done["runs"]] == ["lost", "completed"]
+    assert [run["outcome"] for run in fleet.wait_state(late, "completed", "failed")["runs"]] == ["timeout", "completed"]
     fleet.wait_clean()
     assert docks.of(lost) == []
     wait_until(lambda: leaked not in docks.all(), "what no run needs is swept")
@@ -134,14 +196,3 @@ def test_no_engine_and_no_image(fleet: Fleet) -> None:
     fleet.cli("cancel", task)
     fleet.wait_state(task, "cancelled")
     fleet.wait_clean()
-
-
-def test_an_image_that_is_not_there_fails_the_task_with_the_remedy(docks: Docks) -> None:  # noqa: F811
-    fleet = docks.fleet
-    fleet.env.update(HOLDFAST_CONTAINER_IMAGE="not-there:1")
-    fleet.up()
-    task = docks.add("true")
-    failed = fleet.wait_state(task, "failed")
-    assert failed["outcome"] == "launch_error"
-    assert "docker pull not-there:1" in failed["reason"]
-    assert docks.of(task) == []

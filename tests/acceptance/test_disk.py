@@ -15,12 +15,12 @@ def test_below_the_floor_nothing_new_is_claimed(fleet: Fleet) -> None:
     supervisor = fleet.up()
     go = fleet.root / "go"
     wait = f"echo here > here.txt; while [ ! -e {go} ]; do sleep 0.05; done"
-    running = fleet.add("x", command=("sh", "-c", wait))
+    running = fleet.queue(wait)
     fleet.wait_started(running)
     user_file(fleet, NO_DISK_HAS)
     supervisor.send_signal(signal.SIGHUP)
     wait_until(lambda: "config.reloaded" in [event["kind"] for event in fleet.events()], "the floor is known")
-    waiting = fleet.add("y", command=("true",))
+    waiting = fleet.queue("true")
     wait_until(lambda: any(event["kind"] == "alert.raised" for event in fleet.events()), "the alert is raised")
     (row,) = [row for row in fleet.json("ps") if row["id"] == waiting]
     assert "of disk are free" in row["held"]

@@ -9,13 +9,22 @@ import sys
 import time
 
 import pytest
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, processes_of, wait_until
+
+from holdfast.api.merging import Merged, merge
+from holdfast.api.work import restore
+from holdfast.errors import Conflict, NotFound, Refused, UsageError
 
 KILLS = int(os.environ.get("HOLDFAST_FUZZ_MERGES", "1"))
 
 
 def tip(fleet: Fleet, name: str = "main") -> str:
     return fleet.git("rev-parse", name)
+
+
+def merge_here(fleet: Fleet, task_id: str, into: str | None = None, *, no_ff: bool = False) -> Merged:
+    with fleet.as_its_user():
+        return merge(str(fleet.home), fleet.show(task_id), into, no_ff=no_ff)
 
 
 def commit(name: str) -> str:
@@ -34,10 +43,7 @@ def test_work_comes_home(fleet: Fleet) -> None:
         "dirty": commit("u") + "; echo more > dirty.txt; exit 1",
         "kept": commit("k"),
     }
-    tasks = {
-        name: fleet.add(name, *(["--keep-workspace"] if name == "kept" else []), command=("sh", "-c", script))
-        for name, script in scripts.items()
-    }
+    tasks = {name: fleet.queue(script, prompt=name, keep_workspace=name == "kept") for name, script in scripts.items()}
     for name, task_id in tasks.items():
         fleet.wait_state(task_id, "failed" if name == "dirty" else "completed")
     fleet.wait_clean()
@@ -51,8 +57,12 @@ def merged_or_nothing_at_all(fleet: Fleet, tasks: dict[str, str]) -> None:
     """Fast-forward, merge commit, conflict, dirty checkout, elsewhere; nothing is ever half done."""
     start = tip(fleet)
     (fleet.repo / "README.md").write_text("mine, uncommitted\n")
-    refusal = fleet.cli("merge", tasks["one"], code=1).stderr
-    assert "uncommitted changes" in refusal
+
+    def merged(name: str, into: str | None = None, *, no_ff: bool = False) -> Merged:
+        return merge_here(fleet, tasks[name], into, no_ff=no_ff)
+
+    with pytest.raises(Refused, match="uncommitted changes"):
+        merged("one")
     assert (tip(fleet), fleet.git("status", "--short")) == (start, "M README.md")
     fleet.git("checkout", "--quiet", "README.md")
     (fleet.repo / "untracked.txt").write_text("stays\n")
@@ -62,7 +72,7 @@ def merged_or_nothing_at_all(fleet: Fleet, tasks: dict[str, str]) -> None:
     assert tip(fleet) == tip(fleet, f"holdfast/{tasks['one']}")
     assert (fleet.repo / "one.txt").read_text() == "one\n"
     assert fleet.git("status", "--short") == "?? untracked.txt"
-    assert "already" in fleet.cli("merge", tasks["one"]).stdout
+    assert merged("one").how == "already there"
 
     (row,) = fleet.json("merge", tasks["two"])
     assert (row["how"], row["into"], row["commit"]) == ("merge commit", "main", tip(fleet))
@@ -79,36 +89,39 @@ def merged_or_nothing_at_all(fleet: Fleet, tasks: dict[str, str]) -> None:
     assert before[:2] == (tip(fleet), fleet.git("status", "--short"))
 
     fleet.git("branch", "release", start)
-    fleet.cli("merge", tasks["clash"], "--into", "release", "--no-ff")  # not checked out anywhere
+    merged("clash", "release", no_ff=True)  # not checked out anywhere
     assert fleet.git("log", "-1", "--format=%s", "release").startswith(f"Merge holdfast/{tasks['clash']}: clash")
     assert fleet.file_on_branch("release", "one.txt") == "theirs"
     assert (fleet.repo / "one.txt").read_text() == "one\n"
-    fleet.cli("merge", tasks["nothing"], code=3)
-    fleet.cli("merge", tasks["one"], "--into", "nowhere", code=2)
+    with pytest.raises(NotFound):
+        merged("nothing")
+    with pytest.raises(UsageError):
+        merged("one", "nowhere")
 
 
 def killed_while_merging(fleet: Fleet, task_id: str) -> None:
-    """Killed at each point and at some instants: old or new commit, a clean checkout, and again works."""
+    """Killed at its points and at any instant, alone or with its group: old or new commit, a clean checkout; and again
+    works. `HOLDFAST_FUZZ_MERGES=50` kills it fifty times, from its start to its end."""
     start, end = tip(fleet), tip(fleet, f"holdfast/{task_id}")
-    for number in range(2 + KILLS):
-        fault = ("merge.checkout:1:kill", "merge.moved:1:kill")[number] if number < 2 else ""
-        line = [sys.executable, "-m", "holdfast", "merge", task_id]
-        merging = subprocess.Popen(
-            line,
-            cwd=fleet.repo,
-            env={**fleet.env, "HOLDFAST_FAULT": fault},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        if number >= 2:
-            time.sleep(0.1 + 0.15 * (number - 2) / KILLS)
-            merging.kill()
-        assert merging.wait() in (-signal.SIGKILL, 0)
-        lock = fleet.repo / ".git" / "index.lock"
-        wait_until(lambda lock=lock: not lock.exists(), "git has come to its end")  # type: ignore[misc]  # a default
-        wait_until(lambda: fleet.git("status", "--short") == "", "the checkout is clean")
+    line = [sys.executable, "-m", "holdfast", "merge", task_id]
+    points = ("merge.checkout:1:kill", "merge.moved:1:kill", "")
+    span = 0.0  # of a whole one
+    for number in range(len(points) + KILLS):
+        env = {**fleet.env, "HOLDFAST_FAULT": points[number] if number < len(points) else ""}
+        began = time.monotonic()
+        with subprocess.Popen(
+            line, cwd=fleet.repo, env=env, stdout=subprocess.DEVNULL, start_new_session=True
+        ) as merging:
+            if number >= len(points):
+                time.sleep(span * (number - len(points) + 0.5) / KILLS)
+                (os.killpg if number % 2 else os.kill)(merging.pid, signal.SIGKILL)
+        span = time.monotonic() - began if number == len(points) - 1 else span
+        assert merging.returncode in (-signal.SIGKILL, 0)
+        wait_until(lambda: not processes_of(fleet.repo), "git has come to its end")
+        assert fleet.git("status", "--short") == ""
+        assert not (fleet.repo / ".git" / "index.lock").exists()
         assert tip(fleet) in (start, end)
-        fleet.cli("merge", task_id)
+        merge_here(fleet, task_id)
         assert tip(fleet) == end
         assert len(list((fleet.repo / "d").iterdir())) == 300
         fleet.git("reset", "--quiet", "--hard", start)
@@ -118,7 +131,6 @@ def proposed(fleet: Fleet, task_id: str) -> None:
     """Through `gh` where it is installed, else by hand."""
     remote = fleet.root / "remote.git"
     fleet.git("init", "--quiet", "--bare", str(remote))
-    assert "no remote" in fleet.cli("pr", task_id, code=1).stderr
     fleet.git("remote", "add", "origin", str(remote))
     branch = f"holdfast/{task_id}"
     tools = fleet.root / "tools"
@@ -148,7 +160,8 @@ def pruned(fleet: Fleet, tasks: dict[str, str]) -> None:
     write = {"write": {"path": "p.txt", "text": "p"}}
     paused = fleet.add_scenario(write, {"commit": "p"}, {"limit": {"kind": "rate", "for": "1h"}})
     fleet.wait_state(paused, "paused")
-    fleet.cli("merge", paused, code=4)
+    with pytest.raises(Conflict):
+        merge_here(fleet, paused)
     fleet.git("branch", "holdfast/mine", "main")
     fleet.git("branch", "--quiet", "-D", "release")  # so that nothing but its own branch has what clashed
     everything = fleet.branches()
@@ -170,7 +183,7 @@ def pruned(fleet: Fleet, tasks: dict[str, str]) -> None:
     left = {f"holdfast/{name}" for name in (tasks["kept"], tasks["many"], paused, "mine")}
     assert set(fleet.branches()) == left
     for task_id, commit_id in ended.items():
-        fleet.cli("salvage", "restore", task_id, "--branch", f"back-{task_id}")
+        restore(str(fleet.home), fleet.show(task_id)["salvages"][-1], f"back-{task_id}")
         assert fleet.git("merge-base", "--is-ancestor", commit_id, f"back-{task_id}", check=True) == ""
     assert fleet.file_on_branch(f"back-{tasks['dirty']}", "dirty.txt") == "more"
     assert fleet.file_on_branch(f"back-{tasks['clash']}", "one.txt") == "theirs"
@@ -181,7 +194,6 @@ def pruned(fleet: Fleet, tasks: dict[str, str]) -> None:
 
 def test_a_merge_without_merge_tree(fleet: Fleet) -> None:
     """git before 2.38: computed in a scratch clone; the same results and the same refusals."""
-    from holdfast.errors import Refused
     from holdfast.workspaces.merging import Merge, _merged_tree, _merged_tree_in
 
     for name, script in (("a", "echo a > a.txt"), ("b", "echo b > b.txt"), ("c", "echo c > a.txt")):

@@ -23,7 +23,7 @@ def test_a_workspace_in_use_waits_for_the_last_to_leave(fleet: Fleet) -> None:
     """R-CLEAN-08, R-CLEAN-10: a shell, a killed shell's child, a stranger's directory and file, a subtask."""
     fleet.up()
     hang = fleet.root / "hang"
-    task_id = fleet.add("x", command=("sh", "-c", f"touch {hang}; exec sleep 1000"))
+    task_id = fleet.queue(f"touch {hang}; exec sleep 1000")
     fleet.wait_started(task_id)
     wait_until(hang.exists, "its agent works")
     path = Path(fleet.show(task_id)["workspace"]["path"])
@@ -32,7 +32,7 @@ def test_a_workspace_in_use_waits_for_the_last_to_leave(fleet: Fleet) -> None:
     mine = shell(fleet, task_id, f"echo $$ > {inside}; until [ -e {out} ]; do sleep 0.05; done; echo late > late.txt")
     wait_until(inside.exists, "the shell is open")
     wait_until(inside.read_text, "the shell said who it is")
-    subtask = fleet.add("y", "--parent", task_id, command=("sleep", "1000"))
+    subtask = fleet.queue("exec sleep 1000", parent=task_id)
     fleet.wait_started(subtask)
     stranger = subprocess.Popen(["sleep", "1000"], cwd=path)
     fleet.cli("cancel", task_id)
@@ -65,7 +65,7 @@ def test_a_workspace_in_use_waits_for_the_last_to_leave(fleet: Fleet) -> None:
 def test_an_open_file_and_a_preserved_one(fleet: Fleet) -> None:
     """R-CLEAN-08: a descriptor is a use too; `clean` waits like any other removal."""
     fleet.up()
-    task_id = fleet.add("x", "--keep-workspace", command=("sh", "-c", "echo a > a.txt; exit 1"))
+    task_id = fleet.queue("echo a > a.txt; exit 1", keep_workspace=True)
     fleet.wait_state(task_id, "failed")
     fleet.wait_clean()
     path = Path(fleet.show(task_id)["workspace"]["path"])

@@ -351,7 +351,7 @@ def test_cancel_during_the_checkout_leaves_nothing_to_keep(fleet: Fleet) -> None
     assert_nothing_left(fleet)
 
 
-@pytest.mark.parametrize("word", ["reset", "add"])
+@pytest.mark.parametrize("word", ["reset", "branch"])
 def test_a_workspace_that_cannot_be_made_leaves_nothing(fleet: Fleet, word: str) -> None:
     """D15, D18 (R-TREE-05, R-TREE-01): the task fails; directory, marker, entry and branch are gone, kept or not."""
     fleet.up(env=git_shim(fleet, word, "echo fatal: broken >&2; exit 128"))

@@ -11,7 +11,7 @@ import random
 
 from tests.faults.test_matrix import SEED, matrix
 
-SCENARIOS = ("success", "failure", "cancel")
+SCENARIOS = ("success", "failure", "cancel", "dirty")
 
 
 def test_a_git_that_fails_hangs_or_dies_loses_and_leaks_nothing() -> None:
@@ -19,7 +19,7 @@ def test_a_git_that_fails_hangs_or_dies_loses_and_leaks_nothing() -> None:
     Found: a git that was killed was taken for the answer "no", so that branches were leaked and tasks failed."""
     whole = bool(os.environ.get("HOLDFAST_GIT_SHIM_ALL"))
     scenarios = SCENARIOS if whole else [random.Random(SEED).choice(SCENARIOS)]
-    wanted = ["--git", "fail,hang,die,late", *([] if whole else ["--sample", "5"])]
+    wanted = ["--git", "fail,hang,die,late", *([] if whole else ["--sample", "4"])]
     chosen = [word for name in scenarios for word in ("--scenario", name)]
     done = matrix(*wanted, *chosen, "--seed", SEED, "--jobs", 4, timeout=3600)
     assert done.returncode == 0, done.stdout[-6000:]

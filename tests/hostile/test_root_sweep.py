@@ -23,7 +23,7 @@ from holdfast.workspaces import deleter, names, trash
 from holdfast.workspaces.rootsweep import Sweep
 
 SWAPPER = Path(__file__).with_name("swapper.py")
-RACES = int(os.environ.get("HOLDFAST_ROOT_RACES", "300"))
+RACES = int(os.environ.get("HOLDFAST_ROOT_RACES", "120"))
 NAMES = [names.WORKSPACES, names.TRASH, names.TRASHED_SUFFIX, names.STRANDED_PREFIX]
 
 
@@ -401,6 +401,8 @@ def test_root_clears_what_the_supervisor_may_not(other_users_fleet: Fleet) -> No
     workspaces = fleet.home / "workspaces"
     assert len([name for name in os.listdir(workspaces / ".trash") if "." not in name]) == 1
     assert len(list(workspaces.glob("*/.trash-*"))) == 1
+    markers = list((workspaces / ".trash").glob("*.json"))
+    assert [trash.is_needed_marker(str(marker)) for marker in markers] == [True, True]
     programs = Path(shutil.copytree(PROGRAMS, fleet.root / "libexec", ignore=shutil.ignore_patterns("__pycache__")))
     done = subprocess.run(
         [programs / "holdfast-cleanup"],

@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,25 @@ def test_a_branch_lock_that_a_killed_git_left_does_not_stop_anything(workshop: W
     lock.touch()
     workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
     assert workshop.run(workshop.worktrees.drop_empty_branch(workshop.repo, workspace))
+
+
+def test_a_branch_lock_that_is_held_for_a_moment_is_left_to_its_holder(workshop: Workshop) -> None:
+    """R-TREE-15: the user's gc locks our branches too. Found by a user who collects garbage while 64 tasks end: we
+    removed its lock, it removed ours, and the leftovers were not committed."""
+    workspace, _path = workshop.made()
+    lock = Path(workshop.repo.common_dir) / "refs" / "heads" / "holdfast" / "task1.lock"
+    lock.touch()
+    was_there = []
+
+    def let_go() -> None:
+        was_there.append(lock.exists())
+        lock.unlink(missing_ok=True)
+
+    timer = threading.Timer(0.2, let_go)
+    timer.start()
+    workshop.run(workshop.worktrees.tidy(workshop.repo, workspace))
+    timer.join()
+    assert was_there == [True]
 
 
 @pytest.mark.parametrize("left", ["entry only", "directory only", "directory without .git"])

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast import clock, faults
+from holdfast.api.gitrun import run_here
 from holdfast.api.queries import Queries
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import TASK_TERMINAL
@@ -144,7 +144,7 @@ async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -
 
 async def _save(home: str, store: SqliteStore, branch: Branch, task: Task) -> None:
     """Its commits go to the shadow, unless a salvage of the task has them; `salvage restore` brings them back."""
-    shadow = Shadow(home, branch.repo, git.Git(_run))
+    shadow = Shadow(home, branch.repo, git.Git(run_here))
     async with shadow.held():
         rows = store.view("salvages", task=task.id)
         for row in rows:
@@ -178,21 +178,3 @@ async def _reaches(shadow: Shadow, commit: str, tip: str) -> bool:
 def _last_workspace(store: SqliteStore, task_id: str) -> Workspace:
     row = store.view("workspace", id=task_id)[0]
     return store.write(lambda tx: tx.workspaces.get(str(row["id"])))
-
-
-async def _run(
-    argv: Sequence[str],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
-    timeout: float,
-    stdin: bytes = b"",
-    output: int | None = None,
-    mark: str | None = None,
-) -> tuple[int, bytes, bytes]:
-    """A command's own git calls: one at a time, nobody else waits."""
-    faults.effect("branches.git")
-    done = subprocess.run(  # noqa: ASYNC221 - a command line has nothing else to do meanwhile
-        list(argv), cwd=cwd, env=dict(env), input=stdin, capture_output=True, timeout=timeout, check=False
-    )
-    return done.returncode, done.stdout, done.stderr

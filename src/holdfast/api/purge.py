@@ -40,6 +40,7 @@ from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import salvage
 from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.unbranching import heal
 
 INTENT = "purge.json"
 
@@ -210,6 +211,7 @@ def carry_out(plan: Plan, *, branches: bool) -> list[str]:
         asyncio.run(_clean_repository(things, branches=branches, kept=kept))
         faults.effect("purge.repository")
     kept += [f"{path} has no marker of ours" for path in plan.found.foreign]
+    _remove_containers(plan, kept)
     _delete_workspaces(plan)
     faults.effect("purge.workspaces")
     if plan.only is not None:
@@ -231,9 +233,21 @@ async def _clean_repository(things: RepoThings, *, branches: bool, kept: list[st
             code, _out, err = git.call("branch", "--quiet", "-D", "--", branch, cwd=common)
             if code != 0:
                 kept.append(f"branch {branch} of {things.repo.path}: {err.strip()}")
+        await heal(common)
         lock = os.path.join(common, REPO_LOCK)
         if not processes_with_open(os.stat(lock)):  # another home may be waiting for it
             os.unlink(lock)
+
+
+def _remove_containers(plan: Plan, kept: list[str]) -> None:
+    """Of the whole home, or of the workspaces that go."""
+    if not os.path.exists(os.path.join(plan.home, "engines")):
+        return  # it never had one
+    from holdfast.containers.sweeper import remove_all
+
+    ids = None if plan.only is None else [workspace.id for workspace in plan.found.workspaces]
+    faults.effect("purge.containers")
+    kept += remove_all(plan.home, ids)
 
 
 def _delete_workspaces(plan: Plan) -> None:

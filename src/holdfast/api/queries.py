@@ -65,6 +65,7 @@ class Queries:
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
         task["needs"] = self._reader.view("needs", id=task_id)
+        task["waits_for"] = [str(row["id"]) for row in self._reader.view("in_its_checkout", id=task_id)]
         task["salvages"] = self._reader.view("salvages", task=task_id)
         task["checkpoints"] = []
         task["spends"] = self._reader.view("spends", id=task_id, generation=task["generation"])

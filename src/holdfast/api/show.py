@@ -62,6 +62,11 @@ def _queued(task: Row, ahead: int) -> list[str]:
     lines = [f"It waits: {task['reason']}."]
     if waiting:
         lines.append(f"It starts after {', '.join(waiting)} completed.")
+    if task["waits_for"]:
+        lines.append(
+            f"It works in the checkout {task['repo']} itself, where {', '.join(task['waits_for'])} is at work: "
+            "one at a time."
+        )
     if task["not_before"] is not None and task["not_before"] > time.time():
         lines.append(f"It is not taken before {moment(task['not_before'])}.")
     if not waiting and ahead:

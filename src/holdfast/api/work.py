@@ -1,42 +1,15 @@
-"""A task's work in git: what it changed, and bringing saved work back."""
+"""Bringing saved work back; how large it is."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from holdfast.errors import Conflict, NotFound, Refused
+from holdfast.errors import Conflict, Refused
 from holdfast.workspaces import git
 from holdfast.workspaces.names import shadow_path
 
 Row = dict[str, Any]
-
-
-def diff(home: str, task: Row, *, stat: bool) -> str:
-    """The task's changes against its base: from its living workspace, else its branch, else its last salvage."""
-    options = ["--color=never", *(["--stat"] if stat else [])]
-    base = task["base_commit"]
-    workspace = task["workspace"]
-    if workspace["state"] in ("ready", "preserved") and base and os.path.isdir(workspace["path"]):
-        return _diff(workspace["path"], [*options, base])
-    if base and task["branch"] and _exists(task["repo"], f"refs/heads/{task['branch']}"):
-        return _diff(task["repo"], [*options, f"{base}..refs/heads/{task['branch']}"])
-    if task["salvages"]:
-        newest = task["salvages"][-1]
-        since = newest["base"] or git.call("hash-object", "-t", "tree", "/dev/null", cwd="/")[1].strip()
-        return _diff(shadow_path(home, newest["repo_id"]), [*options, since, newest["commit"]])
-    if task["state"] == "completed" and base:
-        return ""  # its branch had no commit and was removed: it changed nothing
-    raise NotFound(
-        f"Task {task['id']} has no workspace, branch or saved work to compare; see `holdfast why {task['id']}`."
-    )
-
-
-def _diff(directory: str, arguments: list[str]) -> str:
-    code, out, err = git.call("diff", "--no-ext-diff", "--no-textconv", *arguments, cwd=directory)
-    if code != 0:
-        raise Refused(f"git could not compare: {err.strip()}")
-    return out
 
 
 def _exists(repo: str, ref: str) -> bool:

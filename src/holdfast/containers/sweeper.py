@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.containers.engine import HOME, RUN, TASK
+from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE
 from holdfast.containers.engines import Engines
 from holdfast.core.scene import Container
 from holdfast.errors import HoldfastError
 from holdfast.processes.cgroups import base_name
 from holdfast.workspaces.threads import in_thread
+
+
+def remove_all(home: str, workspaces: Sequence[str] | None) -> list[str]:
+    """Stop and remove the containers of these workspaces (None: of the whole home); what had to stay, and why."""
+    engines, kept = Engines(home), []
+    for socket in engines.all():
+        try:
+            for one in engines.at(socket).found({HOME: base_name(home)}):
+                if workspaces is None or (one.get("Labels") or {}).get(WORKSPACE) in workspaces:
+                    engines.at(socket).drop(str(one["Id"]))
+        except HoldfastError as error:
+            kept.append(f"containers, if there are any: {error}")
+    return kept
 
 
 class Sweeper:

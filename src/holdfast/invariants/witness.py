@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.invariants.evidence import Evidence
+from holdfast.invariants.evidence import Evidence, git
 from holdfast.invariants.violation import Violation
 
 LIVE = ("intended", "ready", "preserved")
@@ -70,12 +70,18 @@ def _kept_blobs(evidence: Evidence, task_id: str) -> set[str]:
 
 
 def _lies_in_workspace(evidence: Evidence, task_id: str, path: str, blob: str) -> bool:
+    """As a file, in its index, or in a commit of its HEAD."""
     for row in evidence.tables["workspaces"]:
+        if row["task_id"] != task_id or row["state"] not in LIVE:
+            continue
         where = os.path.join(row["path"], path)
-        if row["task_id"] == task_id and row["state"] in LIVE and os.path.isfile(where):
+        if os.path.isfile(where):
             with open(where, "rb") as file:
-                content = file.read()
-            return blob_id(content) == blob
+                if blob_id(file.read()) == blob:
+                    return True
+        own = os.path.join(row["path"], ".git")
+        if blob in git(own, "ls-files", "--stage") or blob in evidence.blobs_beyond(own, "HEAD", None):
+            return True
     return False
 
 

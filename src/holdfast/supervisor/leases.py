@@ -31,7 +31,7 @@ async def for_removal(context: Context, task: Task, workspace: Workspace) -> Asy
 
 
 async def _in_use(context: Context, task: Task, workspace: Workspace, *, alone: bool) -> str:
-    users = [] if alone else ["a `holdfast shell`"]
+    users = [] if alone else ["a `holdfast shell` (or `diff`)"]
     users += await in_thread(context.users.of, workspace.path)
     subtasks = await context.writer.write(lambda tx: tx.keeps.running_subtasks(task.id))
     users += [f"its subtask {subtask}" for subtask in subtasks]

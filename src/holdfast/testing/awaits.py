@@ -52,6 +52,7 @@ class Walk:
     cases: list[Case] = field(default_factory=list)  # each one reached its await
     missed: int = 0  # chosen, but this time the coroutine took another way and ended before
     seconds: float = 0.0
+    slowest: float = 0.0  # seconds from a cancellation to the end, at most
 
     def __str__(self) -> str:
         which = "all" if self.seed is None else f"a sample, seed {self.seed}"
@@ -59,7 +60,7 @@ class Walk:
         twice = sum(1 for case in self.cases if case.j)
         return (
             f"await walk {self.name}: {self.awaits} awaits, {len(self.cases)} cancellations ({which}; "
-            f"{twice} of them twice{missed}), {self.seconds:.1f} s"
+            f"{twice} of them twice{missed}), {self.seconds:.1f} s; at most {self.slowest * 1000:.0f} ms to clean up"
         )
 
 
@@ -196,6 +197,7 @@ class _Walker(Generic[T]):
             raise WalkFailed(self._told(ended, problems)) from (cause or ended.error)
         if case is not None and (ended.delivered_again if case.j else ended.delivered):
             self.walk.cases.append(case)
+            self.walk.slowest = max(self.walk.slowest, ended.cleanup_seconds)
         elif case is not None and (self.walk.seed is not None or (ended.again if case.j else ended.reached)):
             self.walk.missed += 1  # what is not even reached is, in a complete walk, just its end
         return ended

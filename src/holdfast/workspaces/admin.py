@@ -3,16 +3,21 @@ the entries of the user's own worktrees on disks that happen to be unmounted."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
+import time
 
 from holdfast import faults
 from holdfast.folders import listed
+from holdfast.workspaces.entry import drop_aside
 from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.trash import delete_tree
 
-OUR_LOCKS = ("holdfast ", "initializing")  # why an entry of ours is locked: by us, or by git while it makes it
+STALE_AFTER = 1.0  # seconds; git holds the lock of a ref for milliseconds
+OUR_LOCK = "holdfast "  # how the reason begins for which entries of ours are locked
+_UNBORN = {"HEAD", "commondir", "gitdir", "locked"}  # with an empty `gitdir`, a power cut can leave them too
 
 
 def entry_of(common_dir: str, path: str) -> str | None:
@@ -39,17 +44,36 @@ def worktree_of(entry: str) -> str | None:
     return os.path.realpath(os.path.dirname(link)) if link else None
 
 
-def drop_branch_lock(common_dir: str, branch: str | None) -> None:
-    """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it:
-    nobody else writes branches with our prefix."""
+async def drop_branch_lock(common_dir: str, branch: str | None) -> None:
+    """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it.
+    The user's own gc locks every branch for a moment, ours too."""
     if branch is not None and branch.startswith(BRANCH_PREFIX):
         for folder in ("refs/heads", "logs/refs/heads"):
-            with contextlib.suppress(OSError):
-                faults.effect("branch.unlock")
-                os.unlink(os.path.join(common_dir, folder, f"{branch}.lock"))
+            await drop_stale_lock(os.path.join(common_dir, folder, f"{branch}.lock"))
 
 
-def drop_entry_locks(entry: str) -> None:
+async def drop_stale_lock(lock: str) -> None:
+    """Remove a lock that a git of ours may have left; one that is young is watched before it goes."""
+    seen, since = _identity(lock), time.monotonic()
+    while seen is not None and time.time() - seen[1] < STALE_AFTER and time.monotonic() - since < STALE_AFTER:
+        await asyncio.sleep(0.02)
+        if (now := _identity(lock)) != seen:
+            seen, since = now, time.monotonic()
+    if seen is not None:
+        with contextlib.suppress(OSError):
+            faults.effect("lock.drop")
+            os.unlink(lock)
+
+
+def _identity(path: str) -> tuple[int, float] | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime
+
+
+async def drop_entry_locks(entry: str) -> None:
     """R-TREE-15: `index.lock` and the like, at any depth of our own entry; links are not followed."""
     waiting = [entry]
     while waiting:
@@ -59,12 +83,12 @@ def drop_entry_locks(entry: str) -> None:
                 if item.is_dir(follow_symlinks=False):
                     waiting.append(item.path)
                 elif item.name.endswith(".lock"):
-                    faults.effect("worktree.tidy")
-                    os.unlink(item.path)
+                    await drop_stale_lock(item.path)
 
 
 def drop_entry(common_dir: str, path: str) -> bool:
     """Remove our admin entry, locked or not, whole or half made. The caller holds the repo lock."""
+    drop_aside(common_dir, path)
     entry = entry_of(common_dir, path)
     if entry is None:
         return _drop_unborn(common_dir, path)
@@ -110,12 +134,12 @@ def _drop_unborn(common_dir: str, path: str) -> bool:
 
 
 def _drop_if_unborn(entry: str) -> bool:
-    if set(listed(entry)) - {"locked", "gitdir"} or _content(os.path.join(entry, "gitdir")):
+    if set(listed(entry)) - _UNBORN or _content(os.path.join(entry, "gitdir")):
         return False
     lock = _content(os.path.join(entry, "locked"))
-    if lock and not lock.startswith(OUR_LOCKS):
+    if lock and not lock.startswith(OUR_LOCK):
         return False
-    for name in ("locked", "gitdir"):
+    for name in sorted(_UNBORN):
         delete_tree(os.path.join(entry, name))
     with contextlib.suppress(OSError):
         faults.effect("admin.rmdir")

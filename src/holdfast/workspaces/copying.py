@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 
 
 def copy_checkout(source: str, target: str) -> None:
+    """Files, directories and links, with modes and times. Sockets, pipes and devices are no work of anybody's."""
+
     def skip(folder: str, entries: list[str]) -> list[str]:
-        return [name for name in entries if name == ".git" and os.path.samefile(folder, source)]
+        is_top = os.path.samefile(folder, source)
+        return [name for name in entries if (is_top and name == ".git") or _is_odd(os.path.join(folder, name), target)]
 
     shutil.copytree(source, target, symlinks=True, ignore=skip)
+
+
+def _is_odd(path: str, target: str) -> bool:
+    mode = os.lstat(path).st_mode
+    if stat.S_ISDIR(mode):
+        return os.path.realpath(target).startswith(os.path.realpath(path) + "/")  # the home is in the checkout itself
+    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Deletes a tree that somebody else may have shaped, and may still be changing: by descriptor, one name at a time.
 
 Two users: the supervisor (`trash.py`), and root before a service starts (`rootsweep.py`). Root runs a copy of this
-file, so it stands alone: standard library only, nothing of ours (docs/adr/0017-privileged-deleter.md).
+file, so it stands alone: standard library only, nothing of ours (docs/adr/0018-privileged-deleter.md).
 
 - Every directory is opened relative to the open directory that holds it, as one name: no symlink is followed and no
   mount is crossed (openat2; without it O_NOFOLLOW and the mount id, because `st_dev` is equal across a bind mount).

@@ -31,6 +31,8 @@ _HARDENED = (
     "maintenance.auto=false",
     "advice.detachedHead=false",
     "core.quotePath=false",
+    "core.filesRefLockTimeout=1000",  # the user's gc locks every branch and all packed refs for a moment
+    "core.packedRefsTimeout=5000",
 )
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
 
@@ -54,6 +56,9 @@ def patience(usual: float) -> float:
 def command(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
     options = [word for setting in (*_HARDENED, *settings) for word in ("-c", setting)]
     return ["git", *options, *arguments]
+
+
+_OF_THE_USER = ("system", "global")  # where an agent's settings are not
 
 
 class GitFailed(WorkspaceProblem):
@@ -130,26 +135,39 @@ class Git:
         either includes. The user's global config (git-lfs) is out of its reach. Passed by environment, because a name
         may contain '='.
         """
-        effective = await self._filters(worktree)
+        return (await self.surroundings(worktree, all_of_them=all_of_them))[0]
+
+    async def surroundings(self, worktree: str, *, all_of_them: bool = False) -> tuple[dict[str, str], set[str]]:
+        """(what `filters_off` says, which of user.name and user.email are set), with one question to git."""
+        effective: dict[str, str] = {}
         trusted: dict[str, str] = {}
-        if effective and not all_of_them:
-            trusted = {**await self._filters(worktree, "--system"), **await self._filters(worktree, "--global")}
+        identity: set[str] = set()
+        for scope, key, value in await self._settings(worktree, r"^(filter\..*|user\.(name|email))$"):
+            if not key.startswith("filter."):
+                identity |= {key} if value else set()
+                continue
+            effective[key] = value
+            if scope in _OF_THE_USER and not all_of_them:
+                trusted[key] = value
         # Only what is set: an empty `process` would switch the user's own `clean` and `smudge` off.
         settings = [(key, trusted.get(key, "false" if key.endswith(".required") else "")) for key in sorted(effective)]
         env = {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
         for number, (key, value) in enumerate(settings):
             env[f"GIT_CONFIG_KEY_{number}"] = key
             env[f"GIT_CONFIG_VALUE_{number}"] = value
-        return env
+        return env, identity
 
-    async def _filters(self, worktree: str, *scope: str) -> dict[str, str]:
+    async def _settings(self, worktree: str, pattern: str) -> list[tuple[str, str, str]]:
+        """(scope, key, value), from the weakest to the strongest."""
+        words = ("config", "--show-scope", "--includes", "-z", "--get-regexp", pattern)
         try:
-            listed = await self.run("config", *scope, "--includes", "-z", "--get-regexp", r"^filter\.", cwd=worktree)
+            listed = (await self.run(*words, cwd=worktree)).split("\0")
         except GitFailed as error:
             if not error.answered:
                 raise  # filters that we do not know of would run
-            return {}
-        return dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
+            return []
+        pairs = zip(listed[::2], listed[1::2], strict=False)
+        return [(scope, *entry.partition("\n")[::2]) for scope, entry in pairs]
 
 
 def call(

@@ -8,6 +8,7 @@ import shlex
 from holdfast.core.model import Workspace
 
 BRANCH_PREFIX = "holdfast/"
+DELETING_NOTE = "holdfast.deleting"  # there as well: a branch is being deleted, and packed-refs.lock is ours
 REPO_LOCK = "holdfast.lock"  # in the git common directory: two homes may share a repository
 TRASH = ".trash"  # beside the workspaces, on their file system
 OWNER_SUFFIX = ".owner.json"  # beside the workspace, never in it: it must not be committed

@@ -36,6 +36,19 @@ def stored(git_dir: str, common_dir: str, ref: str) -> str | None:
     raise Unusual("too many symbolic refs")
 
 
+def is_packed(common_dir: str, ref: str) -> bool:
+    """Whether it is (also) in the file of packed refs, or cannot be told by reading."""
+    try:
+        return os.path.exists(os.path.join(common_dir, "reftable")) or _packed(common_dir, ref) is not None
+    except Unusual:
+        return True
+
+
+def is_only_a_file(common_dir: str, ref: str, commit: str) -> bool:
+    """Whether a ref stands for that commit by its own file alone."""
+    return not is_packed(common_dir, ref) and _loose(os.path.join(common_dir, ref)) == commit
+
+
 def _loose(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:

@@ -2,7 +2,7 @@
 
 Started by `holdfast-cleanup`, as `python3 -I -S rootsweep.py WORKSPACES TRASH TRASHED_SUFFIX STRANDED_PREFIX`: the
 names come from there. Root runs a copy beside a copy of `deleter.py`, both in a directory of root's; nothing that the
-user can write is imported, executed or believed (docs/adr/0017-privileged-deleter.md):
+user can write is imported, executed or believed (docs/adr/0018-privileged-deleter.md):
 
 - Homes come from the unit's environment. Every directory on the way is opened by name below the one before it, without
   following a symlink; from the home on no mount is crossed either.

@@ -20,7 +20,7 @@ from holdfast.workspaces.git import Git, GitFailed, call
 from holdfast.workspaces.inventory import SPARE, Inventory, read_mark
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.threads import in_thread
-from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.trash import delete_tree, is_needed_marker
 
 _LIST_BRANCHES = ("for-each-ref", "--format=%(objectname) %(refname:short)", f"refs/heads/{names.BRANCH_PREFIX}")
 PATIENCE = 20.0  # seconds for one repository's list of branches
@@ -83,7 +83,7 @@ class DiskSweeper:
         return dropped
 
     async def _drop_trash(self, path: str) -> bool:
-        if not os.path.lexists(path):
+        if not os.path.lexists(path) or is_needed_marker(path):
             return False
         await in_thread(delete_tree, path)
         return True

@@ -7,6 +7,7 @@ import shlex
 
 from holdfast import faults
 from holdfast.errors import NoPermission, WorkspaceProblem
+from holdfast.folders import listed
 from holdfast.workspaces import names
 from holdfast.workspaces.deleter import Deleter
 
@@ -51,6 +52,17 @@ def _strand(source: str, target: str, why: OSError) -> None:
 
 def _not_renamed(source: str, error: OSError) -> WorkspaceProblem:
     return WorkspaceProblem(f"{source} could not be renamed into the trash ({error.strerror}); it was left as it is.")
+
+
+def is_needed_marker(path: str) -> bool:
+    """Whether it is the marker of something that is still there: without it root could not delete that."""
+    entry = path.removesuffix(names.TRASHED_SUFFIX)
+    if entry == path:
+        return False
+    trash, name = os.path.split(entry)
+    workspaces = os.path.dirname(trash)
+    places = [os.path.join(workspaces, repo, f"{names.STRANDED_PREFIX}{name}") for repo in listed(workspaces)]
+    return any(os.path.lexists(place) for place in (entry, *places))
 
 
 def delete_tree(path: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
@@ -13,6 +13,7 @@ from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.workspaces import marker, names, refs
 from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_locks, entry_of
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
+from holdfast.workspaces.entry import can_make_entry, make_entry
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.port import Plan, Saved
 from holdfast.workspaces.pristine import is_pristine
@@ -21,6 +22,8 @@ from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import restore_into, salvage
 from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, move_away
+from holdfast.workspaces.unbranching import delete_branch, heal
+from holdfast.workspaces.usersgc import UsersGc
 
 _IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
 _UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
@@ -33,6 +36,7 @@ class WorktreeStrategy:
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git
+        self._users_gc = UsersGc()
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
         await self._refuse_broken(repo, task_id)
@@ -97,40 +101,44 @@ class WorktreeStrategy:
             move_away(workspace.path, leftover)
             await in_thread(delete_tree, leftover)
         drop_entry(repo.common_dir, workspace.path)
-        drop_branch_lock(repo.common_dir, workspace.branch)
+        await drop_branch_lock(repo.common_dir, workspace.branch)
 
     async def _add(self, repo: Repo, workspace: Workspace) -> None:
         assert workspace.branch is not None
-        options = ["--no-checkout", "--lock", "--reason", f"holdfast task={workspace.task_id}"]
-        ours = f"refs/heads/{workspace.branch}"
-        if await refs.tip(self._git, repo.common_dir, ours) is not None:
-            arguments = [*options, workspace.path, workspace.branch]
-        else:
-            arguments = [
-                *options,
-                "--no-track",
-                "-b",
-                workspace.branch,
-                workspace.path,
-                str(workspace.base_commit),
-            ]
+        reason = f"holdfast task={workspace.task_id}"
+        is_new = await refs.tip(self._git, repo.common_dir, f"refs/heads/{workspace.branch}") is None
+        faults.effect("worktree.add")
+        if is_new and can_make_entry(repo.common_dir):
+            arguments = ["branch", "--no-track", workspace.branch, str(workspace.base_commit)]
+            await self._patiently(*arguments, cwd=repo.common_dir)
+            make_entry(repo.common_dir, workspace.path, workspace.branch, reason)
+        else:  # git also knows whether somebody has that branch checked out
+            what = ["--no-track", "-b", workspace.branch] if is_new else []
+            start = str(workspace.base_commit) if is_new else workspace.branch
+            options = ["--quiet", "--no-checkout", "--lock", "--reason", reason, *what]
+            await self._patiently("worktree", "add", *options, workspace.path, start, cwd=repo.common_dir)
+        faults.passed("worktree.added")
+
+    async def _patiently(
+        self, *arguments: str, cwd: str, env: Mapping[str, str] | None = None, settings: Sequence[str] = ()
+    ) -> None:
+        """The user's own git holds a lock of the repository for a moment now and then."""
         for attempt in range(1, TRIES + 1):
-            faults.effect("worktree.add")
+            faults.effect("worktree.git")
             try:
-                await self._git.run("worktree", "add", "--quiet", *arguments, cwd=repo.common_dir)
-                break
+                await self._git.run(*arguments, cwd=cwd, env=env, settings=settings)
+                return
             except GitFailed as error:
                 if attempt == TRIES or ".lock" not in error.err:
                     raise
-                await asyncio.sleep(0.05 * attempt)  # the user's own git holds a lock of the repository for a moment
-        faults.passed("worktree.added")
+                await asyncio.sleep(0.05 * attempt)
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
         """R-TREE-15: `index.lock` and the like in our admin entry; the tree is proven empty, so nobody holds them."""
-        drop_branch_lock(repo.common_dir, workspace.branch)
+        await drop_branch_lock(repo.common_dir, workspace.branch)
         entry = entry_of(repo.common_dir, workspace.path)
         if entry is not None:
-            drop_entry_locks(entry)
+            await drop_entry_locks(entry)
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.lexists(os.path.join(workspace.path, ".git")) and (
@@ -146,8 +154,8 @@ class WorktreeStrategy:
             await in_thread(
                 refuse_what_git_cannot_hold, workspace.path, self.own_git
             )  # git would also run the nested repository's own commands
-            identity = await self._identity(workspace)
-            filters = await self._git.filters_off(workspace.path)
+            filters, known = await self._git.surroundings(workspace.path)
+            identity = await self._identity(workspace, known)
             if mode == "all":  # but no file that we brought: a secret that git ignores nowhere would be published
                 but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
                 await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
@@ -155,7 +163,7 @@ class WorktreeStrategy:
                 await self._git.run("add", "--update", ".", cwd=workspace.path, env=filters, settings=identity)
             faults.effect("worktree.commit")
             commit = ["commit", "--quiet", "--no-verify", "-m", message]
-            await self._git.run(*commit, cwd=workspace.path, env=filters, settings=identity)
+            await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
         except WorkspaceProblem:
             return (
                 None  # nothing to commit; or a nested repository, a closed directory, …: the salvage saves or refuses
@@ -175,15 +183,8 @@ class WorktreeStrategy:
             return False
         return refs.symbolic(git_dir) == f"refs/heads/{workspace.branch}"
 
-    async def _identity(self, workspace: Workspace) -> list[str]:
+    async def _identity(self, workspace: Workspace, known: set[str]) -> list[str]:
         """The user's identity where there is one; ours, so that work is never refused, where there is none."""
-        try:
-            said = await self._git.run(
-                "config", "--includes", "-z", "--get-regexp", r"^user\.(name|email)$", cwd=workspace.path
-            )
-        except GitFailed:
-            return list(_IDENTITY)
-        known = {key for key, _, value in (entry.partition("\n") for entry in said.split("\0")) if value}
         if "user.email" not in known:
             return list(_IDENTITY)
         if "user.name" in known or await self._git.ok("var", "GIT_COMMITTER_IDENT", cwd=workspace.path):
@@ -207,16 +208,21 @@ class WorktreeStrategy:
             if marker.owner(workspace.path) != workspace.id:
                 raise WorkspaceProblem(f"{workspace.path} carries no record of ours; it was left alone")
             moved = move_away(workspace.path, target)
-        if os.path.isdir(repo.common_dir):
-            async with repo_lock(repo.common_dir):
-                dropped = drop_entry(repo.common_dir, workspace.path)
-                drop_branch_lock(repo.common_dir, workspace.branch)
-        else:
-            dropped = False
+        dropped = os.path.isdir(repo.common_dir) and await self._drop(repo, workspace)
         return moved or dropped or os.path.lexists(target)
 
+    async def _drop(self, repo: Repo, workspace: Workspace) -> bool:
+        while True:
+            await self._users_gc.over(repo.common_dir)
+            async with repo_lock(repo.common_dir):
+                if self._users_gc.runs(repo.common_dir):
+                    continue  # it began while we waited for the lock, which others want meanwhile
+                await heal(repo.common_dir)
+                await drop_branch_lock(repo.common_dir, workspace.branch)
+                return drop_entry(repo.common_dir, workspace.path)
+
     async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
-        """Delete the branch when it has no commit beyond its base. `update-ref` compares and deletes in one step."""
+        """Delete the branch when it has no commit beyond its base."""
         if workspace.branch is None or workspace.base_commit is None or not os.path.isdir(repo.common_dir):
             return False
         if not workspace.branch.startswith(names.BRANCH_PREFIX):
@@ -228,7 +234,7 @@ class WorktreeStrategy:
         if tip != workspace.base_commit and not await self._is_ancestor(repo, tip, workspace.base_commit):
             return False
         faults.effect("branch.delete")
-        await self._git.run("update-ref", "-d", ref, tip, cwd=repo.common_dir)
+        await delete_branch(self._git, repo.common_dir, ref, tip)
         faults.passed("branch.deleted")
         return True
 

@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "backup": ("upkeep", "copy the store and all saved work into one file"),
     "restore": ("upkeep", "bring a backup back"),
     "purge": ("upkeep", "remove everything of ours, or all about one repository"),
+    "service": ("service", "install Holdfast as a systemd service, show it, remove it"),
     "agent": ("agent", "called by agents: report a sign of life, progress or the result"),
     "rehearse": ("fleet", "play a scenario in a throw-away repository and home"),
     "completion": ("completion", "print a completion script for your shell"),

@@ -249,6 +249,19 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 1, 2, 3, 4, 69),
         ("backup", "salvage", "workspaces"),
     ),
+    "service": Page(
+        "A systemd unit for `holdfast up`: of your own manager (--user), or of the machine (--system), where root "
+        "removes before each start what containers left and your user may not delete. A unit that is not ours or that "
+        "somebody changed is not overwritten; `uninstall` leaves everything as it was (docs/howto/service.md).",
+        (
+            ("what would be installed, and what is", "holdfast service show --user"),
+            ("a service of your own", "holdfast service install --user"),
+            ("one of the machine, for the user ci", "holdfast service install --system --run-as ci"),
+            ("back to how it was", "holdfast service uninstall --system --run-as ci"),
+        ),
+        (0, 1, 2, 3, 4, 69),
+        ("up", "doctor"),
+    ),
     "agent": Page(
         "Called by an agent about its own run, which its environment names. `heartbeat` and `progress` are signs of "
         "life. `complete` and `fail` are claimed results: the first one counts, and the agent then has "

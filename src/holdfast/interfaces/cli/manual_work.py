@@ -18,8 +18,8 @@ class Page(NamedTuple):
 
 WORK_PAGES: dict[str, Page] = {
     "diff": Page(
-        "What a task changed against its base: in its workspace, on its branch, or in its saved work. Piped, it "
-        "is exact and can be applied.",
+        "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
+        "or on its branch. Piped, it is exact and can be applied.",
         (("all of it", "holdfast diff 7f3a"), ("only which files", "holdfast diff 7f3a --stat")),
         (*READS, 1, 4),
         ("show", "salvage"),

@@ -19,11 +19,10 @@ def configure_diff(parser: argparse.ArgumentParser) -> None:
 
 
 def run_diff(arguments: argparse.Namespace) -> int:
-    from holdfast.api.work import diff
+    from holdfast.api.diffing import diff
 
     queries = Queries(home_directory())
-    task = queries.task(queries.resolve(arguments.id))
-    text = diff(queries.home, task, stat=arguments.stat)
+    text = diff(queries, queries.resolve(arguments.id), stat=arguments.stat)
     if is_terminal():
         for line in clean(text).splitlines():
             print(paint(line, _DIFF_COLOURS.get(line[:1], "dim")) if line[:1] in _DIFF_COLOURS else line)

@@ -143,7 +143,7 @@ class Campaign:
         self.bad: list[Result] = []
 
     def whole(self) -> None:
-        names = self._arguments.scenario or list(SCENARIOS)
+        names = self._arguments.scenario or self._usual()
         plain = list(self.run([Case(name) for name in names], "without faults"))
         reached = {result.case: result.reached for result in plain}
         singles = [case for name in names for case in single_faults(name, reached[name], self._actions())]
@@ -171,9 +171,14 @@ class Campaign:
         list(self.run(found, "faults of git"))
 
     def list_points(self) -> int:
-        list(self.run([Case(name) for name in SCENARIOS], "without faults"))
+        list(self.run([Case(name) for name in self._usual()], "without faults"))
         print("\n".join(sorted(self.points)))
         return 1 if self.bad else 0
+
+    def _usual(self) -> list[str]:
+        """The short runs (each point once, a sample) leave variations out."""
+        short = self._arguments.each_point or self._arguments.sample is not None or self._arguments.list_points
+        return [name for name, scenario in SCENARIOS.items() if not (short and scenario.is_variation)]
 
     def _actions(self) -> list[str]:
         return [word for word in self._arguments.actions.split(",") if word]

@@ -135,7 +135,7 @@ def kills(scenario: str, counted: Sequence[Call], phase: str, count: int, pick: 
     """`count` instants, one in each equal part of all the system calls of that phase; victims in turn."""
     instants = [(call.number, at) for call in phase_of(counted)[phase] for at in range(1, call.instants + 1)]
     found = []
-    for number in range(count):
+    for number in range(count if instants else 0):
         first, last = len(instants) * number // count, len(instants) * (number + 1) // count
         call, at = instants[pick.randrange(first, max(last, first + 1))]
         found.append(Case(scenario, (Fault(ROLE, GIT, call, f"{VICTIMS[number % len(VICTIMS)]}@{at}"),)))

@@ -14,6 +14,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
+from holdfast.testing.matrix import variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -42,6 +43,7 @@ class Scenario:
     supervisor_may_die: bool = True
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
+    is_variation: bool = False  # it passes no step of its own: not in the short run
 
 
 def success(world: World) -> None:
@@ -62,8 +64,8 @@ def failure(world: World) -> None:
 
 
 def cancel(world: World) -> None:
-    """Cancelled at work, with a child that left its session and a grandchild that is nobody's."""
-    hang = "(setsid sleep 1000 &) \n touch $WORLD/working; exec sleep 1000"
+    """Cancelled at work, with a child that left its session and a grandchild that is nobody's; its branch is packed."""
+    hang = "git pack-refs --all; (setsid sleep 1000 &) \n touch $WORLD/working; exec sleep 1000"
     add(world, "hang", write("half.txt", "half") + hang)
     world.start("up")
     at_work = (world.root / "working").exists
@@ -311,4 +313,15 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
+    "dirty": Scenario(
+        variations.dirty, {"leave a mess": ("failed",)}, "all that a tree can hold, saved", is_variation=True
+    ),
+    "dirty-success": Scenario(
+        variations.dirty_success, {"end in a mess": ("completed",)}, "the same on no branch", is_variation=True
+    ),
+    "setup-fails": Scenario(
+        variations.setup_fails, {"never start": ("failed",)}, "cannot be furnished", is_variation=True
+    ),
+    "kept": Scenario(variations.kept, {"stay": ("completed",)}, "kept whatever came out, dropped", is_variation=True),
+    "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
 }

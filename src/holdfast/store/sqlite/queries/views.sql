@@ -36,6 +36,11 @@ ORDER BY created_at DESC, rowid DESC LIMIT 1
 -- name: needs
 SELECT n.needs_id AS id, t.state FROM needs n JOIN tasks t ON t.id = n.needs_id WHERE n.task_id = :id ORDER BY t.seq
 
+-- name: in_its_checkout
+-- Tasks without a workspace of their own that run where this one would: one at a time per checkout.
+SELECT o.id FROM tasks o, tasks me WHERE me.id = :id AND me.strategy = 'none' AND me.state = 'queued'
+  AND o.state = 'running' AND o.strategy = 'none' AND o.repo_id = me.repo_id ORDER BY o.seq
+
 -- name: ahead
 SELECT count(*) FROM tasks t, tasks me WHERE me.id = :id AND t.state = 'queued' AND t.id != me.id
   AND (t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq))

@@ -1,0 +1,26 @@
+"""Runs the supervisor's git steps from a command line: one at a time, in the foreground."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from holdfast import faults
+
+
+async def run_here(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    timeout: float,
+    stdin: bytes = b"",
+    output: int | None = None,
+    mark: str | None = None,
+) -> tuple[int, bytes, bytes]:
+    """A CommandRunner. Nobody else waits meanwhile."""
+    faults.effect("gitrun.run")
+    done = subprocess.run(  # noqa: ASYNC221 - a command line has nothing else to do meanwhile
+        list(argv), cwd=cwd, env=dict(env), input=stdin, capture_output=True, timeout=timeout, check=False
+    )
+    return done.returncode, done.stdout, done.stderr

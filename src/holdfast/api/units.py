@@ -1,0 +1,157 @@
+"""The text of our systemd units. Pure: what is in them, and why; `service.py` puts them in their place."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from holdfast.errors import UsageError
+
+_MARK = "# Written by `holdfast service install`. Your own changes belong into a drop-in: systemctl {scope}edit {name}"
+_SUM = "# sha256 of what follows: "
+START_SECONDS = 120  # root's sweep takes 30 at most
+STOP_SECONDS = 150  # `down` waits 120
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One supervisor as a service. `user` None: a unit of the user's own manager."""
+
+    name: str
+    user: str | None
+    home: str
+    python: str
+    path: str  # PATH for agents: systemd's own has nothing of the user's
+    cleanup: str  # the full path of holdfast-cleanup
+    uids: str  # whose directories root may empty
+
+
+def text_of(unit: Unit) -> str:
+    """The whole file, with a checksum by which a later command sees whether somebody changed it."""
+    scope = "" if unit.user is not None else "--user "
+    return sealed(_MARK.format(scope=scope, name=unit.name), _body(unit))
+
+
+def sealed(mark: str, body: str) -> str:
+    return f"{mark}\n{_SUM}{hashlib.sha256(body.encode()).hexdigest()}\n{body}"
+
+
+def state_of(found: str | None, wanted: str) -> str:
+    """absent, same, older (ours, for something else or of another version), changed (by hand), foreign."""
+    if found is None:
+        return "absent"
+    if found == wanted:
+        return "same"
+    lines = found.split("\n", 2)
+    if len(lines) < 3 or not lines[0].startswith(_MARK.split("{")[0]) or not lines[1].startswith(_SUM):
+        return "foreign"
+    return "older" if sealed(lines[0], lines[2]) == found else "changed"
+
+
+def _body(unit: Unit) -> str:
+    system = unit.user is not None
+    parts = [_UNIT, _SERVICE, _SYSTEM_HARDENING if system else _USER_HARDENING, _INSTALL]
+    return "\n".join(parts).format(
+        who=f"of {unit.user}" if system else "of this user",
+        mounts=_quoted(unit.home),
+        after="network-online.target" if system else "default.target",
+        wants="Wants=network-online.target\n" if system else "",
+        run_as=f"User={unit.user}\n" if system else "",
+        home=_assigned("HOLDFAST_HOME", unit.home),
+        path=_assigned("PATH", unit.path),
+        homes=_assigned("HOLDFAST_CLEANUP_HOMES", unit.home),
+        uids=_assigned("HOLDFAST_CLEANUP_UIDS", unit.uids),
+        root="+" if system else "/bin/sh ",
+        why_root=_AS_ROOT if system else _AS_USER,
+        cleanup=_quoted(unit.cleanup),
+        python=_quoted(unit.python),
+        start=START_SECONDS,
+        stop=STOP_SECONDS,
+        target="multi-user.target" if system else "default.target",
+    )
+
+
+def _assigned(name: str, value: str) -> str:
+    return _quoted(f"{name}={value}")
+
+
+def _quoted(text: str) -> str:
+    """As systemd reads it back: quotes, and its own %."""
+    if any(not letter.isprintable() for letter in text):
+        raise UsageError(f"A unit cannot hold {text!r}: there is a character in it that cannot be printed.")
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{text}"'
+
+
+_UNIT = """\
+[Unit]
+Description=Holdfast: supervisor of coding agents {who}
+After={after}
+{wants}RequiresMountsFor={mounts}
+StartLimitIntervalSec=600
+StartLimitBurst=5
+"""
+
+_AS_ROOT = """\
+# As root (+), for what containers left in the trash that this user may not delete. Only root can write that program;
+# its paths are set here. Never name a file in EnvironmentFile= that somebody else can write: root would read it too."""
+
+_AS_USER = """\
+# As this user: what is root's is counted and told. Only a system unit can have it removed."""
+
+_SERVICE = """\
+[Service]
+Type=exec
+{run_as}WorkingDirectory=/
+Environment={home}
+Environment={path}
+Environment={homes}
+Environment={uids}
+{why_root}
+ExecStartPre=-{root}{cleanup}
+ExecStart={python} -m holdfast up
+ExecReload=/bin/kill -HUP $MAINPID
+TimeoutStartSec={start}
+TimeoutStopSec={stop}
+Restart=on-failure
+RestartSec=10
+# Used wrongly; another supervisor has this home: trying again would not help.
+RestartPreventExitStatus=2 4
+# Keepers (one per agent) outlive a crash of the supervisor, and the next start adopts them: `mixed` and `control-group`
+# would kill them with it. A stop ends agents all the same (the supervisor does, with their grace), and keepers that
+# nobody adopts end theirs after health.orphan_grace.
+KillMode=process
+# One agent out of memory is that agent's end, not the fleet's.
+OOMPolicy=continue
+# A cgroup per agent, made by us below this one.
+Delegate=yes
+"""
+
+_SYSTEM_HARDENING = """\
+OOMScoreAdjust=-500
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=full
+RestrictRealtime=yes
+# Left out, because agents work in here:
+# PrivateTmp, RootDirectory: a restart would give the next supervisor another /tmp than the agents that it adopts
+# ProtectHome, ProtectSystem=strict: repositories lie where they lie
+# ProtectControlGroups: we make cgroups. ProtectKernelTunables, ProtectKernelLogs, ProtectProc: mounted over parts of
+#   /proc, after which no sandbox of an agent's own (bwrap) can mount one
+# RestrictNamespaces, SystemCallFilter, ProtectHostname: the same sandboxes
+# PrivateDevices, ProtectClock: /dev/kvm, GPUs
+# MemoryDenyWriteExecute: every JIT. LockPersonality: debuggers. RestrictSUIDSGID: `git init --shared`, package builds
+# PrivateNetwork, RestrictAddressFamilies, IPAddressDeny: agents talk to their providers
+"""
+
+_USER_HARDENING = """\
+NoNewPrivileges=yes
+RestrictRealtime=yes
+# A user's manager can do no more without a user namespace, in which agents would see files of nobody.
+"""
+
+_INSTALL = """\
+[Install]
+WantedBy={target}
+"""

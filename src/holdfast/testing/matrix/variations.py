@@ -1,0 +1,60 @@
+"""More lives of workspaces. They pass no step of their own, so that the short run leaves them out: `make faults` plays
+them, and `--scenario`."""
+
+from __future__ import annotations
+
+from holdfast.api import workspaces
+from holdfast.testing.matrix.steps import COMMIT, add, insist, state, task_id, up_to_the_end, write
+from holdfast.testing.matrix.world import World
+
+_COMMIT = COMMIT.replace("\n", " || :\n")  # after a crash there may be nothing left to commit
+# Whatever a tree can hold at once. Repeated after a crash, it comes to the same.
+DIRTY = (
+    write("committed.txt", "committed")
+    + _COMMIT
+    + "git checkout -q --detach\n"
+    + write("detached.txt", "on no branch")
+    + _COMMIT
+    + write("staged.txt", "staged once")
+    + "git add staged.txt\n"
+    + write("staged.txt", "changed after it was staged")
+    + write("new name.txt", "untracked")
+    + "rm -f README.md; chmod +x src/app.py; ln -sfn /nowhere link\n"
+)
+
+
+def dirty(world: World) -> None:
+    """It fails with commits on its branch and on none, staged, unstaged, untracked, deleted and changed files."""
+    add(world, "leave a mess", DIRTY + "exit 1")
+    world.up("up")
+
+
+def dirty_success(world: World) -> None:
+    """It says that all is well, on a HEAD that is on no branch: nothing of it can be committed for it."""
+    add(world, "end in a mess", DIRTY)
+    world.up("up")
+
+
+def setup_fails(world: World) -> None:
+    """Its workspace cannot be furnished: no agent runs, and nothing stays."""
+    settings = {"HOLDFAST_WORKSPACE_SETUP": "'touch half-made && exit 7'"}
+    add(world, "never start", write("never.txt", "never"), settings=settings)
+    world.up("up")
+
+
+def kept(world: World) -> None:
+    """Completed, kept all the same, then dropped by an operator."""
+    add(world, "stay", write("kept.txt", "kept") + _COMMIT, keep_workspace=True)
+    up_to_the_end(world, "up")
+    if state(world, "stay") == "completed":
+        stayed = task_id(world, "stay")
+        insist(world, "clean", lambda: workspaces.clean(str(world.home), [stayed]), lambda: False)
+    up_to_the_end(world, "up2")
+
+
+def copied(world: World) -> None:
+    """In a copy of the checkout, with what the user has not committed."""
+    (world.repo / "notes.txt").write_text("the user's own")
+    script = "grep -q own notes.txt || exit 9\n" + write("plain.txt", "plain") + "rm -f README.md\n"
+    add(world, "work in a copy", script, workspace="directory:copy")
+    world.up("up")
