@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, processes_of, wait_until
 
 from holdfast.api.merging import Merged, merge
 from holdfast.api.work import restore
@@ -100,25 +100,26 @@ def merged_or_nothing_at_all(fleet: Fleet, tasks: dict[str, str]) -> None:
 
 
 def killed_while_merging(fleet: Fleet, task_id: str) -> None:
-    """Killed at each point and at some instants: old or new commit, a clean checkout, and again works."""
+    """Killed at its points and at any instant, alone or with its group: old or new commit, a clean checkout; and again
+    works. `HOLDFAST_FUZZ_MERGES=50` kills it fifty times, from its start to its end."""
     start, end = tip(fleet), tip(fleet, f"holdfast/{task_id}")
-    for number in range(2 + KILLS):
-        fault = ("merge.checkout:1:kill", "merge.moved:1:kill")[number] if number < 2 else ""
-        line = [sys.executable, "-m", "holdfast", "merge", task_id]
-        merging = subprocess.Popen(
-            line,
-            cwd=fleet.repo,
-            env={**fleet.env, "HOLDFAST_FAULT": fault},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        if number >= 2:
-            time.sleep(0.1 + 0.15 * (number - 2) / KILLS)
-            merging.kill()
-        assert merging.wait() in (-signal.SIGKILL, 0)
-        lock = fleet.repo / ".git" / "index.lock"
-        wait_until(lambda lock=lock: not lock.exists(), "git has come to its end")  # type: ignore[misc]  # a default
-        wait_until(lambda: fleet.git("status", "--short") == "", "the checkout is clean")
+    line = [sys.executable, "-m", "holdfast", "merge", task_id]
+    points = ("merge.checkout:1:kill", "merge.moved:1:kill", "")
+    span = 0.0  # of a whole one
+    for number in range(len(points) + KILLS):
+        env = {**fleet.env, "HOLDFAST_FAULT": points[number] if number < len(points) else ""}
+        began = time.monotonic()
+        with subprocess.Popen(
+            line, cwd=fleet.repo, env=env, stdout=subprocess.DEVNULL, start_new_session=True
+        ) as merging:
+            if number >= len(points):
+                time.sleep(span * (number - len(points) + 0.5) / KILLS)
+                (os.killpg if number % 2 else os.kill)(merging.pid, signal.SIGKILL)
+        span = time.monotonic() - began if number == len(points) - 1 else span
+        assert merging.returncode in (-signal.SIGKILL, 0)
+        wait_until(lambda: not processes_of(fleet.repo), "git has come to its end")
+        assert fleet.git("status", "--short") == ""
+        assert not (fleet.repo / ".git" / "index.lock").exists()
         assert tip(fleet) in (start, end)
         merge_here(fleet, task_id)
         assert tip(fleet) == end
