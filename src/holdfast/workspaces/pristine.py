@@ -69,14 +69,17 @@ def _is_unusual(path: str) -> bool:
 
 
 async def _is_clean(git: Git, tree: str, entry: str) -> bool:
-    """Nothing staged, changed, deleted or untracked; and no file that git was told not to look at."""
+    """Nothing staged, changed, deleted or untracked; and no file that git was told not to look at.
+
+    The index is asked first: `status` would go into a repository that the index links to, and run its commands.
+    """
     env = {"GIT_DIR": entry, "GIT_WORK_TREE": tree, **gitstate.LOOKING}  # never the parent's, whatever `.git` says
-    status = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
-    code, out, complaints = await git.ask(*status, cwd=tree, env=env, settings=_SETTINGS)
-    if code != 0 or out or complaints:  # it complains of directories that it could not open
+    code, out, complaints = await git.ask("ls-files", "-v", "--stage", "-z", cwd=tree, env=env)
+    if code != 0 or complaints or not all(line.startswith(("H 100", "H 120")) for line in out.split("\0") if line):
         return False
-    code, out, complaints = await git.ask("ls-files", "-v", "-z", cwd=tree, env=env)
-    return code == 0 and not complaints and all(line.startswith("H ") for line in out.split("\0") if line)
+    status = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty", "--no-renames")
+    code, out, complaints = await git.ask(*status, cwd=tree, env=env, settings=_SETTINGS)
+    return code == 0 and not out and not complaints  # it complains of directories that it could not open
 
 
 async def _has_loose_commits(git: Git, repo: Repo, entry: str, head: str) -> bool:
