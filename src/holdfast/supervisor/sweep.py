@@ -295,6 +295,8 @@ class Sweep:
                 swept.swept_count += 1
             elif any(denied in words for denied in _DENIED):
                 swept.skipped.append(words)
+            elif row["id"] in self._context.in_use:
+                swept.in_use.append(str(row["path"]))
             elif row["state"] != WorkspaceState.PRESERVED:
                 swept.failed.append(words)
         kept = [f for f in begun.findings if f.action is Action.KEEP]
