@@ -24,3 +24,8 @@ def one_line(text: object, width: int | None = None) -> str:
 def is_text(text: str) -> bool:
     """Whether it can be stored and shown: no NUL, no bytes that were not decodable."""
     return "\0" not in text and not any(0xD800 <= ord(letter) <= 0xDFFF for letter in text)
+
+
+def as_text(name: str) -> str:
+    """The name of a file as it can be stored and shown: bytes that are no text become question marks."""
+    return name.encode(errors="surrogateescape").decode(errors="replace").replace("\0", "�")

@@ -292,7 +292,7 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
         children = Children()
         runner = HelperRunner(children, helpers)
         git = Git(runner)
-        bases = Bases(home)
+        bases, engines = Bases(home), Engines(home)
         processes = KeptProcesses(os.path.join(home, "runs"), children, None, bases)
         closing.callback(processes.close)
         writer = GroupWriter(home)
@@ -305,12 +305,14 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
             store=store,
             writer=writer,
             processes=processes,
-            strategy_of=strategies(home, git, runner, Engines(home)),
+            strategy_of=strategies(home, git, runner, engines),
             agents=AGENTS,
             environment=agent_environment,
             limits=limits_of(settings),
             settings=Settings(agents=1),
             home_is_ours=lock.is_held,
             sweeper=DiskSweeper(home, git),
+            containers=ContainerSweeper(home, engines),
+            furnishing=Furnisher(home, git, runner),
         )
         return await Sweep(context, Cleanup(context)).once()

@@ -205,32 +205,31 @@ class TestRestore:
         assert Path(f"{aside}-wal").read_bytes() == wal
         check_whole(fleet)
 
-    @pytest.mark.parametrize("point", CONTENT_POINTS)
-    def test_killed_over_a_living_store(self, fleet: Fleet, point: str) -> None:
+    def test_killed_over_a_living_store(self, fleet: Fleet) -> None:
         """Old or new, never none, never a mixture; and the same command then finishes."""
         first = with_saved_work(fleet)
         target = fleet.root / "all.tar"
         fleet.cli("backup", target)
-        second = fleet.add("later", command=("true",))
-        fleet.cli("restore", target, "--yes", env={"HOLDFAST_FAULT": point}, code=-signal.SIGKILL)
-        expected = {first} if point in ("restore.switched", "restore.done") else {first, second}
-        assert ids(fleet) == expected
-        check_whole(fleet)
+        for point in CONTENT_POINTS:
+            before = {*ids(fleet), fleet.add("later", command=("true",))}
+            fleet.cli("restore", target, "--yes", env={"HOLDFAST_FAULT": point}, code=-signal.SIGKILL)
+            assert ids(fleet) == ({first} if point in ("restore.switched", "restore.done") else before), point
+            check_whole(fleet)
         fleet.cli("restore", target, "--yes")
         assert ids(fleet) == {first}
         check_whole(fleet)
 
-    @pytest.mark.parametrize("point", FILE_POINTS)
-    def test_killed_over_a_damaged_store(self, fleet: Fleet, point: str) -> None:
+    def test_killed_over_a_damaged_store(self, fleet: Fleet) -> None:
         """There is a file at the path at any time: an absent one would be taken for a beginning."""
         first = with_saved_work(fleet)
         target = fleet.root / "all.tar"
         fleet.cli("backup", target)
-        (fleet.home / "holdfast.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 20000)
-        fleet.cli("restore", target, "--yes", env={"HOLDFAST_FAULT": point}, code=-signal.SIGKILL)
-        assert (fleet.home / "holdfast.db").stat().st_size > 0
-        fleet.cli("ps", code=0 if point in ("restore.renamed", "restore.done") else 69)
-        assert fleet.cli("add", "x", "--", "true", code=None).returncode in (0, 69)
+        for point in FILE_POINTS:
+            (fleet.home / "holdfast.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 20000)
+            fleet.cli("restore", target, "--yes", env={"HOLDFAST_FAULT": point}, code=-signal.SIGKILL)
+            assert (fleet.home / "holdfast.db").stat().st_size > 0, point
+            fleet.cli("ps", code=0 if point in ("restore.renamed", "restore.done") else 69)
+            assert fleet.cli("add", "x", "--", "true", code=None).returncode in (0, 69), point
         fleet.cli("restore", target, "--yes")
         assert ids(fleet) == {first}
         check_whole(fleet)

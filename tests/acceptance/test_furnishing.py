@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tests.fleet import Fleet, lives, processes_of, wait_until
@@ -26,6 +27,7 @@ def test_a_workspace_is_furnished_before_its_agent_and_torn_down_after_it(fleet:
     (fleet.repo / ".env.link").symlink_to(outside / "secret")
     (fleet.repo / "away").symlink_to(outside)
     (fleet.repo / "src" / ".env").chmod(0o640)
+    (fleet.repo / "local" / os.fsdecode(b"odd\xff")).touch()
     told = fleet.root / "told"
     configure(
         fleet,
@@ -59,7 +61,7 @@ teardown = ["cat result >> {told}; echo broken; exit 3", "echo end >> {told}"]
     assert files == ["README.md", "result", "src/app.py"]  # what we brought is not the agent's work
     events = {event["kind"]: event for event in fleet.events(task)}
     furnished = events["workspace.furnished"]["data"]
-    assert furnished["copied"] == ["local/deep/x.conf", "src/.env"]
+    assert furnished["copied"] == ["local/deep/x.conf", "local/odd�", "src/.env"]
     assert list(furnished["left"]) == [".env.link"]
     warning = events["workspace.teardown-failed"]
     assert warning["level"] == "warning"

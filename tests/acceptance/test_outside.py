@@ -24,6 +24,7 @@ def test_changes_and_locks_outside_the_worktree_are_told(fleet: Fleet) -> None:
     assert "repo.changed-outside" not in fleet.kinds(stay)
     script = f"""until [ -e {go} ]; do sleep 0.02; done
 git config core.editor evil; echo x > {git}/hooks/pre-push; git tag sneaky; git branch -f other HEAD
+git update-ref "refs/heads/$(printf 'odd\\377')" HEAD
 touch {git}/index.lock {git}/refs/heads/main.lock "$(git rev-parse --git-dir)/index.lock"
 echo work > work"""
     task = fleet.add("go outside", command=("sh", "-c", script))
@@ -34,11 +35,17 @@ echo work > work"""
     fleet.wait_state(task, "completed")
     assert fleet.file_on_branch(f"holdfast/{task}", "work") == "work"  # the lock in our own entry did not matter
     [told] = [event for event in fleet.events(task) if event["kind"] == "repo.changed-outside"]
-    assert told["data"]["names"] == ["config", "hooks/pre-push", "refs/heads/other", "refs/tags/sneaky"]
+    assert told["data"]["names"] == [
+        "config",
+        "hooks/pre-push",
+        "refs/heads/odd�",
+        "refs/heads/other",
+        "refs/tags/sneaky",
+    ]
     assert "by its agent, or by you" in told["message"]
     open_ones = {alert["key"]: alert for alert in fleet.json("alerts")}
     [outside] = [alert for key, alert in open_ones.items() if key.startswith("outside:")]
-    assert "config, hooks/pre-push, refs/heads/other, refs/tags/sneaky of" in outside["message"]
+    assert "config, hooks/pre-push, refs/heads/odd�, refs/heads/other, refs/tags/sneaky of" in outside["message"]
     locks = {key.removeprefix("git-lock:") for key in open_ones if key.startswith("git-lock:")}
     assert locks == {str(git / "index.lock"), str(git / "refs/heads/main.lock")}
     for lock in locks:

@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 import pytest
 from tests.fleet import Fleet, lives, wait_until
+from tests.other_user import as_other_user, reachable_directory
 
 EIO = ",".join(f"trash.rename:{hit}:EIO" for hit in range(1, 40))
 
@@ -181,3 +182,51 @@ def test_work_that_only_a_marker_knows_is_not_lost(fleet: Fleet, state: str) -> 
         assert fleet.file_on_branch(f"holdfast/{task}", "late.txt") == "late"
     assert sweeps(fleet)[-1]["data"]["healed"] >= 1
     assert "All well." in fleet.doctor()
+
+
+def test_a_running_supervisor_sweeps_when_asked(fleet: Fleet) -> None:
+    """R-TREE-06, R-TREE-07: on demand, and by `doctor --fix`; what lives is not touched."""
+    supervisor = fleet.up()
+    go = fleet.root / "go"
+    task = fleet.add("live", command=("sh", "-c", f"echo x > x; until [ -e {go} ]; do sleep 0.05; done"))
+    fleet.wait_started(task)
+    tree = place(fleet, task)
+    trash = fleet.home / "workspaces" / ".trash" / "aaaaaaaaaa"
+    trash.mkdir(parents=True)
+    done = fleet.json("sweep")[0]
+    assert (done["swept_count"], done["failed_count"], done["foreign"]) == (1, 0, []), done
+    assert not trash.exists()
+    assert (tree / "x").exists()
+    tree.with_name(f"{task}.owner.json").unlink()  # an agent can reach it: nothing could be put away without it
+    trash.mkdir(parents=True)
+    assert "marker" in fleet.cli("doctor", code=1).stdout
+    said = fleet.cli("doctor", "--fix").stdout
+    assert "All well." in said
+    assert json.loads(tree.with_name(f"{task}.owner.json").read_text())["task"] == task
+    go.touch()
+    fleet.wait_state(task, "completed")
+    fleet.wait_clean()
+    fleet.cli("down")
+    supervisor.wait(30)
+    assert [event["data"]["swept_count"] for event in sweeps(fleet)] == [0, 1, 1]
+
+
+def test_what_may_not_be_deleted_is_skipped_with_the_command_that_fixes_it() -> None:
+    """R-TREE-09: a file of root in the trash of another user."""
+    with reachable_directory() as root:
+        fleet = as_other_user(Fleet(root))
+        try:
+            (task,) = leak(fleet, "mkdir deep; echo x > deep/x")
+            deep = place(fleet, task) / "deep"
+            os.chown(deep, 0, 0)
+            done = json.loads(fleet.cli("sweep", "--json", code=1).stdout)
+            assert (done["swept_count"], done["root_owned_skipped"], done["backlog_count"]) == (0, 1, 1), done
+            (told,) = done["skipped"]
+            command = told.partition("`")[2].partition("`")[0]
+            assert command.startswith("sudo rm -rf --one-file-system -- ")
+            subprocess.run(command.removeprefix("sudo "), shell=True, check=True)
+            again = fleet.json("sweep")[0]
+            assert (again["swept_count"], again["root_owned_skipped"]) == (1, 0), again
+            assert "All well." in fleet.doctor()
+        finally:
+            fleet.close()

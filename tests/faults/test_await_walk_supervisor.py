@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.faults.stage import CLEANUP_BOUND, Stage, Work
+from tests.faults.stage import Stage, Work, cleanup_bound
 from tests.fleet import Fleet
 
 from holdfast.testing.awaits import Ended, walk
@@ -38,12 +38,12 @@ def test_the_life_of_a_task_under_a_supervisor_that_is_cancelled(stage: Stage) -
         return stage.supervise()
 
     def check(ended: Ended[None]) -> None:
-        assert ended.cleanup_seconds < CLEANUP_BOUND
+        assert ended.cleanup_seconds < cleanup_bound()
         stage.recover()
         assert_done_once(stage, current[0])
         stage.assert_nothing_left()
 
-    walk(make, check, second=True, most=10, apart=True)
+    walk(make, check, second=True, most=7, apart=True)
 
 
 def test_a_task_that_fails_under_a_supervisor_that_is_cancelled(stage: Stage) -> None:
@@ -64,7 +64,7 @@ def test_a_task_that_fails_under_a_supervisor_that_is_cancelled(stage: Stage) ->
         assert set(saved) == {"work"}
         stage.assert_nothing_left()
 
-    walk(make, check, second=True, most=8, apart=True)
+    walk(make, check, second=True, most=6, apart=True)
 
 
 def test_a_start_that_adopts_and_sweeps_is_cancelled(stage: Stage) -> None:
@@ -94,4 +94,4 @@ def test_a_start_that_adopts_and_sweeps_is_cancelled(stage: Stage) -> None:
             assert_done_once(stage, task_id)
         stage.assert_nothing_left()
 
-    walk(make, check, second=True, most=8, apart=True)
+    walk(make, check, second=True, most=5, apart=True)

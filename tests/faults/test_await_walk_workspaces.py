@@ -120,7 +120,7 @@ def test_making_a_workspace(workshop: Workshop, kind: str, before: str) -> None:
         trees.remove(current[0])
         assert workshop.fleet.branches() == []
 
-    walk(make, check, second=True, most=FEW if kind == "clone" else 30)
+    walk(make, check, second=True, most=FEW if kind == "clone" else 16)
 
 
 @pytest.mark.parametrize("kind", ["worktree", "empty"])
@@ -149,7 +149,7 @@ def test_removing_a_workspace(workshop: Workshop, kind: str, has_commit: bool) -
         for branch in workshop.fleet.branches():
             workshop.fleet.git("branch", "-D", branch)
 
-    walk(make, check, second=True, most=30)
+    walk(make, check, second=True, most=16)
 
 
 @pytest.mark.parametrize(

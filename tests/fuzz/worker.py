@@ -39,7 +39,7 @@ PATIENCE = 20.0  # seconds of wall clock for one case
 # What is carried out. Every other command is only parsed: what it would do to a home is not known here.
 CARRIED_OUT = {
     *("init", "run", "add", "up", "down", "ps", "show", "why", "events", "logs", "alerts", "cancel", "retry", "resume"),
-    *("diff", "workspaces", "salvage", "doctor", "rehearse"),
+    *("diff", "workspaces", "keep", "salvage", "doctor", "rehearse"),
 }
 
 
@@ -69,7 +69,9 @@ def bounded() -> None:
     time.sleep = nap
     daemon.run_here = daemon.start_detached = up  # type: ignore[assignment]
     rehearsal.rehearse = rehearse
-    git.call = lru_cache(maxsize=4096)(git.call)  # the repository stays as it is: real answers, asked once
+    really_call, cached = git.call, lru_cache(maxsize=4096)(git.call)
+    # The repository stays as it is: real answers, asked once. (What is asked with an environment cannot be looked up.)
+    git.call = lambda *words, **how: (really_call if "env" in how else cached)(*words, **how)
     for name, (module, _help) in main.COMMANDS.items():
         if name not in CARRIED_OUT:
             setattr(import_module(f"holdfast.interfaces.cli.{module}"), f"run_{name}", lambda _arguments: 0)

@@ -16,6 +16,7 @@ from tests.integration.conftest import Workshop
 from holdfast.core.model import Strategy
 from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces import marker, trash
+from holdfast.workspaces.names import DELETING_NOTE
 
 
 def add_by_hand(workshop: Workshop, path: Path, *options: str) -> None:
@@ -116,6 +117,27 @@ def test_removal_leaves_nothing_and_an_empty_branch_goes(workshop: Workshop) -> 
     left = [str(item.relative_to(workshop.home)) for item in Path(workshop.home).rglob("*")]
     assert left == ["workspaces", "workspaces/.trash"]
     assert not workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))  # again: a quiet no-op
+
+
+def test_a_deletion_that_was_killed_stands_in_nobodys_way(workshop: Workshop) -> None:
+    """R-TREE-07, R-TREE-15: `git update-ref -d` was killed and left all packed refs locked; our note says that it was
+    ours. Without it the lock is somebody else's, and stays. Found by killing git at each of its system calls."""
+    workspace, _path = workshop.made()
+    workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
+    workshop.fleet.git("pack-refs", "--all")
+    common = Path(workshop.repo.common_dir)
+    left = [common / "packed-refs.lock", common / "packed-refs.new"]
+    for path in left:
+        path.touch()
+        os.utime(path, (0, 0))
+    (common / DELETING_NOTE).write_text("refs/heads/holdfast/task1\n")
+    assert workshop.run(workshop.worktrees.drop_empty_branch(workshop.repo, workspace))
+    assert workshop.fleet.branches() == []
+    assert not any(path.exists() for path in (*left, common / DELETING_NOTE))
+    left[0].touch()
+    os.utime(left[0], (0, 0))
+    workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
+    assert left[0].exists()
 
 
 def test_a_branch_with_a_commit_stays(workshop: Workshop) -> None:

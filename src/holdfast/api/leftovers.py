@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
@@ -11,6 +12,8 @@ from typing import Any
 from holdfast import clock
 from holdfast.api.commands import who
 from holdfast.api.queries import Queries
+from holdfast.containers.engines import Engines
+from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.core.leftovers import Action, Finding, compare
 from holdfast.core.model import Repo, RequestKind
 from holdfast.core.scene import Scene
@@ -34,6 +37,8 @@ def leftovers(queries: Queries) -> tuple[Scene, list[Finding]]:
         running = queries.supervisor()
         helpers_of = frozenset({os.getpid(), *([int(running["pid"])] if running else [])})
         scene = dataclasses.replace(scene, strays=find_strays(queries.home, helpers_of))
+    containers = asyncio.run(ContainerSweeper(queries.home, Engines(queries.home)).find())
+    scene = dataclasses.replace(scene, containers=containers)
     return scene, compare(scene, read_ledger(queries.view, scene))
 
 

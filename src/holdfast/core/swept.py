@@ -15,6 +15,7 @@ class Swept:
     swept_count: int = 0  # workspaces and their remains that are gone now
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)  # for want of permission; each with the command that fixes it
+    in_use: list[str] = field(default_factory=list)  # finished, but somebody is in it: they go when that is over
     prune_succeeded: bool = True  # our git entries agree with the ledger
     foreign: Sequence[str] = ()
     preserved: int = 0
@@ -41,6 +42,7 @@ class Swept:
             "foreign": list(self.foreign),
             "preserved": self.preserved,
             "healed": self.healed,
+            "in_use": list(self.in_use),
             "odd": self.odd,
             "processes_ended": self.processes_ended,
             "containers_removed": self.containers_removed,
@@ -57,6 +59,7 @@ class Swept:
             f"{len(self.foreign)} foreign",
         ]
         words += [f"{len(self.failed)} failed (tried again)"] if self.failed else []
+        words += [f"{len(self.in_use)} in use"] if self.in_use else []
         words += [f"{len(self.skipped)} skipped for want of permission"] if self.skipped else []
         first = f" First: {self.skipped[0]}" if self.skipped else ""
         return ", ".join(words) + "." + warning(self.backlog_count) + first

@@ -31,7 +31,7 @@ class Cleanup:
 
     async def tick(self) -> None:
         """Start a background worker if there is something to do; at most one at a time."""
-        if not self.busy and await self._waiting():
+        if not self.busy and await self._waiting() and not self.busy:  # the sweep asks too, while we look
             self._work = asyncio.create_task(self._until_nothing_is_left(), name="cleanup")
 
     async def wait_idle(self, timeout: float) -> None:

@@ -14,6 +14,9 @@ from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.supervisor.context import Context
+from holdfast.text import as_text
+
+TOLD = 200  # names in an event
 
 
 async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
@@ -31,10 +34,11 @@ async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace
             if is_passing(error):
                 raise
             raise LaunchError(f"Files of `workspace.copy` could not be copied: {error}") from error
-        data.update(copied=list(came.copied), left=dict(came.left))
+        left = {as_text(name): as_text(why) for name, why in came.left.items()}
+        data.update(copied=[as_text(name) for name in came.copied[:TOLD]], left=dict(list(left.items())[:TOLD]))
         words.append(f"{len(came.copied)} file(s) copied")
-        if came.left:
-            words.append("not copied: " + ", ".join(f"{name} ({why})" for name, why in list(came.left.items())[:5]))
+        if left:
+            words.append("not copied: " + ", ".join(f"{name} ({why})" for name, why in list(left.items())[:5]))
     if rules.setup:
         env = _environment(context, task, repo, workspace)
         failed = await context.furnishing.set_up(workspace, rules.setup, env, rules.setup_timeout)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from holdfast.core.model import Event, Level, Repo, Strategy, Task
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.saying import say
+from holdfast.text import as_text
 from holdfast.workspaces.fingerprint import Changes, shared_locks
 from holdfast.workspaces.threads import in_thread
 
@@ -45,7 +47,11 @@ async def look_after(context: Context, task: Task, run_id: str) -> Findings | No
     if task.spec.strategy is not Strategy.WORKTREE:
         return None
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
-    return await in_thread(_look, context, repo, run_id)
+    try:
+        return await in_thread(_look, context, repo, run_id)
+    except OSError as trouble:  # out of descriptors, say: the ending of a task does not wait for this
+        say(f"holdfast: {repo.path} could not be compared after task {task.id}: {trouble}")
+        return None
 
 
 def _look(context: Context, repo: Repo, run_id: str) -> Findings | None:
@@ -78,7 +84,7 @@ def tell(tx: Transaction, context: Context, task: Task, run_id: str, found: Find
         return
     if found.changes is not None:
         _tell_changes(tx, context, task, run_id, found.repo, found.changes)
-    for lock in found.locks:
+    for lock in map(as_text, found.locks):
         tx.events.raise_alert(
             f"{LOCK_ALERT}{lock}",
             f"The git lock {lock} was there when a run of task {task.id} ended, and no process holds it: "
@@ -91,7 +97,7 @@ def tell(tx: Transaction, context: Context, task: Task, run_id: str, found: Find
 
 
 def _tell_changes(tx: Transaction, context: Context, task: Task, run_id: str, repo: Repo, changes: Changes) -> None:
-    names, now = changes.names, context.clock()
+    names, now = [as_text(name) for name in changes.names], context.clock()
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     message = f"{shown} of {repo.path} changed while task {task.id} ran: by its agent, or by you or another program."
     tx.events.emit(

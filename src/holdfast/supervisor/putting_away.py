@@ -62,12 +62,19 @@ async def put_away(
     strategy = context.strategy_of(task.spec)
     await tear_down(context, task, repo, workspace)
     there = await strategy.put_away(repo, workspace)
-    branch_is_gone = await strategy.drop_empty_branch(repo, workspace)
+    method = "rename" if there else "nothing was there"
+    try:
+        branch_is_gone = await strategy.drop_empty_branch(repo, workspace)
+    except OSError as error:
+        if error.filename != "git":
+            raise
+        # R-TREE-04: git is missing, and plain files need none; an empty branch waits for a sweep that has one.
+        branch_is_gone, method = False, f"{method}, without git"
     if not there:
         await strategy.delete_trash(workspace)  # nothing to rename (`none`, or it vanished): only our marker is left
     state = WorkspaceState.TRASHED if there else WorkspaceState.GONE
     details = {
-        "method": "rename" if there else "nothing was there",
+        "method": method,
         "duration_ms": round((time.monotonic() - began) * 1000, 1),
         "cancellation_reason": interrupted or _why_cancelled(context, task),
     }

@@ -12,11 +12,12 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.core.leftovers import Action, Finding, compare
 from holdfast.core.model import Event, Level, Repo, Request, Workspace
 from holdfast.core.preserve import resolve
-from holdfast.core.scene import Mark
+from holdfast.core.scene import Container, Mark, Scene
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 from holdfast.core.swept import MANY, Swept, warning
 from holdfast.errors import NoPermission, NotFound
@@ -26,6 +27,7 @@ from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
 
 CLEANUP_PATIENCE = 3600.0
+ENGINE_PATIENCE = 1.0  # a container engine that hangs must not hold the first claim up
 _REMOVALS = (Action.DROP_ENTRY, Action.DROP_TRASH, Action.DROP_MARKER, Action.DROP_BRANCH)
 _DENIED = ("Permission denied", "Operation not permitted", "sudo rm")  # in the reason why a workspace is still there
 _OF_A_TREE = ("entry", "trash")  # what counts as a leftover tree; the rest is only put right
@@ -39,7 +41,9 @@ class Begun:
     findings: Sequence[Finding]
     repos: dict[str, Repo]
     backlog: frozenset[str]  # ids of workspaces that have to go
+    undecided: Sequence[Workspace]  # those of them about which nobody has decided yet
     swept: Swept
+    late: asyncio.Task[Sequence[Container]] | None  # an engine that has not told its containers yet
 
 
 class Sweep:
@@ -50,6 +54,7 @@ class Sweep:
         self._cleanup = cleanup
         self._work: asyncio.Task[None] | None = None
         self._asked: dict[int, Request] = {}
+        self._asking: asyncio.Task[Sequence[Container]] | None = None
         self.last: Swept | None = None
 
     @property
@@ -57,8 +62,8 @@ class Sweep:
         return bool(self._asked) or (self._work is not None and not self._work.done())
 
     @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        return [] if self._work is None else [self._work]
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        return [task for task in (self._work, self._asking) if task is not None]
 
     async def at_start(self) -> None:
         """Before anything is adopted or claimed. What takes long goes on in the background."""
@@ -105,24 +110,37 @@ class Sweep:
         assert context.sweeper is not None
         await context.writer.write(lambda tx: tx.workspaces.retry_at_once())
         repos = await context.writer.write(lambda tx: tx.workspaces.repos())
+        asked = asyncio.create_task(self._containers(), name="sweep-containers")
+        self._asking = asked
         seen = await context.sweeper.look(repos)
-        scene = replace(seen, strays=context.processes.strays(), containers=await context.containers.find())
+        await asyncio.wait([asked], timeout=ENGINE_PATIENCE)
+        containers = asked.result() if asked.done() else ()
+        scene = replace(seen, strays=context.processes.strays(), containers=containers)
         ledger = read_ledger(context.store.view, scene)
         findings = compare(scene, ledger)
         swept = Swept(odd=len(scene.odd), failed=[f"{where}: {why}" for where, why in scene.unseen])
         swept.cgroups_removed = context.processes.sweep(ledger.open_runs)
         swept.prune_succeeded = not scene.unseen
         await self._end_strays(findings, swept)
-        taken = await self._put_right(findings, swept)
-        backlog = {f.workspace.id for f in findings if f.in_backlog and f.workspace is not None} | set(taken)
+        undecided = await self._put_right(findings, swept)
+        backlog = {f.workspace.id for f in findings if f.in_backlog and f.workspace is not None}
+        backlog |= {workspace.id for workspace in undecided}
         await self._warn_of(len(backlog) + sum(1 for finding in _to_remove(findings) if finding.what in _OF_A_TREE))
         return Begun(
             began=began,
             findings=findings,
             repos={repo.id: repo for repo in repos},
             backlog=frozenset(backlog),
+            undecided=undecided,
             swept=swept,
+            late=None if asked.done() else asked,
         )
+
+    async def _containers(self) -> Sequence[Container]:
+        try:
+            return await self._context.containers.find()
+        except Exception:  # noqa: BLE001 - an engine's trouble must not stop the sweep of everything else
+            return ()
 
     async def _end_strays(self, findings: Sequence[Finding], swept: Swept) -> None:
         """Before anything is adopted or removed: what they work on has to keep still."""
@@ -135,39 +153,44 @@ class Sweep:
             if not gone
         ]
 
-    async def _put_right(self, findings: Sequence[Finding], swept: Swept) -> list[str]:
-        """The ledger, in one transaction; then the markers. The ids of workspaces that were taken in to be put away."""
+    async def _put_right(self, findings: Sequence[Finding], swept: Swept) -> list[Workspace]:
+        """What somebody could build on: the ledger, in one transaction, and the markers of what goes on or goes now.
+        Returns the workspaces of finished tasks about which nobody has decided: that can wait for the background."""
         assert self._context.sweeper is not None
         wrong = [
             finding
             for finding in findings
-            if finding.action in (Action.DECIDE, Action.LET_GO, Action.TAKE_IN)
-            and self._context.sweeper.is_still_so(finding)
+            if finding.action in (Action.LET_GO, Action.TAKE_IN) and self._context.sweeper.is_still_so(finding)
         ]
         taken = await self._context.writer.write(lambda tx: self._correct(tx, wrong)) if wrong else []
-        to_mark = [f.workspace for f in findings if f.action is Action.MARK and f.workspace is not None]
-        for workspace in (*to_mark, *taken):
-            finding = Finding(
-                action=Action.MARK, what="marker", where=workspace.path, why="put right", workspace=workspace
-            )
-            await self._try(finding, None, swept)
         swept.healed += len(wrong)
-        return [workspace.id for workspace in taken if workspace.disposition is not None]
+        undecided = [f.workspace for f in findings if f.action is Action.DECIDE and f.workspace is not None]
+        finished = [workspace for workspace, is_over in taken if is_over]
+        later = {workspace.id for workspace in (*undecided, *finished)}
+        unmarked = [f.workspace for f in findings if f.action is Action.MARK and f.workspace is not None]
+        for workspace in (*unmarked, *(workspace for workspace, _is_over in taken)):
+            if workspace.id not in later:
+                await self._mark(workspace, swept)
+        return [*undecided, *finished]
 
-    def _correct(self, tx: Transaction, wrong: Sequence[Finding]) -> list[Workspace]:
-        now, taken = self._context.clock(), []
+    async def _mark(self, workspace: Workspace, swept: Swept) -> None:
+        why = "put right"
+        await self._try(
+            Finding(action=Action.MARK, what="marker", where=workspace.path, why=why, workspace=workspace), None, swept
+        )
+
+    def _correct(self, tx: Transaction, wrong: Sequence[Finding]) -> list[tuple[Workspace, bool]]:
+        """What was taken in, and whether its task is over."""
+        taken = []
         for finding in wrong:
-            workspace = finding.workspace
-            if finding.action is Action.LET_GO and workspace is not None:
-                tx.workspaces.dispose(workspace, "salvage", "it vanished", now)
-            elif finding.action is Action.DECIDE and workspace is not None:
-                self._decide(tx, workspace)
+            if finding.action is Action.LET_GO and finding.workspace is not None:
+                tx.workspaces.dispose(finding.workspace, "salvage", "it vanished", self._context.clock())
             elif finding.mark is not None:
                 found = self._take_in(tx, finding.mark)
                 taken += [found] if found is not None else []
         return taken
 
-    def _take_in(self, tx: Transaction, mark: Mark) -> Workspace | None:
+    def _take_in(self, tx: Transaction, mark: Mark) -> tuple[Workspace, bool] | None:
         try:
             task = tx.tasks.get(mark.task)
         except NotFound:
@@ -186,16 +209,7 @@ class Sweep:
             disposition=None,
         )
         why = "found by the sweep: it has our marker, and the ledger had lost it"
-        return self._decide(tx, tx.workspaces.take_in(lost, why, self._context.clock()))
-
-    def _decide(self, tx: Transaction, workspace: Workspace) -> Workspace:
-        """Nobody has saved its work yet: that comes first. A task that goes on keeps it as it is."""
-        task = tx.tasks.get(workspace.task_id)
-        if task.state in TASK_TERMINAL:
-            decided = resolve(task.spec, task.state)
-            word = "preserve" if decided.preserve else "salvage"
-            tx.workspaces.dispose(workspace, word, f"{decided.reason} ({decided.tier})", self._context.clock())
-        return tx.workspaces.get(workspace.id)
+        return tx.workspaces.take_in(lost, why, self._context.clock()), task.state in TASK_TERMINAL
 
     async def _warn_of(self, backlog: int) -> None:
         """R-TREE-08, at once: the event that tells the end may be minutes away."""
@@ -213,20 +227,45 @@ class Sweep:
 
     async def finish(self, begun: Begun) -> Swept:
         swept = begun.swept
+        await self._decide(begun.undecided, swept)
         for finding in _to_remove(begun.findings):
             repo = begun.repos.get(finding.repo or "")
             if await self._try(finding, repo, swept):
                 swept.swept_count += finding.what in _OF_A_TREE
                 swept.healed += finding.what not in _OF_A_TREE
-        gone = [finding.where for finding in begun.findings if finding.action is Action.DROP_CONTAINER]
-        if gone:
-            swept.containers_removed = await self._context.containers.remove(gone)
+        await self._drop_containers(begun, swept)
         await self._wait_for_cleanup(begun.backlog)
         self._count(begun, swept)
         swept.duration_ms = round((time.monotonic() - begun.began) * 1000, 1)
         await self._tell(swept)
         self.last = swept
         return swept
+
+    async def _decide(self, undecided: Sequence[Workspace], swept: Swept) -> None:
+        """Nobody has saved their work yet: that comes first. Marked before the clean-up may see them, which removes
+        nothing without its marker."""
+
+        def decide(tx: Transaction) -> None:
+            for workspace in undecided:
+                task = tx.tasks.get(workspace.task_id)
+                if task.state in TASK_TERMINAL:
+                    how = resolve(task.spec, task.state)
+                    word = "preserve" if how.preserve else "salvage"
+                    tx.workspaces.dispose(workspace, word, f"{how.reason} ({how.tier})", self._context.clock())
+
+        for workspace in undecided:
+            await self._mark(workspace, swept)
+        if undecided:
+            await self._context.writer.write(decide)
+
+    async def _drop_containers(self, begun: Begun, swept: Swept) -> None:
+        findings = begun.findings
+        if begun.late is not None:
+            scene = Scene(containers=await begun.late)
+            findings = compare(scene, read_ledger(self._context.store.view, scene))
+        gone = [finding.where for finding in findings if finding.action is Action.DROP_CONTAINER]
+        if gone:
+            swept.containers_removed = await self._context.containers.remove(gone)
 
     async def _try(self, finding: Finding, repo: Repo | None, swept: Swept) -> bool:
         assert self._context.sweeper is not None
@@ -256,6 +295,8 @@ class Sweep:
                 swept.swept_count += 1
             elif any(denied in words for denied in _DENIED):
                 swept.skipped.append(words)
+            elif row["id"] in self._context.in_use:
+                swept.in_use.append(str(row["path"]))
             elif row["state"] != WorkspaceState.PRESERVED:
                 swept.failed.append(words)
         kept = [f for f in begun.findings if f.action is Action.KEEP]

@@ -26,6 +26,11 @@ class Entry:
     absent: bool  # skip-worktree: not expected on disk
     times: tuple[int, int] = (0, 0)  # ctime and mtime, in ns, when git last looked
 
+    @property
+    def is_plain(self) -> bool:
+        """A file or symlink, merged, that git looks at. A link to a repository is not: it would be gone into."""
+        return self.mode.startswith(("100", "120")) and not (self.hidden or self.absent or self.stage)
+
 
 # `H 100644 <id> 0<tab>path<nul>`, then what git knows of the file. The tag is small for assume-unchanged, S for
 # skip-worktree.

@@ -71,17 +71,18 @@ def _is_unusual(path: str) -> bool:
 
 
 async def _is_clean(git: Git, tree: str, entry: str) -> bool:
-    """Nothing staged, changed, deleted or untracked; and no file that git was told not to look at."""
+    """Nothing staged, changed, deleted or untracked; and no file that git was told not to look at.
+
+    The index is asked first: `status` would go into a repository that the index links to, and run its commands.
+    """
     env = {"GIT_DIR": entry, "GIT_WORK_TREE": tree, **gitstate.LOOKING}  # never the parent's, whatever `.git` says
-    status = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
+    code, out, complaints = await git.ask(*QUESTION, cwd=tree, env=env)
+    found = parse(out)
+    if code != 0 or complaints or not all(entry.is_plain for entry in found):
+        return False
+    status = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty", "--no-renames")
     code, out, complaints = await git.ask(*status, cwd=tree, env=env, settings=_SETTINGS)
     if code != 0 or out or complaints:  # it complains of directories that it could not open
-        return False
-    code, out, complaints = await git.ask(*QUESTION, cwd=tree, env=env)
-    if code != 0 or complaints:
-        return False
-    found = parse(out)
-    if any(entry.hidden or entry.absent or entry.stage for entry in found):
         return False
     return not await in_thread(touched, tree, found)
 

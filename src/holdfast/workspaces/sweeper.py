@@ -55,7 +55,7 @@ class DiskSweeper:
         if finding.action is Action.DROP_MARKER:
             return self._drop_marker(finding)
         if finding.action is Action.MARK and finding.workspace is not None:
-            marker.write(finding.workspace)
+            await in_thread(marker.write, finding.workspace)  # with an fsync, and there may be hundreds
             return True
         if finding.action is Action.DROP_TRASH:
             return await self._drop_trash(finding.where)
@@ -63,7 +63,7 @@ class DiskSweeper:
             return False
         if finding.action is Action.DROP_ENTRY:
             async with repo_lock(repo.common_dir):
-                return self._drop_entry(repo, finding.where)
+                return await in_thread(self._drop_entry, repo, finding.where)
         if finding.action is Action.DROP_BRANCH:
             return await self._drop_branch(repo, *finding.where.split(" "))
         raise WorkspaceProblem(f"The sweep does not know how to {finding.action}.")

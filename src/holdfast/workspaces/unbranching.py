@@ -36,7 +36,8 @@ async def heal(common_dir: str) -> None:
     """Remove what a deletion of ours that was killed left locked. The caller holds the repo lock: none is under way."""
     note = os.path.join(common_dir, DELETING_NOTE)
     if os.path.lexists(note):
-        await drop_stale_lock(os.path.join(common_dir, "packed-refs.lock"))
+        for name in ("packed-refs.new", "packed-refs.lock"):  # under the second, git writes the first
+            await drop_stale_lock(os.path.join(common_dir, name))
         faults.effect("branch.heal")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(note)

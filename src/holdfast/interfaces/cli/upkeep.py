@@ -176,7 +176,7 @@ def _print_swept(done: Mapping[str, Any]) -> None:
         f"Removed {done['swept_count']}, put right {done['healed']}, ended {done['processes_ended']} process(es) in "
         f"{done['duration_ms'] / 1000:.1f} s; {done['preserved']} preserved, {len(done['foreign'])} foreign."
     )
-    lists = (("foreign, left alone", "foreign"), ("for you to look at", "reported"))
+    lists = (("foreign, left alone", "foreign"), ("in use", "in_use"), ("for you to look at", "reported"))
     for words, key in (*lists, ("skipped: no permission", "skipped"), ("failed, tried again", "failed")):
         for line in done[key]:
             print(f"  {words}: {clean(line)}")
