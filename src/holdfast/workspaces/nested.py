@@ -54,7 +54,9 @@ async def _changed(git: Git, folder: str, commit: str) -> str | None:
             return "has submodules, conflicts or hidden files of its own"  # `status` would go into submodules
         env = {**await git.filters_off(folder, all_of_them=True), **LOOKING}
         status = ("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=dirty")
-        if await git.run(*status, cwd=folder, env=env) or await in_thread(touched, folder, found):
+        if await git.run(*status, cwd=folder, env=env) != "":
+            return "has uncommitted changes"
+        if await in_thread(touched, folder, found):
             return "has uncommitted changes"
         if await _has_own_commits(git, folder, [commit]):
             return "has commits of its own"
