@@ -37,8 +37,13 @@ from holdfast.workspaces.git import Git
 from holdfast.workspaces.worktree import WorktreeStrategy
 
 RECOVERY_BOUND = 20.0  # seconds for a whole supervisor's life on a loaded machine; it takes a few tenths
-CLEANUP_BOUND = 2.0  # R-TREE-01
+CLEANUP_BOUND = 2.0  # R-TREE-01, on a machine with room: see `cleanup_bound`
 FILES = 100
+
+
+def cleanup_bound() -> float:
+    """Seconds that a clean-up may take now: two, and more where others keep every core busy (it starts a git)."""
+    return CLEANUP_BOUND * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 class Stage:

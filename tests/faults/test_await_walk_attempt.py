@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.faults.stage import CLEANUP_BOUND, Stage, Work
+from tests.faults.stage import Stage, Work, cleanup_bound
 from tests.fleet import Fleet
 
 from holdfast.core.model import StopWhy
@@ -39,7 +39,7 @@ def test_an_attempt_that_is_cancelled_is_finished_by_the_next_supervisor(stage: 
         return stage.drive([])
 
     def check(ended: Ended[None]) -> None:
-        assert ended.cleanup_seconds < CLEANUP_BOUND
+        assert ended.cleanup_seconds < cleanup_bound()
         stage.assert_put_away_if_ended(current[0])
         stage.recover()
         stage.assert_ended_once(current[0], "completed")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.faults.stage import CLEANUP_BOUND, Stage, Work
+from tests.faults.stage import Stage, Work, cleanup_bound
 from tests.fleet import Fleet
 
 from holdfast.testing.awaits import Ended, walk
@@ -38,7 +38,7 @@ def test_the_life_of_a_task_under_a_supervisor_that_is_cancelled(stage: Stage) -
         return stage.supervise()
 
     def check(ended: Ended[None]) -> None:
-        assert ended.cleanup_seconds < CLEANUP_BOUND
+        assert ended.cleanup_seconds < cleanup_bound()
         stage.recover()
         assert_done_once(stage, current[0])
         stage.assert_nothing_left()

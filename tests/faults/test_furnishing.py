@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.conftest import assert_no_process
-from tests.faults.stage import CLEANUP_BOUND, Stage
+from tests.faults.stage import Stage, cleanup_bound
 from tests.fleet import Fleet
 from tests.integration.conftest import Workshop
 
@@ -59,7 +59,7 @@ def test_a_teardown_at_work_does_not_hold_a_supervisor_up(stage: Stage, monkeypa
             assert list(log.iterdir()) == [kept]
 
     asyncio.run(drive())
-    assert took[0] < CLEANUP_BOUND
+    assert took[0] < cleanup_bound()
     stage.assert_put_away_if_ended(task_id)
     assert stage.task(task_id)["state"] == "completed"
     told = {event["kind"]: event for event in stage.told(task_id)}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.faults.conftest import assert_no_process
-from tests.faults.stage import CLEANUP_BOUND, Stage
+from tests.faults.stage import Stage, cleanup_bound
 from tests.fleet import Fleet
 
 from holdfast.core.outcome import Outcome, Verdict
@@ -103,7 +103,7 @@ def test_every_way_out_of_a_guard(stage: Stage, monkeypatch: pytest.MonkeyPatch)
         [event] = events
         without = ", without git" if way == "git is missing" else ""
         assert event["data"]["method"] == ("rename" if state == "trashed" else "nothing was there") + without
-        assert 0 < event["data"]["duration_ms"] < CLEANUP_BOUND * 1000
+        assert 0 < event["data"]["duration_ms"] < cleanup_bound() * 1000
         assert event["data"]["cancellation_reason"] == (interrupted or CANCELLED.reason), way
 
 
@@ -121,7 +121,7 @@ def test_a_guard_that_is_left_by_a_cancellation_at_any_await(stage: Stage) -> No
             await work(stage.context(closing), "returns")
 
     def check(ended: Ended[None]) -> None:
-        assert ended.cleanup_seconds < CLEANUP_BOUND
+        assert ended.cleanup_seconds < cleanup_bound()
         stage.assert_put_away_if_ended(current[0])
         assert_no_process(stage.fleet)
 

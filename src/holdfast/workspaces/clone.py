@@ -109,7 +109,9 @@ class CloneStrategy(WorktreeStrategy):
     async def _value(self, repo: Repo, key: str) -> str:
         try:
             return (await self._git.run("config", "--includes", "--get", key, cwd=repo.common_dir)).rstrip("\n")
-        except GitFailed:
+        except GitFailed as error:
+            if not error.answered:
+                raise
             return ""
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:

@@ -110,7 +110,9 @@ def _stashes(git_dir: str) -> list[str]:
 async def _is_reached(git: Git, repo: Repo, commit: str) -> bool:
     try:
         return not (await git.run("rev-list", "--max-count=1", commit, "--not", "--all", cwd=repo.common_dir)).strip()
-    except GitFailed:
+    except GitFailed as error:
+        if not error.answered:
+            raise
         return False  # the user's repository does not know it
 
 

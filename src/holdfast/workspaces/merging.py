@@ -121,7 +121,7 @@ def checkout_of(repo: str, branch: str) -> str | None:
 def refuse_dirty(checkout: str, branch: str) -> None:
     """A checkout with changes of its own, or in the middle of something, is not ours to move."""
     code, out, _err = git.call(
-        "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=none", cwd=checkout
+        "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty", cwd=checkout
     )
     if code != 0 or out.strip():
         raise Refused(
