@@ -134,7 +134,7 @@ def link(agent: Agent) -> None:
     path = agent.some_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    path.symlink_to(agent.rng.choice(["/nowhere", "src", "../..", "README.md"]))
+    path.symlink_to(agent.rng.choice(["/proc/nowhere", "src", "../..", "README.md"]))  # nothing can be made there
 
 
 def directory_for_file(agent: Agent) -> None:
