@@ -54,6 +54,7 @@ from holdfast.workspaces.furnishing import Furnisher
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
 from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
+from holdfast.workspaces.reclaim import Reclaimer
 from holdfast.workspaces.sweeper import DiskSweeper
 from holdfast.workspaces.worktree import WorktreeStrategy
 
@@ -105,6 +106,7 @@ def keeping_of(settings: config.Config) -> Keeping:
         events=settings["retention.events"],
         runs=settings["retention.runs"],
         tasks=settings["retention.tasks"],
+        salvages=settings["salvage.keep"],
         log_size=settings["retention.log_size"],
     )
 
@@ -227,6 +229,7 @@ async def _supervise_locked(
         enclosure=Enclosure(home, engines),
         containers=ContainerSweeper(home, engines),
         source=source,
+        reclaimer=Reclaimer(home, git),
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,
         home_is_ours=lock.is_held,

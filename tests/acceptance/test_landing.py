@@ -12,7 +12,7 @@ import pytest
 from tests.fleet import Fleet, processes_of, wait_until
 
 from holdfast.api.merging import Merged, merge
-from holdfast.api.work import restore
+from holdfast.api.salvages import restore_branch
 from holdfast.errors import Conflict, NotFound, Refused, UsageError
 
 KILLS = int(os.environ.get("HOLDFAST_FUZZ_MERGES", "1"))
@@ -183,7 +183,7 @@ def pruned(fleet: Fleet, tasks: dict[str, str]) -> None:
     left = {f"holdfast/{name}" for name in (tasks["kept"], tasks["many"], paused, "mine")}
     assert set(fleet.branches()) == left
     for task_id, commit_id in ended.items():
-        restore(str(fleet.home), fleet.show(task_id)["salvages"][-1], f"back-{task_id}")
+        restore_branch(str(fleet.home), fleet.show(task_id)["salvages"][-1], f"back-{task_id}", staged=False)
         assert fleet.git("merge-base", "--is-ancestor", commit_id, f"back-{task_id}", check=True) == ""
     assert fleet.file_on_branch(f"back-{tasks['dirty']}", "dirty.txt") == "more"
     assert fleet.file_on_branch(f"back-{tasks['clash']}", "one.txt") == "theirs"

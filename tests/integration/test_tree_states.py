@@ -232,3 +232,16 @@ def test_names_that_git_is_shy_of_are_saved(workshop: Workshop) -> None:
     assert saved is not None
     assert saved.partial  # the directory has to stay
     assert saved.details["not_saved"] == [".GIT"]
+
+
+def test_a_file_that_was_rewritten_within_one_second_is_noticed(workshop: Workshop) -> None:
+    """Found by the fuzz: git compares whole seconds, and was fooled by a restored time of change."""
+    workspace, tree = workshop.made()
+    path = tree / "src" / "app.py"
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    workshop.fleet.git("update-index", "--refresh", cwd=tree)
+    path.write_text("print('HELLO')\n")
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    saved = save(workshop, workspace)
+    assert saved is not None
+    assert content(workshop, f"{saved.commit}:src/app.py") == "print('HELLO')"

@@ -66,7 +66,7 @@ class Queries:
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
         task["needs"] = self._reader.view("needs", id=task_id)
         task["waits_for"] = [str(row["id"]) for row in self._reader.view("in_its_checkout", id=task_id)]
-        task["salvages"] = self._reader.view("salvages", task=task_id)
+        task["salvages"] = self.salvages(task_id)
         task["checkpoints"] = []
         task["spends"] = self._reader.view("spends", id=task_id, generation=task["generation"])
         return task
@@ -118,7 +118,11 @@ class Queries:
         return self._reader.view("workspaces", all=int(everything))
 
     def salvages(self, task_id: str | None = None) -> list[Row]:
-        return self._reader.view("salvages", task=task_id)
+        rows = self._reader.view("salvages", task=task_id)
+        for row in rows:
+            row["details"] = json.loads(row["details"])
+            row["partial"] = bool(row["partial"])
+        return rows
 
     def repos(self) -> list[Row]:
         return self._reader.view("repos")

@@ -29,6 +29,7 @@ EVENTS: Mapping[str, str] = {
     "workspace.teardown-failed": "a teardown command failed; the workspace is put away all the same",
     "workspace.kept": "what a successful agent left uncommitted was committed to its branch",
     "workspace.salvaged": "work that no branch holds was saved before the workspace goes",
+    "salvage.dropped": "saved work goes: it is older than `salvage.keep`, or an operator said so",
     "workspace.preserved": "a workspace stays after its task's end; says why, and which tier decided",
     "workspace.pinned": "an operator keeps a workspace, for a time or until it is dropped (`holdfast keep`)",
     "workspace.in-use": "a workspace is not removed yet: somebody uses it; told once, it goes when that is over",

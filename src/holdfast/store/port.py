@@ -31,6 +31,7 @@ from holdfast.core.policy import Decision, ResumeDecision, Spend
 from holdfast.core.preserve import Disposition
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.keeping import Keeps
+from holdfast.store.salvaging import Salvages
 
 Row = dict[str, object]
 T = TypeVar("T")
@@ -314,6 +315,8 @@ class Transaction(Protocol):
     def workspaces(self) -> Workspaces: ...
     @property
     def keeps(self) -> Keeps: ...
+    @property
+    def salvages(self) -> Salvages: ...
     @property
     def hosts(self) -> Hosts: ...
     @property

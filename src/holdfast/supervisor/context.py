@@ -10,7 +10,7 @@ from typing import Protocol
 from holdfast.agents.port import AgentAdapter
 from holdfast.clock import Clock
 from holdfast.core.liveness import Identity
-from holdfast.core.model import StopWhy, TaskSpec, Workspace
+from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.policy import Limits
 from holdfast.core.pressure import Pressure, PressureLimits
@@ -50,6 +50,7 @@ class Keeping:
     events: float = 30 * 86400.0
     runs: float = 14 * 86400.0
     tasks: float = 90 * 86400.0
+    salvages: float = 90 * 86400.0
     log_size: int = 10 * 1024 * 1024  # bytes of supervisor.log before it is put aside
 
 
@@ -109,6 +110,12 @@ class Patient:
     claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
 
 
+class SalvageReclaimer(Protocol):
+    """Deletes saved work that was dropped, and gives its room back."""
+
+    def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> Awaitable[bool]: ...
+
+
 class RunWatch(Protocol):
     """Who watches the health of runs."""
 
@@ -155,6 +162,7 @@ class Context:
     settings: Settings
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
+    reclaimer: SalvageReclaimer | None = None
     pressure: Callable[[], Pressure] = Pressure  # how the machine is; by default it does not say
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
     bell: Bell = field(default_factory=Bell)

@@ -22,6 +22,7 @@ from holdfast.folders import listed
 from holdfast.store.port import EventWindow, OldTask, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ownlog import rotate
+from holdfast.supervisor.salvages import expire_salvages
 from holdfast.supervisor.saying import say
 from holdfast.workspaces.names import setup_logs
 from holdfast.workspaces.threads import in_thread
@@ -40,10 +41,11 @@ class _Removed:
     events: int = 0
     runs: int = 0
     tasks: int = 0
+    salvages: int = 0
     records: int = 0  # answered requests, acknowledged alerts, supervisors that are gone
 
     def __bool__(self) -> bool:
-        return bool(self.events or self.runs or self.tasks or self.records)
+        return bool(self.events or self.runs or self.tasks or self.salvages or self.records)
 
 
 class Retention:
@@ -79,6 +81,7 @@ class Retention:
             await self._events(removed)
             await self._run_directories(removed)
             await self._setup_logs()
+            removed.salvages = await expire_salvages(self._context)
             await self._tasks(removed)
             await self._answered(removed)
             if removed:
@@ -164,10 +167,17 @@ class Retention:
             "event(s)": removed.events,
             "run directory(s)": removed.runs,
             "task(s)": removed.tasks,
+            "salvage(s)": removed.salvages,
             "other record(s)": removed.records,
         }
         message = f"Old history was forgotten: {', '.join(f'{n} {what}' for what, n in parts.items() if n)}."
-        data = {"events": removed.events, "runs": removed.runs, "tasks": removed.tasks, "records": removed.records}
+        data = {
+            "events": removed.events,
+            "runs": removed.runs,
+            "tasks": removed.tasks,
+            "records": removed.records,
+            "salvages": removed.salvages,
+        }
         event = Event(kind="retention.completed", component="retention", message=message, data=data)
         await self._write(lambda tx: tx.events.emit(event, self._context.clock()))
 

@@ -10,27 +10,34 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.core.leftovers import Action, Finding, compare
 from holdfast.core.model import Event, Level, Repo, Request, Workspace
-from holdfast.core.preserve import resolve
-from holdfast.core.scene import Container, Mark, Scene
-from holdfast.core.states import TASK_TERMINAL, WorkspaceState
+from holdfast.core.scene import Container, Scene
+from holdfast.core.states import WorkspaceState
 from holdfast.core.swept import MANY, Swept, warning
-from holdfast.errors import NoPermission, NotFound
+from holdfast.errors import NoPermission
 from holdfast.store.ledger import fates, read_ledger
 from holdfast.store.port import Transaction
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.righting import correct, decide
+from holdfast.supervisor.saying import say_trouble
 
 CLEANUP_PATIENCE = 3600.0
 ENGINE_PATIENCE = 1.0  # a container engine that hangs must not hold the first claim up
 _REMOVALS = (Action.DROP_ENTRY, Action.DROP_TRASH, Action.DROP_MARKER, Action.DROP_BRANCH)
 _DENIED = ("Permission denied", "Operation not permitted", "sudo rm")  # in the reason why a workspace is still there
 _OF_A_TREE = ("entry", "trash")  # what counts as a leftover tree; the rest is only put right
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Undecided:
+    workspace: Workspace
+    is_marked: bool  # False: its marker has to be written first; that it is ours is proven otherwise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +48,7 @@ class Begun:
     findings: Sequence[Finding]
     repos: dict[str, Repo]
     backlog: frozenset[str]  # ids of workspaces that have to go
-    undecided: Sequence[Workspace]  # those of them about which nobody has decided yet
+    undecided: Sequence[Undecided]  # those of them about which nobody has decided yet
     swept: Swept
     late: asyncio.Task[Sequence[Container]] | None  # an engine that has not told its containers yet
 
@@ -69,7 +76,7 @@ class Sweep:
         """Before anything is adopted or claimed. What takes long goes on in the background."""
         begun = await self.begin()
         if begun.backlog or _to_remove(begun.findings):
-            self._work = asyncio.create_task(self._finish_and_tell(begun, []), name="sweep")
+            self._work = asyncio.create_task(_told(self._finish_and_tell(begun, [])), name="sweep")
         else:
             await self._finish_and_tell(begun, [])
 
@@ -79,7 +86,7 @@ class Sweep:
 
     def tick(self) -> None:
         if self._asked and (self._work is None or self._work.done()):
-            self._work = asyncio.create_task(self._on_demand(), name="sweep")
+            self._work = asyncio.create_task(_told(self._on_demand()), name="sweep")
 
     async def once(self) -> Swept:
         """A whole sweep, to its end."""
@@ -124,7 +131,7 @@ class Sweep:
         await self._end_strays(findings, swept)
         undecided = await self._put_right(findings, swept)
         backlog = {f.workspace.id for f in findings if f.in_backlog and f.workspace is not None}
-        backlog |= {workspace.id for workspace in undecided}
+        backlog |= {one.workspace.id for one in undecided}
         await self._warn_of(len(backlog) + sum(1 for finding in _to_remove(findings) if finding.what in _OF_A_TREE))
         return Begun(
             began=began,
@@ -153,7 +160,7 @@ class Sweep:
             if not gone
         ]
 
-    async def _put_right(self, findings: Sequence[Finding], swept: Swept) -> list[Workspace]:
+    async def _put_right(self, findings: Sequence[Finding], swept: Swept) -> list[Undecided]:
         """What somebody could build on: the ledger, in one transaction, and the markers of what goes on or goes now.
         Returns the workspaces of finished tasks about which nobody has decided: that can wait for the background."""
         assert self._context.sweeper is not None
@@ -162,54 +169,23 @@ class Sweep:
             for finding in findings
             if finding.action in (Action.LET_GO, Action.TAKE_IN) and self._context.sweeper.is_still_so(finding)
         ]
-        taken = await self._context.writer.write(lambda tx: self._correct(tx, wrong)) if wrong else []
+        taken = await self._context.writer.write(lambda tx: correct(tx, wrong, self._context.clock())) if wrong else []
         swept.healed += len(wrong)
+        unmarked = {f.workspace.id: f.workspace for f in findings if f.action is Action.MARK and f.workspace}
+        unmarked |= {workspace.id: workspace for workspace, _is_over in taken}
         undecided = [f.workspace for f in findings if f.action is Action.DECIDE and f.workspace is not None]
-        finished = [workspace for workspace, is_over in taken if is_over]
-        later = {workspace.id for workspace in (*undecided, *finished)}
-        unmarked = [f.workspace for f in findings if f.action is Action.MARK and f.workspace is not None]
-        for workspace in (*unmarked, *(workspace for workspace, _is_over in taken)):
+        undecided += [workspace for workspace, is_over in taken if is_over]
+        later = {workspace.id for workspace in undecided}
+        for workspace in unmarked.values():
             if workspace.id not in later:
                 await self._mark(workspace, swept)
-        return [*undecided, *finished]
+        return [Undecided(workspace=workspace, is_marked=workspace.id not in unmarked) for workspace in undecided]
 
     async def _mark(self, workspace: Workspace, swept: Swept) -> None:
         why = "put right"
         await self._try(
             Finding(action=Action.MARK, what="marker", where=workspace.path, why=why, workspace=workspace), None, swept
         )
-
-    def _correct(self, tx: Transaction, wrong: Sequence[Finding]) -> list[tuple[Workspace, bool]]:
-        """What was taken in, and whether its task is over."""
-        taken = []
-        for finding in wrong:
-            if finding.action is Action.LET_GO and finding.workspace is not None:
-                tx.workspaces.dispose(finding.workspace, "salvage", "it vanished", self._context.clock())
-            elif finding.mark is not None:
-                found = self._take_in(tx, finding.mark)
-                taken += [found] if found is not None else []
-        return taken
-
-    def _take_in(self, tx: Transaction, mark: Mark) -> tuple[Workspace, bool] | None:
-        try:
-            task = tx.tasks.get(mark.task)
-        except NotFound:
-            return None
-        if task.spec.repo_id != mark.repo or tx.workspaces.current(task.id) is not None:
-            return None
-        lost = Workspace(
-            id=mark.workspace,
-            task_id=task.id,
-            repo_id=mark.repo,
-            strategy=task.spec.strategy,
-            path=mark.path,
-            branch=mark.branch or task.branch,
-            base_commit=mark.base_commit or task.base_commit,
-            state=WorkspaceState.INTENDED,
-            disposition=None,
-        )
-        why = "found by the sweep: it has our marker, and the ledger had lost it"
-        return tx.workspaces.take_in(lost, why, self._context.clock()), task.state in TASK_TERMINAL
 
     async def _warn_of(self, backlog: int) -> None:
         """R-TREE-08, at once: the event that tells the end may be minutes away."""
@@ -241,22 +217,14 @@ class Sweep:
         self.last = swept
         return swept
 
-    async def _decide(self, undecided: Sequence[Workspace], swept: Swept) -> None:
-        """Nobody has saved their work yet: that comes first. Marked before the clean-up may see them, which removes
-        nothing without its marker."""
-
-        def decide(tx: Transaction) -> None:
-            for workspace in undecided:
-                task = tx.tasks.get(workspace.task_id)
-                if task.state in TASK_TERMINAL:
-                    how = resolve(task.spec, task.state)
-                    word = "preserve" if how.preserve else "salvage"
-                    tx.workspaces.dispose(workspace, word, f"{how.reason} ({how.tier})", self._context.clock())
-
-        for workspace in undecided:
-            await self._mark(workspace, swept)
-        if undecided:
-            await self._context.writer.write(decide)
+    async def _decide(self, undecided: Sequence[Undecided], swept: Swept) -> None:
+        """Marked before the clean-up may see them, which removes nothing without its marker."""
+        for one in undecided:
+            if not one.is_marked:
+                await self._mark(one.workspace, swept)
+        workspaces = [one.workspace for one in undecided]
+        if workspaces:
+            await self._context.writer.write(lambda tx: decide(tx, workspaces, self._context.clock()))
 
     async def _drop_containers(self, begun: Begun, swept: Swept) -> None:
         findings = begun.findings
@@ -321,3 +289,11 @@ class Sweep:
 
 def _to_remove(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.action in _REMOVALS]
+
+
+async def _told(work: Coroutine[Any, Any, None]) -> None:
+    """What it could not do, the clean-up or the next sweep does; but it must not end in silence."""
+    try:
+        await work
+    except Exception as trouble:  # noqa: BLE001 - told, and everything else goes on
+        say_trouble("the sweep stumbled: ", trouble)

@@ -17,23 +17,13 @@ from dataclasses import dataclass
 from holdfast import faults
 from holdfast.folders import listed
 from holdfast.workspaces import scratch
+from holdfast.workspaces.entries import QUESTION, Entry, parse, touched
 from holdfast.workspaces.git import GitFailed
 from holdfast.workspaces.shadow import Shadow
+from holdfast.workspaces.threads import in_thread
 
 GITLINK = "160000"
 NOTHING = "0"  # the mode that removes an entry
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of an index."""
-
-    mode: str
-    oid: str
-    stage: int
-    path: str
-    hidden: bool  # assume-unchanged: git does not look at it
-    absent: bool  # skip-worktree: not expected on disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +77,14 @@ class Desk:
         return True
 
     async def entries(self, index: str | None = None) -> list[Entry]:
-        out = await self.run("ls-files", "-v", "--stage", "-z", borrow=True, index=index)
-        return [_entry(line) for line in out.split("\0") if line]
+        out = await self.run(*QUESTION, borrow=True, index=index)
+        return parse(out)
+
+    async def distrust(self, entries: Iterable[Entry]) -> None:
+        """Let git read files again whose times differ by a part of a second. git compares whole seconds, so a file that
+        was written twice in one, with the time of the first restored, would count as unchanged."""
+        found = await in_thread(touched, self.work_tree, list(entries))
+        await self.put([(entry.mode, entry.oid, entry.path) for entry in found])
 
     async def unhide(self, entries: Iterable[Entry]) -> None:
         """Look at every file, also at those that the agent told git not to look at."""
@@ -159,13 +155,6 @@ async def desk(shadow: Shadow, home: str, work_tree: str) -> AsyncIterator[Desk]
         yield Desk(shadow, path, work_tree)
     finally:
         scratch.drop(path)
-
-
-def _entry(line: str) -> Entry:
-    """`H 100644 <id> 0<tab>path`: the tag is small for assume-unchanged, S for skip-worktree."""
-    front, path = line.split("\t", 1)
-    tag, mode, oid, stage = front.split(" ")
-    return Entry(mode, oid, int(stage), path, hidden=tag.islower(), absent=tag in "Ss")
 
 
 def _nul(texts: Iterable[str]) -> bytes:

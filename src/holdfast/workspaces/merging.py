@@ -106,9 +106,11 @@ def _conflict(merge: Merge, names: list[str]) -> MergeConflict:
 
 def checkout_of(repo: str, branch: str) -> str | None:
     """The work tree that has `branch` checked out, if one has."""
-    code, out, _err = git.call("worktree", "list", "--porcelain", cwd=repo)
+    code, out, err = git.call("worktree", "list", "--porcelain", cwd=repo)
+    if code != 0:
+        raise Refused(f"git could not say whether {branch} is checked out: {err.strip()} Nothing was changed.")
     found, path = [], ""
-    for line in out.splitlines() if code == 0 else []:
+    for line in out.splitlines():
         if line.startswith("worktree "):
             path = line.removeprefix("worktree ")
         elif line == f"branch refs/heads/{branch}":
@@ -146,7 +148,9 @@ def move(merge: Merge, commit: str, checkout: str | None) -> None:
     else:
         faults.effect("merge.checkout")
         # In a session of its own: whoever ends us does not end git in the middle of the user's files.
-        code, _out, err = git.call("merge", "--quiet", "--ff-only", commit, cwd=checkout, alone=True, timeout=3600)
+        # Ignored files are the user's too: without that option git takes them for expendable.
+        words = ("merge", "--quiet", "--ff-only", "--no-overwrite-ignore", commit)
+        code, _out, err = git.call(*words, cwd=checkout, alone=True, timeout=3600)
     faults.passed("merge.moved")
     if code == 0:
         return

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 
 from holdfast.errors import WorkspaceProblem
 from holdfast.folders import listed
+from holdfast.workspaces.entries import QUESTION, parse, touched
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.gitstate import LOOKING
+from holdfast.workspaces.threads import in_thread
 
 
 def refuse_own_history(tree: str) -> None:
@@ -47,8 +49,14 @@ async def _changed(git: Git, folder: str, commit: str) -> str | None:
             return "is not a repository that git can read"
         if (await git.run("rev-parse", "HEAD", cwd=folder, env=LOOKING)).strip() != commit:
             return "is at another commit than the one recorded"
-        env = await git.filters_off(folder, all_of_them=True)
-        if await git.run("status", "--porcelain", "--untracked-files=all", cwd=folder, env={**env, **LOOKING}):
+        found = parse(await git.run(*QUESTION, cwd=folder, env=LOOKING))
+        if not all(entry.is_plain for entry in found):
+            return "has submodules, conflicts or hidden files of its own"  # `status` would go into submodules
+        env = {**await git.filters_off(folder, all_of_them=True), **LOOKING}
+        status = ("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=dirty")
+        if await git.run(*status, cwd=folder, env=env) != "":
+            return "has uncommitted changes"
+        if await in_thread(touched, folder, found):
             return "has uncommitted changes"
         if await _has_own_commits(git, folder, [commit]):
             return "has commits of its own"

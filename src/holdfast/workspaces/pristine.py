@@ -12,8 +12,10 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import SalvageRules
 from holdfast.workspaces import gitstate, refs
 from holdfast.workspaces.admin import entry_of
+from holdfast.workspaces.entries import QUESTION, parse, touched
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.survey import is_sparse
+from holdfast.workspaces.threads import in_thread
 
 # What an agent may have set so that git looks away; and what makes us look for ourselves.
 _SETTINGS = (
@@ -75,12 +77,15 @@ async def _is_clean(git: Git, tree: str, entry: str) -> bool:
     The index is asked first: `status` would go into a repository that the index links to, and run its commands.
     """
     env = {"GIT_DIR": entry, "GIT_WORK_TREE": tree, **gitstate.LOOKING}  # never the parent's, whatever `.git` says
-    code, out, complaints = await git.ask("ls-files", "-v", "--stage", "-z", cwd=tree, env=env)
-    if code != 0 or complaints or not all(line.startswith(("H 100", "H 120")) for line in out.split("\0") if line):
+    code, out, complaints = await git.ask(*QUESTION, cwd=tree, env=env)
+    found = parse(out)
+    if code != 0 or complaints or not all(entry.is_plain for entry in found):
         return False
     status = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty", "--no-renames")
     code, out, complaints = await git.ask(*status, cwd=tree, env=env, settings=_SETTINGS)
-    return code == 0 and not out and not complaints  # it complains of directories that it could not open
+    if code != 0 or out or complaints:  # it complains of directories that it could not open
+        return False
+    return not await in_thread(touched, tree, found)
 
 
 async def _has_loose_commits(git: Git, repo: Repo, entry: str, head: str) -> bool:

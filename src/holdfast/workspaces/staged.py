@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass, field
 
 from holdfast.errors import is_passing
-from holdfast.workspaces.desk import Desk, Entry
+from holdfast.workspaces.desk import Desk
+from holdfast.workspaces.entries import Entry
 from holdfast.workspaces.git import GitFailed
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from holdfast.core.rules import SalvageRules
 from holdfast.errors import WorkspaceProblem, is_passing
-from holdfast.workspaces.desk import GITLINK, Desk, Entry, Listing
+from holdfast.workspaces.desk import GITLINK, Desk, Listing
+from holdfast.workspaces.entries import Entry
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.nested import refuse_changed_submodules, refuse_nested
@@ -49,6 +50,7 @@ async def take_work_tree(
     `keep_absent`: what is not on disk may never have been there, and counts as unchanged.
     """
     entries = await table.entries()
+    await table.distrust(entry for entry in entries if entry.mode != GITLINK and not entry.absent)
     await table.unhide(entries)
     links = {entry.path: entry.oid for entry in entries if entry.mode == GITLINK}
     await refuse_changed_submodules(git, table.work_tree, git_dir, links)

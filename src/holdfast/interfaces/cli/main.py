@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "workspaces": ("workspaces", "list workspaces, drop preserved ones"),
     "shell": ("workspaces", "open a shell in a task's workspace"),
     "keep": ("workspaces", "keep a task's workspace for longer"),
-    "salvage": ("work", "list and restore saved work"),
+    "salvage": ("salvage", "list saved work, look into it, bring it back, let it go"),
     "config": ("settings", "show and check the settings, and say where each comes from"),
     "doctor": ("fleet", "check this machine and this home"),
     "sweep": ("upkeep", "remove what killed supervisors left behind"),

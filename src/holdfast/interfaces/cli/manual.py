@@ -182,10 +182,14 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "salvage": Page(
         "Work that was taken out of workspaces before they went, because no branch held it. `restore` makes it a "
-        "new branch of the user's repository.",
+        "new branch of the repository, or plain files in a new directory; nothing is ever overwritten. It expires "
+        "after `salvage.keep`; `prune` drops what has expired now, or what you name.",
         (
             ("what was saved", "holdfast salvage list"),
+            ("what is in it", "holdfast salvage show 7f3a"),
             ("bring it back", "holdfast salvage restore 7f3a --branch rescued"),
+            ("as plain files", "holdfast salvage restore 7f3a --to /tmp/rescued"),
+            ("let it go", "holdfast salvage prune 7f3a --yes"),
         ),
         (*READS, 1, 4),
         ("diff", "backup"),

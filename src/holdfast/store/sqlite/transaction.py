@@ -13,6 +13,7 @@ from holdfast.store.sqlite.history import SqliteHistory
 from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
 from holdfast.store.sqlite.keeps import SqliteKeeps
 from holdfast.store.sqlite.runs import SqliteRuns
+from holdfast.store.sqlite.salvages import SqliteSalvages
 from holdfast.store.sqlite.tasks import SqliteTasks
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
@@ -27,6 +28,7 @@ class SqliteTransaction:
         self.workspaces = SqliteWorkspaces(connection, self.events)
         self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces)
         self.keeps = SqliteKeeps(connection, self.events, self.workspaces, self.tasks.get)
+        self.salvages = SqliteSalvages(connection, self.events)
         self.hosts = SqliteHosts(connection, self.events)
         self.requests = SqliteRequests(connection)
         self.history = SqliteHistory(connection, self.events)

@@ -20,6 +20,7 @@ from holdfast.testing.matrix.steps import (
     add,
     commands_of,
     events_tell,
+    forget_row,
     insist,
     litter,
     state,
@@ -257,10 +258,13 @@ def retention(world: World) -> None:
 
 
 def leftovers(world: World) -> None:
-    """What no row waits for: trash, a marker, a half-made git entry, an empty branch; and a marker that was spoilt."""
+    """What no row waits for: trash, a marker, a half-made git entry, an empty branch; a marker that was spoilt; and a
+    workspace whose row an old backup does not have."""
     add(world, "leave things", write("saved.txt", "saved") + "exit 1", preserve_on_failure=True)
+    add(world, "be lost", write("lost.txt", "lost") + "exit 1", role="add2", preserve_on_failure=True)
     up_to_the_end(world, "up")
     litter(world, task_id(world, "leave things"))
+    forget_row(world, task_id(world, "be lost"))
     up_to_the_end(world, "up2")
 
 
@@ -307,7 +311,11 @@ SCENARIOS: dict[str, Scenario] = {
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
-    "leftovers": Scenario(leftovers, {"leave things": ("failed",)}, "things that no row waits for, swept at a start"),
+    "leftovers": Scenario(
+        leftovers,
+        {"leave things": ("failed",), "be lost": ("failed",)},
+        "things that no row waits for, swept at a start",
+    ),
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import apsw
+
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.errors import Unavailable
@@ -112,3 +114,12 @@ def litter(world: World, task_id: str) -> None:
     path.with_name(f"{task_id}.owner.json").write_text("an agent wrote over it")
     base = Queries(str(world.home)).state(task_id)["base_commit"]
     (world.repo / ".git" / "refs" / "heads" / "holdfast" / f"{task_id}-r7").write_text(f"{base}\n")
+
+
+def forget_row(world: World, task_id: str) -> None:
+    """As a backup that is older than the workspace would: only its marker knows it."""
+    if task_id and Queries(str(world.home)).task(task_id)["workspace"]["state"] == "preserved":
+        connection = apsw.Connection(str(world.home / "holdfast.db"))
+        connection.set_busy_timeout(10_000)
+        connection.execute("UPDATE workspaces SET state = 'gone' WHERE task_id = ?", (task_id,))
+        connection.close()

@@ -55,8 +55,11 @@ FROM workspaces w JOIN tasks t ON t.id = w.task_id JOIN repos r ON r.id = w.repo
 WHERE :all OR w.state != 'gone' ORDER BY w.created_at
 
 -- name: salvages
-SELECT s.id, s.task_id AS task, s.ref, s.commit_id AS "commit", s.base, s.files, s.reason, s.created_at, s.repo_id, r.path AS repo
-FROM salvages s JOIN repos r ON r.id = s.repo_id WHERE :task IS NULL OR s.task_id = :task ORDER BY s.created_at
+-- What was dropped is not there any more, though its commit may be for a while.
+SELECT s.id, s.task_id AS task, s.ref, s.commit_id AS "commit", s.base, s.files, s.reason, s.created_at, s.repo_id,
+       r.path AS repo, s.partial, s.details, s.workspace_id AS workspace, t.state AS task_state
+FROM salvages s JOIN repos r ON r.id = s.repo_id JOIN tasks t ON t.id = s.task_id
+WHERE (:task IS NULL OR s.task_id = :task) AND json_extract(s.details, '$.dropped') IS NULL ORDER BY s.created_at, s.rowid
 
 -- name: events
 SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message, reason, data

@@ -1,0 +1,43 @@
+"""Saved work that is older than `salvage.keep`: marked in the store first, then its commits go, then the rows."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.store.port import Transaction
+from holdfast.store.salvaging import Dropped
+from holdfast.supervisor.context import Context
+
+PIECE = 100
+PAUSE = 0.02
+
+
+async def expire_salvages(context: Context) -> int:
+    """How many were dropped. What an earlier pass, or `holdfast salvage prune`, left half done is finished too."""
+    count = 0
+    while True:
+        before = context.clock().wall - context.settings.keeping.salvages
+
+        def mark(tx: Transaction, before: float = before) -> int:
+            return tx.salvages.expire(before, PIECE, context.clock())
+
+        marked = await context.writer.write(mark)
+        count += marked
+        if marked < PIECE:
+            break
+        await asyncio.sleep(PAUSE)
+    await _finish(context)
+    return count
+
+
+async def _finish(context: Context) -> None:
+    if context.reclaimer is None:
+        return
+    by_repo: dict[str, list[Dropped]] = {}
+    for one in await context.writer.write(lambda tx: tx.salvages.dropped()):
+        by_repo.setdefault(one.repo_id, []).append(one)
+    for repo_id, gone in by_repo.items():
+        repo = await context.writer.write(lambda tx, repo_id=repo_id: tx.workspaces.repo(repo_id))  # type: ignore[misc]
+        if await context.reclaimer.reclaim(repo, {one.ref: one.commit for one in gone}):
+            await context.writer.write(lambda tx, gone=gone: tx.salvages.forget(gone))  # type: ignore[misc]
+        await asyncio.sleep(PAUSE)

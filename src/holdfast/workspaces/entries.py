@@ -1,0 +1,79 @@
+"""What git knows of the files in an index, read from `ls-files`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LARGEST = 1024 * 1024  # bytes that we read ourselves
+QUESTION = ("ls-files", "-v", "--stage", "--debug", "-z")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of an index."""
+
+    mode: str
+    oid: str
+    stage: int
+    path: str
+    hidden: bool  # assume-unchanged: git does not look at it
+    absent: bool  # skip-worktree: not expected on disk
+    times: tuple[int, int] = (0, 0)  # ctime and mtime, in ns, when git last looked
+
+    @property
+    def is_plain(self) -> bool:
+        """A file or symlink, merged, that git looks at. A link to a repository is not: it would be gone into."""
+        return self.mode.startswith(("100", "120")) and not (self.hidden or self.absent or self.stage)
+
+
+# `H 100644 <id> 0<tab>path<nul>`, then what git knows of the file. The tag is small for assume-unchanged, S for
+# skip-worktree.
+_LINE = re.compile(
+    r"(?P<tag>\w) (?P<mode>\d+) (?P<oid>[0-9a-f]+) (?P<stage>\d)\t(?P<path>[^\0]*)\0"
+    r" *ctime: (?P<ctime>\d+:\d+)\n *mtime: (?P<mtime>\d+:\d+)\n(?: .*\n){3}"
+)
+
+
+def _entry(match: re.Match[str]) -> Entry:
+    tag, mode, oid, stage, path = match.group("tag", "mode", "oid", "stage", "path")
+    times = (_ns(match["ctime"]), _ns(match["mtime"]))
+    return Entry(mode, oid, int(stage), path, hidden=tag.islower(), absent=tag in "Ss", times=times)
+
+
+def _ns(text: str) -> int:
+    seconds, _, part = text.partition(":")
+    return int(seconds) * 1_000_000_000 + int(part)
+
+
+def parse(out: str) -> list[Entry]:
+    return [_entry(match) for match in _LINE.finditer(out)]
+
+
+def touched(tree: str, entries: Iterable[Entry]) -> list[Entry]:
+    """Files whose times are not exactly those that git noted, nor their content. git itself compares whole
+    seconds: a file that was written twice in one, with the first time restored, counts as unchanged for it."""
+    found = []
+    for entry in entries:
+        path = os.path.join(tree, entry.path)
+        with contextlib.suppress(OSError):
+            seen = os.lstat(path)
+            if entry.times not in ((0, 0), (seen.st_ctime_ns, seen.st_mtime_ns)) and not _has_content(
+                path, seen, entry
+            ):
+                found.append(entry)
+    return found
+
+
+def _has_content(path: str, seen: os.stat_result, entry: Entry) -> bool:
+    if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST:
+        return False  # for git to look at
+    with open(path, "rb") as file:
+        content = file.read()
+    kind = hashlib.sha256 if len(entry.oid) == 64 else hashlib.sha1
+    return kind(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == entry.oid
