@@ -209,15 +209,14 @@ def refuse_filtered(merge: Merge, commit: str, home: str) -> None:
         return
     differ = ("diff-tree", "-r", "--name-only", "--no-renames", "-z", merge.target_tip, commit)
     changed = {*git.call(*differ, cwd=merge.repo)[1].split("\0")}
+    git_dir = _git(merge, "rev-parse", "--absolute-git-dir")
     folder = scratch.make(home, "attributes")
-    tree = os.path.join(folder, "empty")  # so that the attributes are those of `commit`
-    env = {"GIT_DIR": _git(merge, "rev-parse", "--absolute-git-dir"), "GIT_WORK_TREE": tree}
-    env["GIT_INDEX_FILE"] = os.path.join(folder, "index")
+    # A work tree without files: the attributes are those of `commit`.
+    env = {"GIT_DIR": git_dir, "GIT_WORK_TREE": folder, "GIT_INDEX_FILE": os.path.join(folder, "index")}
     try:
-        os.mkdir(tree)
         _git(merge, "read-tree", commit, env=env)
         for name in filters:
-            code, out, _err = git.call("ls-files", "-z", "--", f":(attr:filter={name})", cwd=tree, env=env)
+            code, out, _err = git.call("ls-files", "-z", "--", f":(attr:filter={name})", cwd=folder, env=env)
             touched = sorted(({*out.split("\0")} & changed) - {""})
             if code != 0 or touched:
                 raise Refused(
