@@ -44,6 +44,7 @@ STATES: Mapping[str, str | Callable[[Path], None]] = {
     ),
     "excluded by a setting": "echo '*' > ../none; git config core.excludesFile $PWD/../none; echo x > x",
     "hidden by an untracked setting": "git config status.showUntrackedFiles no; echo x > x",
+    "hidden by its case": "git config core.ignoreCase yes; echo x > readme.MD",
     "its own repository": "mv .git ../link; git init -q .",
     "emptied": "rm -rf * .git",
 }

@@ -183,7 +183,7 @@ def test_a_new_workspace_can_start_from_the_saved_work(workshop: Workshop, mess:
 
 
 def test_saving_again_after_the_rename_saves_no_less(workshop: Workshop) -> None:
-    """Killed between the rename into the trash and the end of its git entry, which still remembers an amended commit."""
+    """Killed between the rename into the trash and the end of its git entry, which remembers an amended commit."""
     workspace, path = workshop.made()
     for words in (["-m", "first"], ["--amend", "-m", "second"]):
         workshop.fleet.git("commit", "--quiet", "--allow-empty", *words, cwd=path)

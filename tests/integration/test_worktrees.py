@@ -218,6 +218,21 @@ def test_hooks_and_filters_of_the_repository_do_not_run(workshop: Workshop) -> N
     assert not canary.exists()
 
 
+def test_a_work_tree_that_the_shared_config_names_is_not_touched(workshop: Workshop) -> None:
+    """R-TREE-13: with an extension, `core.worktree` counts for worktrees too: the next task's checkout threw away what
+    the user had not committed, and its leftovers were not committed."""
+    mine = workshop.fleet.repo / "README.md"
+    mine.write_text("mine, uncommitted")
+    workshop.fleet.git("config", "extensions.worktreeConfig", "true")
+    workshop.fleet.git("config", "core.worktree", str(workshop.fleet.repo))
+    workspace, path = workshop.made()
+    assert mine.read_text() == "mine, uncommitted"
+    assert (path / "README.md").exists()
+    (path / "new").write_text("work")
+    assert workshop.run(workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "Leftovers"))
+    assert workshop.fleet.git("show", "holdfast/task1:new") == "work"
+
+
 def test_a_base_that_does_not_exist_is_refused_with_a_remedy(workshop: Workshop) -> None:
     """R-TREE-05: fails closed."""
     with pytest.raises(LaunchError, match="--base"):

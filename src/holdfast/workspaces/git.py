@@ -58,6 +58,15 @@ def command(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]
     return ["git", *options, *arguments]
 
 
+def by_environment(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Settings as an environment: on a command line a name could not contain '='."""
+    env = {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
+    for number, (key, value) in enumerate(settings):
+        env[f"GIT_CONFIG_KEY_{number}"] = key
+        env[f"GIT_CONFIG_VALUE_{number}"] = value
+    return env
+
+
 _OF_THE_USER = ("system", "global")  # where an agent's settings are not
 
 
@@ -129,7 +138,8 @@ class Git:
         return True
 
     async def filters_off(self, worktree: str, *, all_of_them: bool = False) -> dict[str, str]:
-        """Environment that replaces every content filter by the user's own definition of it, or by nothing.
+        """Environment that replaces every content filter by the user's own definition of it, or by nothing, and names
+        the work tree: `core.worktree` in a shared config would have git write to another one.
 
         A filter is a command, and an agent can define one in the shared config, in its worktree's, or in a file that
         either includes. The user's global config (git-lfs) is out of its reach. Passed by environment, because a name
@@ -151,11 +161,7 @@ class Git:
                 trusted[key] = value
         # Only what is set: an empty `process` would switch the user's own `clean` and `smudge` off.
         settings = [(key, trusted.get(key, "false" if key.endswith(".required") else "")) for key in sorted(effective)]
-        env = {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
-        for number, (key, value) in enumerate(settings):
-            env[f"GIT_CONFIG_KEY_{number}"] = key
-            env[f"GIT_CONFIG_VALUE_{number}"] = value
-        return env, identity
+        return {"GIT_WORK_TREE": worktree, **by_environment(settings)}, identity
 
     async def _settings(self, worktree: str, pattern: str) -> list[tuple[str, str, str]]:
         """(scope, key, value), from the weakest to the strongest."""

@@ -24,10 +24,11 @@ _SETTINGS = (
     "core.ignoreStat=false",
     "core.fileMode=true",
     "core.symlinks=true",
+    "core.ignoreCase=false",
     "core.untrackedCache=false",
     "core.preloadIndex=true",
 )
-_UNUSUAL = (b"filter", b"include", b"excludesfile", b"attributesfile", b"ignorecase = true", b"precompose")
+_UNUSUAL = (b"filter", b"include", b"excludesfile", b"attributesfile", b"precompose")
 _LARGEST_CONFIG = 1024 * 1024
 
 

@@ -3,8 +3,8 @@
 A salvage is a commit in the shadow. Its tree is the work tree, byte for byte: everything that git would add. Its first
 parent is the agent's HEAD. Where the index holds something else, that is the next parent ("index of task …"); where git
 was in the middle of something, or commits are on no branch, that is the last one ("git state of task …": the raw files,
-every stage of a conflict, and those commits as its parents). What was saved of the same workspace before is a parent too:
-a commit that replaces it under its name must not lose it.
+every stage of a conflict, and those commits as its parents). What was saved of the same workspace before is a parent
+too: a commit that takes its name must not lose it.
 """
 
 from __future__ import annotations
