@@ -76,7 +76,7 @@ class Enclosure:
         """After a run's end: see that no container of it runs, and end it if its keeper could not. With that proven,
         a keeper that took its proof to the grave is no riddle: all of the agent was in the container, and the client
         outside died with its keeper."""
-        await in_thread(self._engine(spec).end, {WORKSPACE: workspace.id})
+        await in_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
         if end.cause is not Cause.UNPROVEN:
             return end
         return ProcessEnd(cause=Cause.KEEPER_DIED, detail="the engine says that its container does not run")
@@ -97,6 +97,23 @@ class Enclosure:
                 return identify(pid) if pid > 0 else None
             await asyncio.sleep(_LOOK_AGAIN)
         return None
+
+    def _holder(self, spec: TaskSpec, workspace: Workspace) -> Engine:
+        """The engine that has the container: DOCKER_HOST, and which sockets there are, may have changed since it was
+        made. While one that may have it does not answer, nobody knows."""
+        usual = self._engine(spec)
+        if workspace.container is None:
+            return usual
+        silent: HoldfastError | None = None
+        for socket in dict.fromkeys((usual.socket, *self._engines.all())):
+            try:
+                if self._engines.at(socket).details(workspace.container) is not None:
+                    return self._engines.at(socket)
+            except HoldfastError as error:
+                silent = silent or error
+        if silent is not None:
+            raise silent
+        return usual
 
     def _engine(self, spec: TaskSpec) -> Engine:
         return self._engines.at(socket_of(spec.container))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -36,7 +37,8 @@ def shell_argv(home: str, task: dict[str, Any], command: str | None) -> list[str
     _idle(details)
     engine.start(container)
     stop = shlex.join([*to_engine, "stop", "--time", "1", container])
-    return ["sh", "-c", f'"$@"; code=$?; {stop} >/dev/null; exit $code', "holdfast", *enter]
+    # A closed terminal or Ctrl-C ends what is entered, not what stops the container behind it.
+    return ["sh", "-c", f'trap : HUP INT TERM; "$@"; code=$?; {stop} >/dev/null; exit $code', "holdfast", *enter]
 
 
 def _find(home: str, task_id: str, container: str) -> tuple[Engine, dict[str, Any]]:
@@ -58,5 +60,15 @@ def _idle(details: dict[str, Any]) -> None:
     channel = next(mount["Source"] for mount in details["Mounts"] if os.path.basename(mount["Source"]) == "channel")
     faults.effect("container.idle")
     os.makedirs(channel, mode=0o700, exist_ok=True)
-    with open(os.path.join(channel, IDLE), "w", encoding="ascii"):
-        pass
+    idle = os.path.join(
+        channel, IDLE
+    )  # in a directory that the agent can write: whatever lies there, it is not followed
+    try:
+        if not os.path.isdir(idle) or os.path.islink(idle):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(idle)
+            os.close(os.open(idle, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return  # somebody else enters it too
+    except OSError as error:
+        raise Refused(f"{idle} cannot be written ({error.strerror}), and without it the agent would start.") from error

@@ -217,7 +217,13 @@ class WorktreeStrategy:
     ) -> Saved | None:
         if await is_pristine(self._git, repo, workspace, rules):
             return None
-        return await salvage(self._git, self._home, repo, workspace, reason, rules)
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, tree=self._moved(workspace))
+
+    def _moved(self, workspace: Workspace) -> str | None:
+        """Where its directory is, if we were killed after its rename: without it, saving again would save less."""
+        places = (names.trash_path(self._home, workspace.id), names.stranded_path(workspace.path, workspace.id))
+        found = [] if os.path.lexists(workspace.path) else [place for place in places if os.path.isdir(place)]
+        return found[0] if found else None
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)
