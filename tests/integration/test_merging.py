@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import Refused
 from holdfast.workspaces import git
-from holdfast.workspaces.merging import Merge, checkout_of, move
+from holdfast.workspaces.merging import Merge, checkout_of, move, real_name, refuse_dirty, refuse_filtered
 
 
 def run(repo: Path, *words: str) -> str:
@@ -42,3 +42,41 @@ def test_a_merge_overwrites_no_ignored_file(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(git, "call", lambda *_words, **_options: (-9, "", ""))
     with pytest.raises(Refused):
         checkout_of(str(repo), "main")
+
+
+def test_a_merge_runs_no_command_of_the_repositorys_config(tmp_path: Path) -> None:
+    """R-TREE-13: an agent can define a filter there, and a program that checks signatures, and its own commits have
+    them run when the user's checkout is moved. A branch that is another name of the one checked out is that one."""
+    repo, canary = tmp_path / "repo", tmp_path / "canary"
+    subprocess.run(["git", "init", "--quiet", "-b", "main", str(repo)], check=True)
+    run(repo, "commit", "-q", "--allow-empty", "-m", "base")
+    start = run(repo, "rev-parse", "HEAD")
+    run(repo, "symbolic-ref", "refs/heads/master", "refs/heads/main")
+    assert (real_name(str(repo), "master"), real_name(str(repo), "main")) == ("main", "main")
+    run(repo, "checkout", "-qb", "agent")
+    (repo / ".gitattributes").write_text("*.py filter=evil\n")
+    (repo / " x.py").write_text("x\n")
+    run(repo, "add", ".")
+    run(repo, "commit", "-qm", "agent")
+    raw = run(repo, "cat-file", "commit", "HEAD")
+    signed = raw.replace("\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n -----END PGP SIGNATURE-----\n\n", 1)
+    (tmp_path / "signed").write_text(signed + "\n")
+    tip = run(repo, "hash-object", "-t", "commit", "-w", str(tmp_path / "signed"))
+    run(repo, "checkout", "-q", "main")
+    (tmp_path / "evil").write_text(f"#!/bin/sh\ntouch {canary}\ncat\n")
+    (tmp_path / "evil").chmod(0o755)
+    for key in ("filter.evil.smudge", "filter.evil.clean", "gpg.program"):
+        run(repo, "config", key, str(tmp_path / "evil"))
+    plan = Merge(repo=str(repo), source="agent", source_tip=tip, target="main", target_tip=start)
+    with pytest.raises(Refused, match=r"filter 'evil'"):
+        refuse_filtered(plan, tip, str(tmp_path))
+    move(plan, tip, str(repo))
+    (repo / " x.py").touch()
+    refuse_dirty(str(repo), "main")
+    assert not canary.exists()
+    run(repo, "reset", "-q", "--hard", start)
+    canary.unlink(missing_ok=True)
+    run(repo, "config", "merge.verifySignatures", "true")
+    with pytest.raises(Refused):
+        move(plan, tip, str(repo))
+    assert not canary.exists()

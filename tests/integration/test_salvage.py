@@ -11,7 +11,7 @@ from tests.fleet import Fleet
 from tests.integration.conftest import Workshop
 
 from holdfast.errors import WorkspaceProblem
-from holdfast.workspaces.names import salvage_ref
+from holdfast.workspaces.names import salvage_ref, trash_path
 
 Mess = Callable[[Fleet, Path], None]
 
@@ -180,6 +180,34 @@ def test_a_new_workspace_can_start_from_the_saved_work(workshop: Workshop, mess:
     workshop.run(workshop.worktrees.prepare(workshop.repo, workspace, saved.commit))
     assert tree_on_disk(workshop, tree) == on_disk
     assert workshop.fleet.git("symbolic-ref", "--short", "HEAD", cwd=tree) == "holdfast/task1"
+
+
+def test_saving_again_after_the_rename_saves_no_less(workshop: Workshop) -> None:
+    """Killed between the rename into the trash and the end of its git entry, which remembers an amended commit."""
+    workspace, path = workshop.made()
+    for words in (["-m", "first"], ["--amend", "-m", "second"]):
+        workshop.fleet.git("commit", "--quiet", "--allow-empty", *words, cwd=path)
+    untracked(workshop.fleet, path)
+    first = workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "test"))
+    assert first is not None
+    os.makedirs(os.path.dirname(trash_path(workshop.home, workspace.id)))
+    os.rename(workspace.path, trash_path(workshop.home, workspace.id))
+    again = workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "test"))
+    assert again is not None
+    assert files_of(workshop, again.commit) == files_of(workshop, first.commit)
+
+
+def test_saving_again_loses_nothing_that_was_saved_before(workshop: Workshop) -> None:
+    """A teardown command, say, removed it since; we were killed before the rename, so its work is saved again."""
+    workspace, path = workshop.made()
+    (path / "work").write_text("precious\n")
+    first = workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "test"))
+    assert first is not None
+    (path / "work").unlink()
+    (path / "README.md").write_text("changed since\n")
+    again = workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "test"))
+    assert again is not None
+    assert first.commit in workshop.shadow("rev-list", again.ref).split()
 
 
 def test_locks_that_a_killed_git_left_in_the_shadow_do_not_stop_a_salvage(workshop: Workshop) -> None:

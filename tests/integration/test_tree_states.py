@@ -245,3 +245,19 @@ def test_a_file_that_was_rewritten_within_one_second_is_noticed(workshop: Worksh
     saved = save(workshop, workspace)
     assert saved is not None
     assert content(workshop, f"{saved.commit}:src/app.py") == "print('HELLO')"
+
+
+def test_leftovers_that_were_changed_after_they_were_staged_are_both_committed(workshop: Workshop) -> None:
+    """Found by the fuzz: committing everything that a successful agent left wrote over what it had staged."""
+    workspace, tree = workshop.made()
+    (tree / "both.txt").write_text("staged\n")
+    (tree / "gone.txt").write_text("staged, then deleted\n")
+    workshop.fleet.git("add", ".", cwd=tree)
+    (tree / "both.txt").write_text("and changed\n")
+    (tree / "gone.txt").unlink()
+    commit = workshop.run(workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "work (leftovers)"))
+    assert commit is not None
+    assert save(workshop, workspace) is None
+    assert workshop.fleet.file_on_branch("holdfast/task1", "both.txt") == "and changed"
+    assert workshop.fleet.file_on_branch("holdfast/task1~1", "both.txt") == "staged"
+    assert workshop.fleet.file_on_branch("holdfast/task1~1", "gone.txt") == "staged, then deleted"

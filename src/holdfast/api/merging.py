@@ -13,7 +13,17 @@ from holdfast.core.states import TASK_TERMINAL
 from holdfast.errors import Conflict, NotFound, Refused, UsageError
 from holdfast.storage import open_store
 from holdfast.text import one_line
-from holdfast.workspaces.merging import Merge, checkout_of, compute, contains, move, refuse_dirty, tip_of
+from holdfast.workspaces.merging import (
+    Merge,
+    checkout_of,
+    compute,
+    contains,
+    move,
+    real_name,
+    refuse_dirty,
+    refuse_filtered,
+    tip_of,
+)
 
 Row = dict[str, Any]
 
@@ -45,7 +55,7 @@ def target_of(task: Row, into: str | None) -> str:
     if tip_of(task["repo"], target) is None:
         wrong = f"There is no branch '{target}' in {task['repo']}"
         raise UsageError(f"{wrong}: say which one with --into BRANCH." if into is None else f"{wrong}.")
-    return target
+    return real_name(task["repo"], target)
 
 
 def merge(home: str, task: Row, into: str | None, *, no_ff: bool) -> Merged:
@@ -64,6 +74,8 @@ def merge(home: str, task: Row, into: str | None, *, no_ff: bool) -> Merged:
         refuse_dirty(checkout, target)
     title = one_line(task["prompt"], 60)
     commit = compute(plan, home, f"Merge {source}: {title}\n\nHoldfast task {task['id']}.\n", always_commit=no_ff)
+    if checkout is not None:
+        refuse_filtered(plan, commit, home)
     move(plan, commit, checkout)
     how = "fast-forward" if commit == source_tip else "merge commit"
     merged = Merged(source=source, target=target, commit=commit, how=how, checkout=checkout)

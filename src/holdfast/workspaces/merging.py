@@ -15,6 +15,7 @@ from holdfast.errors import Conflict, Refused
 from holdfast.workspaces import git, scratch
 
 MERGE_TREE = (2, 38)  # the first git that merges without a work tree
+_COMMANDS = r"^(merge\..*\.driver|filter\..*|gpg\.(.*\.)?program)$"
 _IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
 
 
@@ -38,6 +39,13 @@ def tip_of(repo: str, branch: str) -> str | None:
     return out.strip() if code == 0 else None
 
 
+def real_name(repo: str, branch: str) -> str:
+    """The branch that it stands for, if it is another name of one (`git symbolic-ref refs/heads/master …`): a checkout
+    has only that one."""
+    code, out, _err = git.call("rev-parse", "--symbolic-full-name", f"refs/heads/{branch}", cwd=repo)
+    return out.strip().removeprefix("refs/heads/") if code == 0 and out.startswith("refs/heads/") else branch
+
+
 def contains(repo: str, commit: str, other: str) -> bool:
     """Whether `commit` has `other` in its history."""
     return git.call("merge-base", "--is-ancestor", other, commit, cwd=repo)[0] == 0
@@ -57,7 +65,7 @@ def _merged_tree(merge: Merge) -> str:
     code, out, err = git.call(
         *("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", merge.target_tip, merge.source_tip),
         cwd=merge.repo,
-        env=_drivers_off(merge.repo),
+        env=_others_off(merge.repo),
     )
     if code not in (0, 1):
         raise Refused(f"git could not merge: {err.strip() or out.strip()}")
@@ -81,7 +89,7 @@ def _merged_tree_in(merge: Merge, home: str) -> str:
             target_tip=merge.target_tip,
         )
         _git(here, "checkout", "--quiet", "--detach", merge.target_tip)
-        identity = {**_identity(merge.repo), **_drivers_off(merge.repo)}
+        identity = {**_identity(merge.repo), **_others_off(merge.repo)}
         code, _out, err = git.call(
             *("merge", "--quiet", "--no-ff", "-m", "merge", merge.source_tip), cwd=clone, env=identity
         )
@@ -110,7 +118,7 @@ def checkout_of(repo: str, branch: str) -> str | None:
     if code != 0:
         raise Refused(f"git could not say whether {branch} is checked out: {err.strip()} Nothing was changed.")
     found, path = [], ""
-    for line in out.splitlines():
+    for line in out.split("\n"):
         if line.startswith("worktree "):
             path = line.removeprefix("worktree ")
         elif line == f"branch refs/heads/{branch}":
@@ -123,7 +131,9 @@ def checkout_of(repo: str, branch: str) -> str | None:
 def refuse_dirty(checkout: str, branch: str) -> None:
     """A checkout with changes of its own, or in the middle of something, is not ours to move."""
     code, out, _err = git.call(
-        "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty", cwd=checkout
+        *("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"),
+        cwd=checkout,
+        env=_others_off(checkout),
     )
     if code != 0 or out.strip():
         raise Refused(
@@ -150,7 +160,7 @@ def move(merge: Merge, commit: str, checkout: str | None) -> None:
         # In a session of its own: whoever ends us does not end git in the middle of the user's files.
         # Ignored files are the user's too: without that option git takes them for expendable.
         words = ("merge", "--quiet", "--ff-only", "--no-overwrite-ignore", commit)
-        code, _out, err = git.call(*words, cwd=checkout, alone=True, timeout=3600)
+        code, _out, err = git.call(*words, cwd=checkout, env=_others_off(checkout), alone=True, timeout=3600)
     faults.passed("merge.moved")
     if code == 0:
         return
@@ -167,21 +177,55 @@ def _identity(repo: str) -> dict[str, str]:
     return {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in ours.items()}
 
 
-def _drivers_off(repo: str) -> dict[str, str]:
-    """A merge driver is a command, and an agent can define one in the shared config: only the user's global ones
-    run; where another is wanted, that file is a conflict."""
-    effective, shared, system = (_drivers(repo, *scope) for scope in ((), ("--global",), ("--system",)))
-    allowed = {**system, **shared}
-    env = {"GIT_CONFIG_COUNT": str(len(effective))} if effective else {}
-    for number, key in enumerate(sorted(effective)):
-        env[f"GIT_CONFIG_KEY_{number}"] = key
-        env[f"GIT_CONFIG_VALUE_{number}"] = allowed.get(key, "false")
-    return env
+def _others_off(repo: str) -> dict[str, str]:
+    """A merge driver, a content filter, a checker of signatures is a command, and an agent can define one in the
+    shared config: only the user's global ones run; where another driver is wanted, that file is a conflict."""
+    effective, allowed = _commands(repo), _allowed(repo)
+    return git.by_environment([(key, allowed.get(key, _instead(key))) for key in sorted(effective)])
 
 
-def _drivers(repo: str, *scope: str) -> dict[str, str]:
-    out = git.call("config", *scope, "-z", "--get-regexp", r"^merge\..*\.driver$", cwd=repo)[1]
+def _instead(key: str) -> str:
+    return "" if key.startswith("filter.") and not key.endswith(".required") else "false"
+
+
+def _allowed(repo: str) -> dict[str, str]:
+    return {**_commands(repo, "--system"), **_commands(repo, "--global")}
+
+
+def _commands(repo: str, *scope: str) -> dict[str, str]:
+    code, out, err = git.call("config", *scope, "-z", "--get-regexp", _COMMANDS, cwd=repo)
+    if code not in (0, 1) and not scope:
+        raise Refused(f"git could not read its settings: {err.strip()} Nothing was changed.")
     return dict(entry.partition("\n")[::2] for entry in out.split("\0") if entry)
+
+
+def refuse_filtered(merge: Merge, commit: str, home: str) -> None:
+    """What only a filter of the repository's own config writes (git-crypt, `git lfs install --local`) is not ours to
+    check out: without the filter the user's files would hold something else."""
+    allowed = _allowed(merge.repo)
+    unknown = {key for key, value in _commands(merge.repo).items() if allowed.get(key) != value}
+    filters = sorted({key[len("filter.") :].rpartition(".")[0] for key in unknown if key.startswith("filter.")})
+    if not filters:
+        return
+    differ = ("diff-tree", "-r", "--name-only", "--no-renames", "-z", merge.target_tip, commit)
+    changed = {*git.call(*differ, cwd=merge.repo)[1].split("\0")}
+    git_dir = _git(merge, "rev-parse", "--absolute-git-dir")
+    folder = scratch.make(home, "attributes")
+    # A work tree without files: the attributes are those of `commit`.
+    env = {"GIT_DIR": git_dir, "GIT_WORK_TREE": folder, "GIT_INDEX_FILE": os.path.join(folder, "index")}
+    try:
+        _git(merge, "read-tree", commit, env=env)
+        for name in filters:
+            code, out, _err = git.call("ls-files", "-z", "--", f":(attr:filter={name})", cwd=folder, env=env)
+            touched = sorted(({*out.split("\0")} & changed) - {""})
+            if code != 0 or touched:
+                raise Refused(
+                    f"{', '.join(touched[:3]) or 'Its files'} would go through the filter '{name}', a command that "
+                    "only the repository's own config has. An agent could have written it, so it is not run. "
+                    f"Nothing was changed. If it is yours: git -C {merge.repo} merge {merge.source}"
+                )
+    finally:
+        scratch.drop(folder)
 
 
 def _git(merge: Merge, *arguments: str, env: dict[str, str] | None = None) -> str:

@@ -3,7 +3,8 @@
 A salvage is a commit in the shadow. Its tree is the work tree, byte for byte: everything that git would add. Its first
 parent is the agent's HEAD. Where the index holds something else, that is the next parent ("index of task …"); where git
 was in the middle of something, or commits are on no branch, that is the last one ("git state of task …": the raw files,
-every stage of a conflict, and those commits as its parents).
+every stage of a conflict, and those commits as its parents). What was saved of the same workspace before is a parent
+too: a commit that takes its name must not lose it.
 """
 
 from __future__ import annotations
@@ -173,8 +174,10 @@ async def _keep(
         state = await _state_tree(table, source.git_dir, staged)
         await shadow.copy_objects(state, *known)
         parents.append(await _commit(shadow, state, source.loose, f"git state of task {workspace.task_id}"))
-    commit = await _commit(shadow, tree, parents, f"Work of task {workspace.task_id}, saved by Holdfast: {reason}")
     ref = salvage_ref(workspace.task_id, workspace.id)
+    earlier = await refs.tip(source.git, shadow.path, ref)
+    parents += [earlier] if earlier is not None and await shadow.has(earlier) else []
+    commit = await _commit(shadow, tree, parents, f"Work of task {workspace.task_id}, saved by Holdfast: {reason}")
     faults.effect("salvage.ref")
     await shadow.keep(ref, commit)
     faults.passed("salvage.saved")

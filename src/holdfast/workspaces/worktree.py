@@ -156,6 +156,7 @@ class WorktreeStrategy:
             )  # git would also run the nested repository's own commands
             filters, known = await self._git.surroundings(workspace.path)
             identity = await self._identity(workspace, known)
+            await self._commit_staged(workspace, message, filters, identity)
             if mode == "all":  # but no file that we brought: a secret that git ignores nowhere would be published
                 but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
                 await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
@@ -171,6 +172,23 @@ class WorktreeStrategy:
         faults.passed("worktree.committed")
         where = os.path.join(workspace.path, ".git") if self.own_git else repo.common_dir
         return await refs.tip(self._git, where, f"refs/heads/{workspace.branch}")
+
+    async def _commit_staged(
+        self, workspace: Workspace, message: str, filters: dict[str, str], identity: Sequence[str]
+    ) -> None:
+        """What is staged and was changed since is in the index only, and `add` would write over it: a commit first."""
+        status = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
+        listed = await self._git.run(*status, cwd=workspace.path, env=filters)
+        if any(line[0] not in " ?" and line[1] not in " ?" for line in listed.split("\0") if line):
+            faults.effect("worktree.commit_staged")
+            commit = [
+                "commit",
+                "--quiet",
+                "--no-verify",
+                "-m",
+                message.replace("(leftovers)", "(leftovers, as staged)"),
+            ]
+            await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
 
     def _is_on_its_branch(self, repo: Repo, workspace: Workspace) -> bool:
         """Only a `.git` that leads where we made it lead counts: an emptied directory makes git answer for a parent
@@ -199,7 +217,13 @@ class WorktreeStrategy:
     ) -> Saved | None:
         if await is_pristine(self._git, repo, workspace, rules):
             return None
-        return await salvage(self._git, self._home, repo, workspace, reason, rules)
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, tree=self._moved(workspace))
+
+    def _moved(self, workspace: Workspace) -> str | None:
+        """Where its directory is, if we were killed after its rename: without it, saving again would save less."""
+        places = (names.trash_path(self._home, workspace.id), names.stranded_path(workspace.path, workspace.id))
+        found = [] if os.path.lexists(workspace.path) else [place for place in places if os.path.isdir(place)]
+        return found[0] if found else None
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)
