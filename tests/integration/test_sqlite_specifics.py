@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import select
 import shutil
 import signal
@@ -413,6 +414,22 @@ class TestSchema:
         raw.close()
         assert any("SCAN t USING INDEX tasks_waiting" in step for step in plan), plan
         assert not any(step in ("SCAN tasks", "SCAN t", "SCAN o") for step in plan), plan
+
+    def test_a_look_does_not_slow_down_with_history(self, store: SqliteStore, home: Path) -> None:
+        """What an idle supervisor asks at every look reads indexes of what is unfinished, never a whole table."""
+        raw = apsw.Connection(str(home / DATABASE), flags=apsw.SQLITE_OPEN_READONLY)
+        asked = {
+            "tasks": ("due_to_resume", "something_waits", "next_due", "unfinished_count"),
+            "workspaces": ("to_clean", "next_retry", "expired", "next_expiry"),
+        }
+        for file, names in asked.items():
+            for name in names:
+                words = statements(file)[name]
+                bindings = {"now": 0.0} if ":now" in words else {}
+                plan = [row[3] for row in raw.execute("EXPLAIN QUERY PLAN " + words, bindings)]
+                whole = [step for step in plan if re.fullmatch(r"SCAN (tasks|workspaces|t|w)", step)]
+                assert not whole, (name, plan)
+        raw.close()
 
 
 # -- durability --------------------------------------------------------------------------------------------------

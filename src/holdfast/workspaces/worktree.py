@@ -158,6 +158,7 @@ class WorktreeStrategy:
             filters, known = await self._git.surroundings(workspace.path)
             filters |= LOOKING if self.own_git else {}
             identity = await self._identity(workspace, known)
+            await self._commit_staged(workspace, message, filters, identity)
             if mode == "all":  # but no file that we brought: a secret that git ignores nowhere would be published
                 but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
                 await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
@@ -173,6 +174,23 @@ class WorktreeStrategy:
         faults.passed("worktree.committed")
         where = os.path.join(workspace.path, ".git") if self.own_git else repo.common_dir
         return await refs.tip(self._git, where, f"refs/heads/{workspace.branch}")
+
+    async def _commit_staged(
+        self, workspace: Workspace, message: str, filters: dict[str, str], identity: Sequence[str]
+    ) -> None:
+        """What is staged and was changed since is in the index only, and `add` would write over it: a commit first."""
+        status = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
+        listed = await self._git.run(*status, cwd=workspace.path, env=filters)
+        if any(line[0] not in " ?" and line[1] not in " ?" for line in listed.split("\0") if line):
+            faults.effect("worktree.commit_staged")
+            commit = [
+                "commit",
+                "--quiet",
+                "--no-verify",
+                "-m",
+                message.replace("(leftovers)", "(leftovers, as staged)"),
+            ]
+            await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
 
     def _is_on_its_branch(self, repo: Repo, workspace: Workspace) -> bool:
         """Only a `.git` that leads where we made it lead counts: an emptied directory makes git answer for a parent

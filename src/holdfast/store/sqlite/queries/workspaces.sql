@@ -34,15 +34,16 @@ UPDATE workspaces SET retry_at = NULL WHERE retry_at IS NOT NULL AND state != 'g
 
 -- name: to_clean
 -- Unfinished endings: decided, not yet carried out. A workspace whose task runs or will run again is not here.
+-- `!= 'gone'` is what lets SQLite use the index of those that are not: this is asked at every look.
 SELECT w.* FROM workspaces w JOIN tasks t ON t.id = w.task_id
-WHERE w.state IN ('intended', 'ready') AND w.disposition IS NOT NULL AND t.state IN ('completed', 'failed', 'cancelled')
+WHERE w.state != 'gone' AND w.state IN ('intended', 'ready') AND w.disposition IS NOT NULL AND t.state IN ('completed', 'failed', 'cancelled')
   AND (w.retry_at IS NULL OR w.retry_at <= :now)
 UNION ALL
 SELECT w.* FROM workspaces w JOIN tasks t ON t.id = w.task_id
-WHERE w.state = 'preserved' AND w.disposition = 'salvage' AND t.state IN ('completed', 'failed', 'cancelled')
+WHERE w.state != 'gone' AND w.state = 'preserved' AND w.disposition = 'salvage' AND t.state IN ('completed', 'failed', 'cancelled')
   AND (w.retry_at IS NULL OR w.retry_at <= :now)
 UNION ALL
-SELECT w.* FROM workspaces w WHERE w.state = 'trashed' AND (w.retry_at IS NULL OR w.retry_at <= :now)
+SELECT w.* FROM workspaces w WHERE w.state != 'gone' AND w.state = 'trashed' AND (w.retry_at IS NULL OR w.retry_at <= :now)
 
 -- name: preserve
 UPDATE workspaces SET state = 'preserved', reason = :reason, expires_at = :expires_at, updated_at = :now
