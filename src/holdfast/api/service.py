@@ -108,8 +108,8 @@ def _unit_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, bytes, i
     if state in _NOT_AS_WRITTEN and not force:
         raise Conflict(
             f"{path} {_NOT_AS_WRITTEN[state]}; it was left as it is. Look at the difference with `holdfast service "
-            f"show`, put your own settings into a drop-in (`{wanted.systemctl} edit {wanted.unit.name}`), use another --name, or replace "
-            "it with --force: it is kept beside, and `uninstall` brings it back."
+            f"show`, put your own settings into a drop-in (`{wanted.systemctl} edit {wanted.unit.name}`), use another "
+            "--name, or replace it with --force: it is kept beside, and `uninstall` brings it back."
         )
     if state in _NOT_AS_WRITTEN:
         yield _free(path + ASIDE), (_read(path) or "").encode(errors="surrogateescape"), 0o644
