@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine_sitter import IMAGE
+from tests.engine_sitter import IMAGE, PATIENCE
 from tests.fleet import Fleet, wait_until
 
 SITTER = Path(__file__).with_name("engine_sitter.py")
@@ -23,7 +23,9 @@ def why_not() -> str:
         return "a private container engine needs root; run the tests as root to include containers"
     for program, package in (("dockerd", "docker.io"), ("busybox", "busybox-static")):
         if shutil.which(program) is None:
-            return f"{program} is not installed; scripts/setup.sh installs {package} when it runs as root with apt-get"
+            return f"{program} is not installed; `make test` installs {package} when it runs as root with apt-get"
+    if b"/ld-linux" in Path(shutil.which("busybox") or "").read_bytes()[:4096]:  # it asks for a loader
+        return "busybox needs libraries, which the test image has not; install busybox-static instead"
     return ""
 
 
@@ -33,6 +35,10 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
     folder = root / "engine"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def answered(folder: Path) -> bool:
+    return (folder / "ready").exists() or (folder / "failed").exists()
 
 
 @pytest.fixture(scope="session")
@@ -45,11 +51,10 @@ def engine_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with (folder / "start").open("ab") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             fcntl.flock(users, fcntl.LOCK_SH)  # while an earlier engine is being ended, this waits
-            if not (folder / "ready").exists():
-                (folder / "failed").unlink(missing_ok=True)
+            if not answered(folder):  # one failure is enough: the next test process does not wait for another
                 with (folder / "sitter.log").open("ab") as log:
                     subprocess.run([sys.executable, str(SITTER), str(folder)], stdout=log, stderr=log, check=True)
-                wait_until(lambda: (folder / "ready").exists() or (folder / "failed").exists(), "the engine answers")
+                wait_until(lambda: answered(folder), "the engine's sitter says something", 4 * PATIENCE)
         if (folder / "failed").exists():
             pytest.skip(f"CONTAINERS ARE NOT TESTED: {(folder / 'failed').read_text()}")
         yield folder

@@ -1,8 +1,10 @@
-"""Looking into directories that may not be there."""
+"""Looking into directories that may not be there, and into files that may be something else."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 
 def listed(folder: str) -> list[str]:
@@ -11,3 +13,22 @@ def listed(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+class NotPlain(OSError):
+    """A pipe, a socket or a device where a file should be."""
+
+
+def plainly(path: str, flags: int) -> int:
+    """The `opener` of `open` for files that an agent can reach: a pipe in their place is refused, not waited for."""
+    try:
+        fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a socket
+            raise
+        raise NotPlain(errno.ENXIO, "It is no plain file", path) from error
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # of a directory `open` says that it is one
+        return fd
+    os.close(fd)
+    raise NotPlain(errno.EINVAL, "It is no plain file", path)

@@ -11,7 +11,9 @@ import time
 import pytest
 from tests.fleet import Fleet, processes_of, wait_until
 
+from holdfast.api.branches import branches, remove
 from holdfast.api.merging import Merged, merge
+from holdfast.api.queries import Queries
 from holdfast.api.salvages import restore_branch
 from holdfast.errors import Conflict, NotFound, Refused, UsageError
 
@@ -179,6 +181,13 @@ def pruned(fleet: Fleet, tasks: dict[str, str]) -> None:
     assert fleet.show(tasks["one"])["branch"] is None
 
     ended = {tasks[name]: tip(fleet, f"holdfast/{tasks[name]}") for name in ("clash", "dirty")}
+    fleet.git("branch", "holder", f"holdfast/{tasks['clash']}")
+    with fleet.as_its_user():
+        (held,) = [one for one in branches(Queries(str(fleet.home))) if one.task == tasks["clash"]]
+        assert held.merged_into == "holder"
+        fleet.git("branch", "--quiet", "-D", "holder")  # while others were pruned: nothing else has it any more
+        assert remove(str(fleet.home), held)
+    assert fleet.show(tasks["clash"])["salvages"]
     fleet.cli("branches", "prune", "--all-ended")
     left = {f"holdfast/{name}" for name in (tasks["kept"], tasks["many"], paused, "mine")}
     assert set(fleet.branches()) == left

@@ -144,6 +144,41 @@ def test_refused_while_something_lives(fleet: Fleet) -> None:
     nothing_in_repo(fleet)
 
 
+def test_no_byte_is_lost_of_somebody_who_works_in_one(fleet: Fleet) -> None:
+    """R-CLEAN-08: refused while a shell is in a workspace; what is written while the question stands is found."""
+    task_id = fleet.add("keep", "--keep-workspace", command=("true",))
+    finish(fleet)
+    path = Path(fleet.show(task_id)["workspace"]["path"])
+    line = [sys.executable, "-m", "holdfast"]
+    shell = subprocess.Popen(
+        [*line, "shell", task_id, "-c", "cd /; echo in; read x"],
+        env=fleet.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert shell.stdout is not None
+    assert shell.stdout.readline() == b"in\n"
+    assert "used by a `holdfast shell`" in fleet.cli("purge", "--yes", "--discard-work", code=4).stderr
+    shell.communicate(b"\n", timeout=PATIENCE)
+    ours, theirs = pty.openpty()
+    purge = subprocess.Popen(
+        [*line, "purge"], env=fleet.env, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert purge.stdout is not None
+    said = b""
+    while b"for good" not in said:
+        piece = os.read(purge.stdout.fileno(), 4096)
+        assert piece, said
+        said += piece
+    (path / "late.txt").write_text("typed while it asked\n")
+    os.write(ours, b"purge\n")
+    assert purge.wait(timeout=PATIENCE) == 1
+    purge.stdout.close()
+    os.close(ours)
+    os.close(theirs)
+    assert (path / "late.txt").exists()
+
+
 def test_asks_first(fleet: Fleet) -> None:
     """Only the word itself is an answer."""
     fleet.cli("init")

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet
 
+from holdfast.api import service as api
+from holdfast.errors import Conflict
+
 ME = pwd.getpwuid(os.getuid()).pw_name
 LIBEXEC = "usr/local/libexec/holdfast"
 UNIT = "etc/systemd/system/holdfast.service"
@@ -91,6 +94,28 @@ def test_a_system_service_is_installed_and_its_sweep_runs(fleet: Fleet, machine:
     )
     assert done.stdout == f"holdfast-cleanup: swept=1 failed=0 skipped=0 roots={fleet.home}\n", done.stderr
     assert os.listdir(entry.parent) == []
+
+
+def test_services_of_two_homes_and_two_replacements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another home's unit is neither replaced nor removed unasked; what was kept beside first is what comes back."""
+
+    def made(home: str) -> api.Service:
+        monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / home))
+        return api.service(system=True, name="holdfast", run_as=ME, root=str(tmp_path))
+
+    unit = tmp_path / UNIT
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/bin/theirs\n")
+    one, two = made("one"), made("two")
+    api.install(one, dry_run=False, force=True)
+    for act in (api.install, api.uninstall):
+        with pytest.raises(Conflict, match="another home"):
+            act(two, dry_run=False, force=False)
+    unit.write_text(one.text + "# by hand\n")
+    api.install(one, dry_run=False, force=True)
+    assert "by hand" in unit.with_name("holdfast.service.before-holdfast-2").read_text()
+    api.uninstall(one, dry_run=False, force=False)
+    assert unit.read_text() == "[Service]\nExecStart=/bin/theirs\n"
 
 
 def test_installing_again_changes_nothing_and_uninstalling_undoes_it(fleet: Fleet, machine: Path) -> None:

@@ -126,3 +126,23 @@ def test_a_guard_that_is_left_by_a_cancellation_at_any_await(stage: Stage) -> No
         assert_no_process(stage.fleet)
 
     walk(make, check, second=True, most=2, apart=True)
+
+
+def test_what_somebody_did_since_the_ending_is_saved_too(stage: Stage) -> None:
+    """The ending saved its work, and nobody put the workspace away: a crash, a failure. It may be a week later."""
+    task_id = stage.add("true")
+
+    async def later() -> str:
+        with contextlib.ExitStack() as closing:
+            context = stage.context(closing)
+            path = await work(context, "kept")
+            Path(path, "work").write_text("precious")
+            cleanup = Cleanup(context)
+            await cleanup.tick()
+            await cleanup.wait_idle(cleanup_bound())
+            return path
+
+    path = asyncio.run(later())
+    assert not os.path.exists(path)
+    [saved] = stage.task(task_id)["salvages"]
+    assert saved["files"] == 1

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from holdfast.api.gitrun import run_here
 from holdfast.errors import Refused
 from holdfast.workspaces import git
 from holdfast.workspaces.merging import Merge, checkout_of, move, real_name, refuse_dirty, refuse_filtered
+
+
+def test_a_git_that_hangs_in_the_foreground_is_given_up_in_words() -> None:
+    """As the supervisor's own runner does: a number, not an exception that nobody expects."""
+    code, _out, err = asyncio.run(run_here(["sleep", "60"], cwd="/", env={"PATH": os.environ["PATH"]}, timeout=0.05))
+    assert code == git.TIMED_OUT
+    assert b"not answered" in err
 
 
 def run(repo: Path, *words: str) -> str:

@@ -8,15 +8,23 @@ import resource
 import shutil
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.conftest import Workshop
 
+from holdfast.core.leftovers import Action, Finding
 from holdfast.core.model import Strategy
 from holdfast.errors import LaunchError, WorkspaceProblem
+from holdfast.processes.children import Children
+from holdfast.processes.helpers import HelperRunner
 from holdfast.workspaces import marker, trash
+from holdfast.workspaces.git import Git
 from holdfast.workspaces.names import DELETING_NOTE
+from holdfast.workspaces.sweeper import DiskSweeper
+from holdfast.workspaces.unbranching import delete_branch, heal
 
 
 def add_by_hand(workshop: Workshop, path: Path, *options: str) -> None:
@@ -131,6 +139,7 @@ def test_a_deletion_that_was_killed_stands_in_nobodys_way(workshop: Workshop) ->
         path.touch()
         os.utime(path, (0, 0))
     (common / DELETING_NOTE).write_text("refs/heads/holdfast/task1\n")
+    os.utime(common / DELETING_NOTE, (0, 0))
     assert workshop.run(workshop.worktrees.drop_empty_branch(workshop.repo, workspace))
     assert workshop.fleet.branches() == []
     assert not any(path.exists() for path in (*left, common / DELETING_NOTE))
@@ -138,6 +147,40 @@ def test_a_deletion_that_was_killed_stands_in_nobodys_way(workshop: Workshop) ->
     os.utime(left[0], (0, 0))
     workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
     assert left[0].exists()
+
+
+def test_a_refused_deletion_claims_no_lock_of_the_users(workshop: Workshop) -> None:
+    """Git came to its end and left nothing: a lock on all packed refs is the user's from then on, however old."""
+    common = Path(workshop.repo.common_dir)
+    workshop.fleet.git("branch", "holdfast/task1")
+    workshop.fleet.git("pack-refs", "--all")
+    with pytest.raises(WorkspaceProblem):
+        workshop.run(delete_branch(workshop.git, str(common), "refs/heads/holdfast/task1", "1" * 40))
+    lock = common / "packed-refs.lock"
+    lock.touch()
+    os.utime(lock, (1, 1))
+    workshop.run(heal(str(common)))
+    assert lock.exists()
+
+
+def test_the_sweep_deletes_a_branch_so_that_a_kill_stands_in_nobodys_way(workshop: Workshop) -> None:
+    """A note says whose the lock on all packed refs is; a branch that is a file of its own needs no such lock."""
+    common, git = Path(workshop.repo.common_dir), workshop.fleet.git
+    git("branch", "holdfast/packed")
+    git("pack-refs", "--all")
+    git("branch", "holdfast/loose")
+    notes: list[bool] = []
+
+    async def watched(argv: Sequence[str], **options: Any) -> tuple[int, bytes, bytes]:
+        notes.append((common / DELETING_NOTE).exists())
+        return await HelperRunner(Children())(argv, **options)
+
+    for name in ("loose", "packed"):
+        where = f"holdfast/{name} {git('rev-parse', 'HEAD')}"
+        finding = Finding(action=Action.DROP_BRANCH, what="branch", where=where, why="test")
+        assert workshop.run(DiskSweeper(workshop.home, Git(watched)).carry_out(finding, workshop.repo))
+    assert notes == [True]
+    assert git("branch", "--list", "holdfast/*") == ""
 
 
 def test_a_branch_with_a_commit_stays(workshop: Workshop) -> None:

@@ -127,7 +127,7 @@ async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -
         workspace = store.write(lambda tx: tx.workspaces.current(task_id))
         if task.state not in TASK_TERMINAL or workspace is not None:
             return False
-        if branch.merged_into is None:
+        if _holder(branch.repo, branch.tip) is None:  # looked at again: what had it may have been deleted or reset
             await _save(home, store, branch, task)
         ref = f"refs/heads/{branch.name}"
         faults.effect("branches.delete")

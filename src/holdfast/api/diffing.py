@@ -15,6 +15,7 @@ from holdfast.api.gitrun import run_here
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound, Refused
 from holdfast.workspaces import git, lease, scratch
+from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.names import shadow_path
 
 Row = dict[str, Any]
@@ -80,6 +81,8 @@ def _living(folder: str, path: str, base: str, options: list[str]) -> str:
         "GIT_INDEX_FILE": index,
         "GIT_OBJECT_DIRECTORY": os.path.join(folder, "objects"),
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects,
+        # A clone is its agent's own: git would run what its settings name to fetch an object that is missing.
+        **(LOOKING if os.path.isdir(os.path.join(path, ".git")) else {}),
     }
     git.call("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
     return _diff(path, [*options, "--ignore-submodules=dirty", base], env)

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from holdfast import faults
+from holdfast.workspaces.git import TIMED_OUT
 
 
 async def run_here(
@@ -20,7 +21,10 @@ async def run_here(
 ) -> tuple[int, bytes, bytes]:
     """A CommandRunner. Nobody else waits meanwhile."""
     faults.effect("gitrun.run")
-    done = subprocess.run(  # noqa: ASYNC221 - a command line has nothing else to do meanwhile
-        list(argv), cwd=cwd, env=dict(env), input=stdin, capture_output=True, timeout=timeout, check=False
-    )
+    try:
+        done = subprocess.run(  # noqa: ASYNC221 - a command line has nothing else to do meanwhile
+            list(argv), cwd=cwd, env=dict(env), input=stdin, capture_output=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT, b"", f"it has not answered for {timeout:g} s and was ended".encode()
     return done.returncode, done.stdout, done.stderr

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from holdfast import clock, faults
@@ -36,6 +36,7 @@ from holdfast.supervisor.lock import HomeLock
 from holdfast.workspaces import bundles, git, marker
 from holdfast.workspaces.admin import drop_entry
 from holdfast.workspaces.git import Git
+from holdfast.workspaces.lease import Users, sole_use
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs, shadow_path
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import salvage
@@ -109,6 +110,21 @@ def refuse_unfinished(plan: Plan) -> None:
         plan.store.write(lambda tx: tx.history.refuse_unfinished(only))
 
 
+@contextmanager
+def undisturbed(plan: Plan) -> Iterator[None]:
+    """R-CLEAN-08: refuses while somebody works in what would go. As long as this lasts no `holdfast shell` enters."""
+    users = Users()
+    with ExitStack() as held:
+        for workspace in plan.found.workspaces:
+            alone = held.enter_context(sole_use(plan.home, workspace.id))
+            found = ["a `holdfast shell`"] if not alone else users.of(workspace.path)
+            if found:
+                raise Conflict(
+                    f"Nothing was removed: {workspace.path} is used by {', '.join(found)}. Leave it, then try again."
+                )
+        yield
+
+
 # -- work that would be lost -------------------------------------------------------------------------------------------
 
 
@@ -124,18 +140,18 @@ def save_workspaces(plan: Plan) -> tuple[Plan, list[str]]:
 
 
 async def _salvage_all(plan: Plan) -> list[str]:
-    helpers = HelperLock(plan.home)
-    helpers.take()
-    tool = Git(HelperRunner(Children(), helpers))
-    repos = {things.repo.id: things.repo for things in plan.found.repos}
     problems = []
-    for workspace in plan.found.workspaces:
-        if workspace.state is WorkspaceState.INTENDED:
-            continue  # never finished, so no agent has worked in it
-        try:
-            await _salvage_one(plan, tool, repos[workspace.repo_id], workspace)
-        except (WorkspaceProblem, Unavailable, OSError) as error:
-            problems.append(f"the work in {workspace.path} could not be saved: {error}")
+    repos = {things.repo.id: things.repo for things in plan.found.repos}
+    with closing(HelperLock(plan.home)) as helpers:
+        helpers.take()
+        tool = Git(HelperRunner(Children(), helpers))
+        for workspace in plan.found.workspaces:
+            if workspace.state is WorkspaceState.INTENDED:
+                continue  # never finished, so no agent has worked in it
+            try:
+                await _salvage_one(plan, tool, repos[workspace.repo_id], workspace)
+            except (WorkspaceProblem, Unavailable, OSError) as error:
+                problems.append(f"the work in {workspace.path} could not be saved: {error}")
     return problems
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import pwd
@@ -28,6 +29,11 @@ LIBEXEC = "/usr/local/libexec/holdfast"  # root's; what a user can write must no
 MANIFEST = "installed.json"  # beside them: the checksum of each, as it was installed
 SYSTEM_UNITS = "/etc/systemd/system"
 ASIDE = ".before-holdfast"
+_NOT_AS_WRITTEN = {
+    "foreign": "is not ours",
+    "other": "is the service of another home",
+    "changed": "was changed by hand",
+}
 _SOURCE = os.path.dirname(deleter.__file__)
 
 
@@ -99,16 +105,21 @@ def _unit_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, bytes, i
     path, state = wanted.path(wanted.unit_file), wanted.state()
     if state == "same":
         return
-    if state in ("foreign", "changed") and not force:
-        what = "is not ours" if state == "foreign" else "was changed by hand"
+    if state in _NOT_AS_WRITTEN and not force:
         raise Conflict(
-            f"{path} {what}; it was left as it is. Look at the difference with `holdfast service show`, put your own "
-            f"settings into a drop-in (`{wanted.systemctl} edit {wanted.unit.name}`), use another --name, or replace "
-            "it with --force: it is kept beside, and `uninstall` brings it back."
+            f"{path} {_NOT_AS_WRITTEN[state]}; it was left as it is. Look at the difference with `holdfast service "
+            f"show`, put your own settings into a drop-in (`{wanted.systemctl} edit {wanted.unit.name}`), use another "
+            "--name, or replace it with --force: it is kept beside, and `uninstall` brings it back."
         )
-    if state in ("foreign", "changed"):
-        yield path + ASIDE, (_read(path) or "").encode(errors="surrogateescape"), 0o644
+    if state in _NOT_AS_WRITTEN:
+        yield _free(path + ASIDE), (_read(path) or "").encode(errors="surrogateescape"), 0o644
     yield path, wanted.text.encode(), 0o644
+
+
+def _free(path: str) -> str:
+    """What is kept beside already, and comes back, is not overwritten by what is kept later."""
+    names = (path if number == 1 else f"{path}-{number}" for number in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def _programs_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, bytes, int]]:
@@ -139,9 +150,9 @@ def _programs_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, byte
 def uninstall(wanted: Service, *, dry_run: bool, force: bool) -> list[str]:
     """Everything as it was before: ours is gone, what was kept beside is back. Homes are not touched."""
     path, state = wanted.path(wanted.unit_file), wanted.state()
-    if state == "foreign" or (state == "changed" and not force):
+    if state in _NOT_AS_WRITTEN and not (state == "changed" and force):
         raise Conflict(
-            f"{path} {'is not ours' if state == 'foreign' else 'was changed by hand'}; it was left as it is."
+            f"{path} {_NOT_AS_WRITTEN[state]}; it was left as it is."
             + (" --force removes it." if state == "changed" else "")
         )
     if state == "absent" and not os.path.lexists(path + ASIDE):

@@ -37,7 +37,7 @@ def sealed(mark: str, body: str) -> str:
 
 
 def state_of(found: str | None, wanted: str) -> str:
-    """absent, same, older (ours, for something else or of another version), changed (by hand), foreign."""
+    """absent, same, older (of another version), other (of another home), changed (by hand), foreign."""
     if found is None:
         return "absent"
     if found == wanted:
@@ -45,7 +45,13 @@ def state_of(found: str | None, wanted: str) -> str:
     lines = found.split("\n", 2)
     if len(lines) < 3 or not lines[0].startswith(_MARK.split("{")[0]) or not lines[1].startswith(_SUM):
         return "foreign"
-    return "older" if sealed(lines[0], lines[2]) == found else "changed"
+    if sealed(lines[0], lines[2]) != found:
+        return "changed"
+    return "older" if _home_line(found) == _home_line(wanted) else "other"
+
+
+def _home_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.startswith('Environment="HOLDFAST_HOME=')), "")
 
 
 def _body(unit: Unit) -> str:

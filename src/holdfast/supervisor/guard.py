@@ -55,7 +55,7 @@ class WorkspaceGuard:
         try:
             found = await self._context.writer.write(self._fate)
             if found is not None:
-                await carry_out(self._context, *found, interrupted=_words(error))
+                await carry_out(self._context, *found, interrupted=_words(error), just_saved=True)
         except Exception as trouble:  # noqa: BLE001 - the store itself may be the trouble: never the task's
             say_trouble(f"the workspace of task {self._task_id} was not put away and is tried again: ", trouble)
 

@@ -20,12 +20,19 @@ RETRY_CAP = 3600.0
 
 
 async def carry_out(
-    context: Context, task: Task, repo: Repo, workspace: Workspace, interrupted: str | None = None
+    context: Context,
+    task: Task,
+    repo: Repo,
+    workspace: Workspace,
+    interrupted: str | None = None,
+    *,
+    just_saved: bool = False,
 ) -> None:
     """What the ledger decided about the workspace of a task that has ended.
 
     R-CLEAN-06: a failure is a warning on the task and never changes its outcome; it stays in the ledger and is tried
-    again. `interrupted`: why whoever does this was itself cut short, if it was.
+    again. `interrupted`: why whoever does this was itself cut short, if it was. `just_saved`: the ending was a moment
+    ago. Otherwise somebody may have worked in it since.
     """
     try:
         preserve = workspace.disposition == "preserve"
@@ -35,16 +42,16 @@ async def carry_out(
             await _preserve(context, task, workspace, how)
             return
         async with for_removal(context, task, workspace) as may_go:
-            if may_go and await _saved(context, task, repo, workspace):
+            if may_go and await _saved(context, task, repo, workspace, just_saved=just_saved):
                 await put_away(context, task, repo, workspace, f"cleaned: {how}", interrupted)
     except Exception as error:  # noqa: BLE001 - one workspace must never stop the clean-up of all others
         await note_failure(context, workspace, error)
 
 
-async def _saved(context: Context, task: Task, repo: Repo, workspace: Workspace) -> bool:
+async def _saved(context: Context, task: Task, repo: Repo, workspace: Workspace, *, just_saved: bool) -> bool:
     """False: its work could not be saved, so it is preserved instead."""
-    if workspace.disposition != "salvage":
-        return True  # the ending has saved it
+    if workspace.disposition != "salvage" and just_saved:
+        return True
     problem = await save_work(context, task.spec, repo, workspace, f"task {task.state}")
     if problem is not None:
         await _preserve(context, task, workspace, Disposition(preserve=True, tier="safety", reason=problem))

@@ -10,7 +10,7 @@ import re
 import time
 
 from holdfast import faults
-from holdfast.folders import listed
+from holdfast.folders import NotPlain, listed, plainly
 from holdfast.workspaces.entry import drop_aside
 from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.trash import delete_tree
@@ -39,8 +39,8 @@ def worktree_of(entry: str) -> str | None:
     """The path of the worktree that an admin directory stands for."""
     try:
         link = _content(os.path.join(entry, "gitdir")).rstrip("\n")
-    except NotADirectoryError:
-        return None
+    except (NotADirectoryError, IsADirectoryError, NotPlain):
+        return None  # nothing that git made
     return os.path.realpath(os.path.dirname(link)) if link else None
 
 
@@ -117,7 +117,7 @@ def is_checked_out(common_dir: str, branch: str) -> bool:
     for folder in heads:
         with (
             contextlib.suppress(OSError),
-            open(os.path.join(folder, "HEAD"), encoding="utf-8", errors="replace") as file,
+            open(os.path.join(folder, "HEAD"), encoding="utf-8", errors="replace", opener=plainly) as file,
         ):
             if file.read().strip() == f"ref: refs/heads/{branch}":
                 return True
@@ -150,7 +150,7 @@ def _drop_if_unborn(entry: str) -> bool:
 
 def _content(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", opener=plainly) as file:
             return file.read()
     except FileNotFoundError:
         return ""

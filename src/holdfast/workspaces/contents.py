@@ -15,6 +15,8 @@ def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, 
     """
     if not own_git and os.path.isdir(os.path.join(path, ".git")):
         raise WorkspaceProblem(f"{path} is a repository of its own, whose history a commit cannot hold")
+    if own_git:
+        _refuse_links(os.path.join(path, ".git"))
     files = size = 0
     waiting = [path]
     while waiting:
@@ -35,3 +37,15 @@ def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, 
                 files += 1
                 size += entry.stat(follow_symlinks=False).st_size
     return files, size
+
+
+def _refuse_links(git_dir: str) -> None:
+    """git makes none there, and would write through them: to files that the agent of a container cannot reach."""
+    waiting = [git_dir]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False):
+                    raise WorkspaceProblem(f"{entry.path} is no plain file, so it is not trusted")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from holdfast import faults
+from holdfast.folders import plainly
 from holdfast.workspaces.trash import delete_tree
 
 ASIDE = "holdfast.new-"  # in the common directory, beside `worktrees`, under which git takes everything for an entry
@@ -21,7 +22,7 @@ def can_make_entry(common_dir: str) -> bool:
     in tables, a config of each worktree), no sparse checkout to copy, no special permissions. Else git has to do it."""
     if os.path.exists(os.path.join(common_dir, "info", "sparse-checkout")):
         return False
-    with open(os.path.join(common_dir, "config"), encoding="utf-8", errors="surrogateescape") as file:
+    with open(os.path.join(common_dir, "config"), encoding="utf-8", errors="surrogateescape", opener=plainly) as file:
         settings = file.read().lower()
     return not any(word in settings for word in ("[extensions", "sharedrepository", "[include"))
 

@@ -84,6 +84,7 @@ class Users:
 
     def of(self, path: str) -> list[str]:
         """Like "vim (pid 4711)", of at most five processes that use `path` or anything below it."""
+        path = os.path.realpath(path)  # as /proc tells it, where the home is reached through a link
         found = [pid for pid in self._pids() if _is_within(self._link(pid, "cwd"), path)]
         found += [pid for pid, files in self._files().items() if any(_is_within(file, path) for file in files)]
         return [f"{self._name(pid)} (pid {pid})" for pid in dict.fromkeys(found)][:5]

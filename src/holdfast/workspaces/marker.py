@@ -8,6 +8,7 @@ import os
 
 from holdfast import faults
 from holdfast.core.model import Workspace
+from holdfast.folders import plainly
 from holdfast.workspaces.names import OWNER_SUFFIX
 
 
@@ -48,7 +49,7 @@ def remove(workspace: Workspace) -> None:
 def owner(path: str) -> str | None:
     """The id of the workspace that `path` was made for, or None without a record of ours."""
     try:
-        with open(path + OWNER_SUFFIX, encoding="utf-8") as file:
+        with open(path + OWNER_SUFFIX, encoding="utf-8", opener=plainly) as file:
             return str(json.load(file)["workspace"])
     except (OSError, ValueError, KeyError, TypeError):
         return None  # missing, or an agent wrote over it: no record of ours

@@ -10,6 +10,7 @@ import os
 
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import SalvageRules
+from holdfast.folders import plainly
 from holdfast.workspaces import gitstate, refs
 from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.entries import QUESTION, parse, touched
@@ -62,7 +63,7 @@ def _is_plain(tree: str, entry: str, common_dir: str) -> bool:
 
 def _is_unusual(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=plainly) as file:
             content = file.read(_LARGEST_CONFIG + 1)
     except FileNotFoundError:
         return False

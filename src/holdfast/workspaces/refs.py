@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 
+from holdfast.folders import NotPlain, plainly
 from holdfast.workspaces.git import Git
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -51,18 +52,22 @@ def is_only_a_file(common_dir: str, ref: str, commit: str) -> bool:
 
 def _loose(path: str) -> str | None:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", opener=plainly) as file:
             return file.read(1024).rstrip("\n")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+    except NotPlain as error:
+        raise Unusual(path) from error
 
 
 def _packed(common_dir: str, ref: str) -> str | None:
     try:
-        with open(os.path.join(common_dir, "packed-refs"), "rb") as file:
+        with open(os.path.join(common_dir, "packed-refs"), "rb", opener=plainly) as file:
             content = file.read()
     except FileNotFoundError:
         return None
+    except NotPlain as error:
+        raise Unusual("packed-refs") from error
     found = content.find(b" " + os.fsencode(ref) + b"\n")
     return None if found < 0 else _id(content[content.rfind(b"\n", 0, found) + 1 : found].decode(errors="replace"))
 
@@ -73,12 +78,19 @@ def _id(text: str) -> str:
     return text
 
 
+def _said(path: str) -> str | None:
+    try:
+        return _loose(path)
+    except Unusual:
+        return None
+
+
 def git_dir_at(path: str) -> str | None:
     """The git directory of a checkout, as its `.git` says; None without one."""
     link = os.path.join(path, ".git")
     if os.path.isdir(link) and not os.path.islink(link):
         return link
-    content = _loose(link)
+    content = _said(link)
     if content is None or not content.startswith("gitdir: "):
         return None
     return os.path.realpath(os.path.join(path, content.removeprefix("gitdir: ")))
@@ -86,7 +98,7 @@ def git_dir_at(path: str) -> str | None:
 
 def symbolic(git_dir: str) -> str | None:
     """The ref that HEAD stands for; None: it is detached, or there is none."""
-    content = _loose(os.path.join(git_dir, "HEAD"))
+    content = _said(os.path.join(git_dir, "HEAD"))
     return content.removeprefix("ref: ").strip() if content is not None and content.startswith("ref: ") else None
 
 

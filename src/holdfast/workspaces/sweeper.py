@@ -21,6 +21,7 @@ from holdfast.workspaces.inventory import SPARE, Inventory, read_mark
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, is_needed_marker
+from holdfast.workspaces.unbranching import delete_branch
 
 _LIST_BRANCHES = ("for-each-ref", "--format=%(objectname) %(refname:short)", f"refs/heads/{names.BRANCH_PREFIX}")
 PATIENCE = 20.0  # seconds for one repository's list of branches
@@ -97,11 +98,11 @@ class DiskSweeper:
         return True
 
     async def _drop_branch(self, repo: Repo, branch: str, tip: str) -> bool:
-        """Only if nobody has it checked out; `update-ref` compares and deletes in one step."""
+        """Only if nobody has it checked out, and it still stands where it was seen."""
         if admin.is_checked_out(repo.common_dir, branch):
             return False
         faults.effect("sweep.branch")
-        await self._git.run("update-ref", "-d", f"refs/heads/{branch}", tip, cwd=repo.common_dir)
+        await delete_branch(self._git, repo.common_dir, f"refs/heads/{branch}", tip)
         return True
 
 

@@ -13,7 +13,7 @@ import os
 from holdfast import faults
 from holdfast.workspaces import refs
 from holdfast.workspaces.admin import drop_stale_lock
-from holdfast.workspaces.git import Git
+from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import DELETING_NOTE
 from holdfast.workspaces.repolock import repo_lock
 
@@ -28,7 +28,12 @@ async def delete_branch(git: Git, common_dir: str, ref: str, tip: str) -> None:
         faults.effect("branch.note")
         with open(note, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{ref}\n")
-        await git.run("update-ref", "-d", ref, tip, cwd=common_dir)
+        try:
+            await git.run("update-ref", "-d", ref, tip, cwd=common_dir)
+        except GitFailed as error:
+            if error.answered:
+                os.unlink(note)  # it came to its end: a lock that is there now is somebody else's
+            raise
         os.unlink(note)
 
 
@@ -37,10 +42,18 @@ async def heal(common_dir: str) -> None:
     note = os.path.join(common_dir, DELETING_NOTE)
     if os.path.lexists(note):
         for name in ("packed-refs.new", "packed-refs.lock"):  # under the second, git writes the first
-            await drop_stale_lock(os.path.join(common_dir, name))
+            if _is_younger(os.path.join(common_dir, name), note):
+                await drop_stale_lock(os.path.join(common_dir, name))
         faults.effect("branch.heal")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(note)
+
+
+def _is_younger(lock: str, note: str) -> bool:
+    """One that was there before our deletion began is not ours."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.lstat(lock).st_mtime_ns >= os.lstat(note).st_mtime_ns
+    return False
 
 
 def _delete_file(common_dir: str, ref: str, tip: str) -> bool:

@@ -8,6 +8,8 @@ import os
 import socket
 import time
 
+from holdfast.folders import plainly
+
 LONGEST = 5.0  # seconds; one that takes longer is at its packing, where it looks at no worktree
 PAUSE = 0.02
 
@@ -37,7 +39,7 @@ def _running(common_dir: str) -> int | None:
     """Which collection runs, by the time of its file `gc.pid` ("PID HOST"). One of another machine is not seen."""
     path = os.path.join(common_dir, "gc.pid")
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", opener=plainly) as file:
             pid, _, host = file.read(512).strip().partition(" ")
         if host != socket.gethostname() or not os.path.exists(f"/proc/{int(pid)}"):
             return None

@@ -15,6 +15,7 @@ from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_l
 from holdfast.workspaces.contents import refuse_what_git_cannot_hold
 from holdfast.workspaces.entry import can_make_entry, make_entry
 from holdfast.workspaces.git import Git, GitFailed
+from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.port import Plan, Saved
 from holdfast.workspaces.pristine import is_pristine
 from holdfast.workspaces.remains import delete_remains
@@ -155,6 +156,7 @@ class WorktreeStrategy:
                 refuse_what_git_cannot_hold, workspace.path, self.own_git
             )  # git would also run the nested repository's own commands
             filters, known = await self._git.surroundings(workspace.path)
+            filters |= LOOKING if self.own_git else {}
             identity = await self._identity(workspace, known)
             await self._commit_staged(workspace, message, filters, identity)
             if mode == "all":  # but no file that we brought: a secret that git ignores nowhere would be published

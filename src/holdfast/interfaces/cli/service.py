@@ -53,7 +53,8 @@ def run_service(arguments: argparse.Namespace) -> int:
 _SAYS = {
     "absent": "not installed; `holdfast service install` writes it",
     "same": "installed, exactly this",
-    "older": "installed by an earlier Holdfast, or for another home; `holdfast service install` renews it",
+    "older": "installed by another version of Holdfast; `holdfast service install` renews it",
+    "other": "the service of another home; choose another --name",
     "changed": "installed, and changed by hand since",
     "foreign": "not ours",
 }

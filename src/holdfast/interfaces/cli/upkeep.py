@@ -98,18 +98,28 @@ def run_purge(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             print("Nothing was removed (--dry-run). Workspaces would be looked into for unsaved work first.")
             return 0
-        if not arguments.discard_work:
-            plan, problems = purge.save_workspaces(plan)
-            purge.refuse_loss(() if arguments.export else plan.found.saved, problems)
-        if not arguments.yes:
-            ask("All of this will be removed for good.", "purge")
-        for path in purge.export(plan, os.path.abspath(arguments.export)) if arguments.export else ():
-            print(f"Saved work: {path}")
-        kept = purge.carry_out(plan, branches=arguments.branches)
+        with purge.undisturbed(plan):
+            plan = _saved(plan, arguments)
+            if not arguments.yes:
+                ask("All of this will be removed for good.", "purge")
+                plan = _saved(plan, arguments)  # what was written while we asked, too
+            for path in purge.export(plan, os.path.abspath(arguments.export)) if arguments.export else ():
+                print(f"Saved work: {path}")
+            kept = purge.carry_out(plan, branches=arguments.branches)
     print("Removed." if not kept else "Removed, but for:")
     for line in kept:
         print(f"  {clean(line)}")
     return 0
+
+
+def _saved(plan: Plan, arguments: argparse.Namespace) -> Plan:
+    """With all that the workspaces hold in a salvage; refused where it would be lost."""
+    from holdfast.api import purge
+
+    if not arguments.discard_work:
+        plan, problems = purge.save_workspaces(plan)
+        purge.refuse_loss(() if arguments.export else plan.found.saved, problems)
+    return plan
 
 
 def purge_lines(plan: Plan, *, branches: bool) -> list[str]:

@@ -1,0 +1,109 @@
+"""A git directory that an agent shaped: nothing in it holds the supervisor up, or leads its writing elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import Workshop
+
+from holdfast.api import diffing
+from holdfast.core.model import Strategy, Workspace
+from holdfast.errors import Refused
+from holdfast.workspaces import marker, refs
+from holdfast.workspaces.admin import entry_of, is_checked_out
+from holdfast.workspaces.clone import CloneStrategy
+
+
+def made(workshop: Workshop) -> tuple[CloneStrategy, Workspace, Path]:
+    strategy = CloneStrategy(workshop.home, workshop.git)
+    workspace = workshop.workspace("task1", Strategy.CLONE)
+    workshop.run(strategy.prepare(workshop.repo, workspace, None))
+    return strategy, workspace, Path(workspace.path)
+
+
+def late(_number: int, _frame: object) -> None:
+    raise AssertionError("it waits")
+
+
+def pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("name", [".git/HEAD", ".git/packed-refs", ".git", "entry", "common", "marker"])
+def test_a_pipe_is_not_waited_for(workshop: Workshop, name: str) -> None:
+    """Opening one waits for a writer, on the loop's own thread: beats, claims and stops of all tasks would wait too."""
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(20)
+    try:
+        if name.startswith(".git/"):
+            strategy, workspace, path = made(workshop)
+            pipe(path / name)
+            (path / "new").write_text("x")
+            workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m"))
+            return
+        workspace, path = workshop.made()
+        entry = entry_of(workshop.repo.common_dir, workspace.path)
+        assert entry is not None
+        if name == ".git":
+            pipe(path / ".git")
+            assert workshop.run(workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "m")) is None
+        elif name == "entry":
+            pipe(Path(entry) / "gitdir")
+            assert entry_of(workshop.repo.common_dir, workspace.path) is None
+        elif name == "common":
+            pipe(Path(entry) / "HEAD")
+            assert is_checked_out(workshop.repo.common_dir, "main")
+            assert not is_checked_out(workshop.repo.common_dir, "other")
+            assert refs.symbolic(entry) is None
+        else:
+            pipe(Path(workspace.path + ".owner.json"))
+            assert marker.owner(workspace.path) is None
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("name", ["COMMIT_EDITMSG", "logs/HEAD", "logs/refs/heads"])
+def test_leftovers_are_not_committed_through_a_link(workshop: Workshop, name: str) -> None:
+    """A container's agent reaches nothing but its clone. A link in there leads where we may write, and it may not."""
+    strategy, workspace, path = made(workshop)
+    canary = workshop.fleet.root / "canary"
+    target = canary / "x" if name == "logs/refs/heads" else canary
+    target.mkdir(parents=True) if target is not canary else canary.write_text("precious")
+    (path / ".git" / name).parent.mkdir(exist_ok=True, parents=True)
+    if (path / ".git" / name).is_dir():
+        (path / ".git" / name).rename(path / "aside")
+    (path / ".git" / name).unlink(missing_ok=True)
+    (path / ".git" / name).symlink_to(target)
+    (path / "new").write_text("x")
+    assert workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m")) is None
+    if target is canary:
+        assert canary.read_text() == "precious"
+    else:
+        assert list(target.iterdir()) == []
+
+
+def test_no_command_of_a_clone_runs_when_it_is_compared(workshop: Workshop) -> None:
+    """`holdfast diff`. A missing object is not asked for: git would run what the clone's own settings name for that."""
+    strategy, workspace, path = made(workshop)
+    canary, git = workshop.fleet.root / "canary", workshop.fleet.git
+    (path / "old").write_text("old")
+    git("add", "old", cwd=path)
+    git("commit", "--quiet", "-m", "old", cwd=path)
+    blob, base = git("rev-parse", "HEAD:old", "HEAD", cwd=path).split()
+    (path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    (path / "old").write_text("new")
+    for key, value in (("url", "/nowhere"), ("promisor", "true"), ("uploadpack", f"touch {canary};")):
+        git("config", f"remote.evil.{key}", value, cwd=path)
+    git("config", "core.repositoryFormatVersion", "1", cwd=path)
+    git("config", "extensions.partialClone", "evil", cwd=path)
+    workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m"))
+    (workshop.fleet.root / "aside").mkdir()
+    with contextlib.suppress(Refused):
+        diffing._living(str(workshop.fleet.root / "aside"), str(path), base, [])
+    assert not canary.exists()
