@@ -166,7 +166,7 @@ def test_a_sweep_waits_for_a_guard_without_haste(stage: Stage) -> None:
                 looks += 1
                 return await write(operation)
 
-            context.writer.write = counted  # type: ignore[method-assign]
+            context.writer.write = counted  # type: ignore[method-assign,assignment]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.5):
                     await Sweep(context, Cleanup(context))._wait_for_cleanup(frozenset({found.id}))
