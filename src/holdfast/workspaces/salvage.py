@@ -17,6 +17,7 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import gitstate, refs, scratch
 from holdfast.workspaces.admin import entry_of
+from holdfast.workspaces.contents import refuse_pipes
 from holdfast.workspaces.desk import Desk, desk
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import salvage_ref
@@ -25,6 +26,7 @@ from holdfast.workspaces.port import Saved
 from holdfast.workspaces.shadow import Shadow
 from holdfast.workspaces.staged import Staged, read_staged
 from holdfast.workspaces.survey import Taken, is_sparse, take_work_tree
+from holdfast.workspaces.threads import in_thread
 
 
 @dataclass(kw_only=True, slots=True)
@@ -72,6 +74,7 @@ async def salvage(
         return None
     if has_tree and own_git is None:
         refuse_own_history(source.tree)
+    await in_thread(refuse_pipes, source.tree, git_dir)
     shadow = Shadow(home, repo, git, lender=own_git)
     async with shadow.held(), desk(shadow, home, source.tree) as table:
         await _bring_commits(shadow, source)
