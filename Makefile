@@ -22,6 +22,7 @@ contracts: $(STAMP)
 
 # Twice the cores: most tests wait for real processes, not for the CPU.
 unit: $(STAMP)
+	@./scripts/setup_engine.sh
 	$(BIN)/pytest -n $$(( $$(nproc) * 2 )) --dist=worksteal $(PYTEST_ARGS)
 
 # The whole crash matrix, every await walk, more fuzzing: an hour or more. FAULTS_ARGS narrows the matrix.

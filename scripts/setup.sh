@@ -30,14 +30,6 @@ need_package git git
 if [ "$(id -u)" = 0 ]; then
     need_package tmux tmux # for the tests: agents start servers of their own
 fi
-# For the tests of containers, which start an engine of their own and skip themselves, loudly, without one.
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-    if ! command -v dockerd >/dev/null 2>&1 || ! command -v busybox >/dev/null 2>&1; then
-        echo "setup: installing docker.io and busybox-static"
-        { apt-get update -qq && apt-get install -y -qq --no-install-recommends docker.io busybox-static >/dev/null; } ||
-            echo "setup: they could not be installed; the tests of containers will be skipped" >&2
-    fi
-fi
 python=$(find_python) || { need_package python3.11 python3.11; python=$(find_python); } || {
     echo "setup: Python 3.11 or newer is needed and was not found" >&2
     exit 1

@@ -23,7 +23,9 @@ def why_not() -> str:
         return "a private container engine needs root; run the tests as root to include containers"
     for program, package in (("dockerd", "docker.io"), ("busybox", "busybox-static")):
         if shutil.which(program) is None:
-            return f"{program} is not installed; scripts/setup.sh installs {package} when it runs as root with apt-get"
+            return f"{program} is not installed; `make test` installs {package} when it runs as root with apt-get"
+    if b"/ld-linux" in Path(shutil.which("busybox") or "").read_bytes()[:4096]:  # it asks for a loader
+        return "busybox needs libraries, which the test image has not; install busybox-static instead"
     return ""
 
 

@@ -184,6 +184,29 @@ class TestRestore:
         assert fleet.file_on_branch(f"holdfast/{task_id}", "new.txt") == "new"
         assert len(count.read_text().split()) == 2
 
+    def test_work_in_a_workspace_that_was_only_intended_is_not_lost(self, fleet: Fleet) -> None:
+        """Backed up while it was being made. Its agent has worked there since; the store is lost."""
+        supervisor = fleet.up()
+        task_id = fleet.add(
+            "work",
+            command=(
+                "sh",
+                "-c",
+                f"[ -e work ] && exit; mkdir {fleet.root}/ran || exit 1; echo precious > work; exec sleep 1000",
+            ),
+        )
+        work = fleet.home / "workspaces" / fleet.show(task_id)["repo_id"] / task_id / "work"
+        wait_until(work.exists, "the agent works")
+        fleet.cli("down", "--now")
+        supervisor.wait(timeout=30)
+        with closing(sqlite3.connect(fleet.home / "holdfast.db")) as database, database:  # as it was then
+            database.execute("UPDATE workspaces SET state = 'intended'")
+        fleet.cli("backup", fleet.root / "all.tar")
+        fleet.cli("restore", fleet.root / "all.tar", "--yes")
+        finish(fleet)
+        assert fleet.show(task_id)["state"] == "completed"
+        assert fleet.file_on_branch(f"holdfast/{task_id}", "work") == "precious"
+
     def test_a_damaged_store_with_its_wal(self, fleet: Fleet) -> None:
         """A -wal of the old file beside the new one would corrupt it: it goes aside with the damaged file."""
         first = with_saved_work(fleet)

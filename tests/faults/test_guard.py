@@ -23,6 +23,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import settle
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.preparing import ensure_workspace
+from holdfast.supervisor.sweep import Sweep
 from holdfast.testing.awaits import Ended, walk
 from holdfast.workspaces.threads import in_thread
 
@@ -146,3 +147,29 @@ def test_what_somebody_did_since_the_ending_is_saved_too(stage: Stage) -> None:
     assert not os.path.exists(path)
     [saved] = stage.task(task_id)["salvages"]
     assert saved["files"] == 1
+
+
+def test_a_sweep_waits_for_a_guard_without_haste(stage: Stage) -> None:
+    """What a guard has in hand is not the clean-up's: its teardown may take minutes, and a sweep waits for its end."""
+    stage.add("true")
+
+    async def sweep() -> int:
+        with contextlib.ExitStack() as closing:
+            context = stage.context(closing)
+            await work(context, "kept")
+            found = (await context.writer.write(lambda tx: tx.workspaces.to_clean(context.clock())))[0]
+            context.in_hand.add(found.task_id)
+            looks, write = 0, context.writer.write
+
+            async def counted(operation: Any) -> Any:
+                nonlocal looks
+                looks += 1
+                return await write(operation)
+
+            context.writer.write = counted  # type: ignore[method-assign,assignment]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await Sweep(context, Cleanup(context))._wait_for_cleanup(frozenset({found.id}))
+            return looks
+
+    assert asyncio.run(sweep()) < 20

@@ -21,6 +21,7 @@ from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.workspaces import marker, trash
+from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.names import DELETING_NOTE
 from holdfast.workspaces.sweeper import DiskSweeper
@@ -111,6 +112,17 @@ def test_an_entry_that_leads_nowhere_yet_heals(workshop: Workshop, link: str | N
     assert workshop.fleet.git("status", "--porcelain", cwd=Path(workspace.path)) == ""
     assert workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
     assert sorted(entry.name for entry in entries.iterdir()) == ["12", "task1-mine"]
+
+
+def test_an_entry_that_names_its_tree_by_a_relative_path_is_ours(workshop: Workshop) -> None:
+    """As a newer git writes it with worktree.useRelativePaths, relative to the entry."""
+    workspace, path = workshop.made()
+    entry = entry_of(workshop.repo.common_dir, workspace.path)
+    assert entry is not None
+    Path(entry, "gitdir").write_text(f"{os.path.relpath(path / '.git', entry)}\n")
+    assert entry_of(workshop.repo.common_dir, workspace.path) == entry
+    assert workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
+    assert not os.path.exists(entry)
 
 
 def test_removal_leaves_nothing_and_an_empty_branch_goes(workshop: Workshop) -> None:

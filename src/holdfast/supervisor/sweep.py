@@ -28,6 +28,7 @@ from holdfast.supervisor.righting import correct, decide
 from holdfast.supervisor.saying import say_trouble
 
 CLEANUP_PATIENCE = 3600.0
+GUARD_PAUSE = 0.2  # between two looks at what a guard has in hand: its teardown may take minutes
 ENGINE_PATIENCE = 1.0  # a container engine that hangs must not hold the first claim up
 _REMOVALS = (Action.DROP_ENTRY, Action.DROP_TRASH, Action.DROP_MARKER, Action.DROP_BRANCH)
 _DENIED = ("Permission denied", "Operation not permitted", "sudo rm")  # in the reason why a workspace is still there
@@ -254,7 +255,10 @@ class Sweep:
             if not waiting & backlog:
                 return
             await self._cleanup.tick()
-            await self._cleanup.wait_idle(CLEANUP_PATIENCE)
+            if self._cleanup.busy:
+                await self._cleanup.wait_idle(CLEANUP_PATIENCE)
+            else:
+                await asyncio.sleep(GUARD_PAUSE)
 
     def _count(self, begun: Begun, swept: Swept) -> None:
         for row in fates(self._context.store.view, begun.backlog):

@@ -42,7 +42,8 @@ def worktree_of(entry: str) -> str | None:
         link = _content(os.path.join(entry, "gitdir")).rstrip("\n")
     except (NotADirectoryError, IsADirectoryError, NotPlain):
         return None  # nothing that git made
-    return os.path.realpath(os.path.dirname(link)) if link else None
+    # A newer git can write it relative to the entry (worktree.useRelativePaths).
+    return os.path.realpath(os.path.join(entry, os.path.dirname(link))) if link else None
 
 
 async def drop_branch_lock(common_dir: str, branch: str | None) -> None:

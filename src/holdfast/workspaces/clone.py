@@ -67,7 +67,7 @@ class CloneStrategy(WorktreeStrategy):
         """What an earlier try left when it was killed. No agent has worked in it yet, so there is nothing to save."""
         if os.path.lexists(workspace.path):
             leftover = names.half_made_path(self._home, workspace.id)
-            delete_tree(leftover)
+            await in_thread(delete_tree, leftover)
             move_away(workspace.path, leftover)
             await in_thread(delete_tree, leftover)
 

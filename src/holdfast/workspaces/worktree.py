@@ -98,7 +98,7 @@ class WorktreeStrategy:
         """What an earlier try left when it was killed. No agent has worked in it yet, so there is nothing to save."""
         if os.path.lexists(workspace.path):
             leftover = names.half_made_path(self._home, workspace.id)
-            delete_tree(leftover)
+            await in_thread(delete_tree, leftover)
             move_away(workspace.path, leftover)
             await in_thread(delete_tree, leftover)
         drop_entry(repo.common_dir, workspace.path)
@@ -247,7 +247,7 @@ class WorktreeStrategy:
                     continue  # it began while we waited for the lock, which others want meanwhile
                 await heal(repo.common_dir)
                 await drop_branch_lock(repo.common_dir, workspace.branch)
-                return drop_entry(repo.common_dir, workspace.path)
+                return await in_thread(drop_entry, repo.common_dir, workspace.path)  # with its submodules' objects
 
     async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
         """Delete the branch when it has no commit beyond its base."""

@@ -96,6 +96,8 @@ def raise_marks(copy_path: str, present: Marks | None, event: Event, now: Instan
             own = _marks(copy)
             floor = max(own.fence, present.fence) if present else own.fence + FAR
             copy.execute("UPDATE tasks SET fence = ? + 1", (floor,))
+            # Since then an agent may have worked in it: one that is only intended would be made anew, unsaved.
+            copy.execute("UPDATE workspaces SET state = 'ready' WHERE state = 'intended'")
             for name in {*own.counters, *(present.counters if present else ())}:
                 mine = own.counters.get(name, 0)
                 counter = max(mine, present.counters.get(name, 0)) if present else mine + FAR
