@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -262,3 +263,12 @@ def test_a_pipe_that_git_would_read_is_told_at_once(workshop: Workshop, where: s
         workshop.run(save())
     workshop.run(workshop.worktrees.tidy(workshop.repo, workspace))
     assert pipe.exists() == (kind == "tree")  # in our entry it would stop the user's own git
+
+
+def test_a_file_in_the_place_of_the_workspace_is_preserved(workshop: Workshop) -> None:
+    """R-TREE-13: an agent removed its directory and wrote a file of that name; it went with the trash."""
+    workspace, path = workshop.made()
+    shutil.rmtree(path)
+    path.write_text("precious")
+    with pytest.raises(WorkspaceProblem, match="is a file"):
+        workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "test"))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
+from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces import gitstate, refs, scratch
 from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.contents import refuse_pipes
@@ -92,7 +93,9 @@ async def salvage(
 
 
 def _is_there(path: str) -> bool:
-    """A directory with something in it; not a link that an agent put in its place."""
+    """A directory with something in it; not a link that an agent put in its place. A file there may be work."""
+    if os.path.isfile(path) and not os.path.islink(path) and os.path.getsize(path):
+        raise WorkspaceProblem(f"{path} is a file, where a directory was")
     return os.path.isdir(path) and not os.path.islink(path) and bool(os.listdir(path))
 
 
