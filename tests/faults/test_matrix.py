@@ -143,7 +143,7 @@ def test_a_usurped_supervisor_harms_nothing() -> None:
     ("check", "case", "caught"),
     [
         ("fence", "success/up/worktree.commit:1:usurp", "twice: fence"),
-        ("intent", "cancel/up/worktree.added:1:kill", "leaked: marker"),
+        ("intent", "cancel/up/worktree.added:1:kill", "leaked: directory"),
         ("emptiness", "keeper-killed", "leaked: process"),
     ],
 )

@@ -13,6 +13,8 @@ from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.putting_away import carry_out, note_failure
 
+LOOK_AGAIN = 0.25  # seconds of deleting after which it is seen whether something is to be renamed
+
 
 class Cleanup:
     """Renames first (instant), deletes afterwards, so that a path is free as soon as possible."""
@@ -58,8 +60,11 @@ class Cleanup:
             trash = [workspace for workspace in waiting if workspace.state is WorkspaceState.TRASHED]
             if trash and self._is_short_of_disk():
                 to_rename = []  # what is deleted makes room for what is saved (R-TREE-14)
-            for workspace in to_rename or trash[:1]:
+            looked = time.monotonic()
+            for workspace in to_rename or trash:
                 await self._one(workspace)
+                if not to_rename and time.monotonic() - looked > LOOK_AGAIN:
+                    break
         self._context.bell.ring()
 
     def _is_short_of_disk(self) -> bool:
