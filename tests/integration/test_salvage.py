@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -240,3 +242,33 @@ def test_many_tasks_of_one_repository_are_saved_at_the_same_time(workshop: Works
 
     saved = workshop.run(all_at_once())
     assert len([one for one in saved if one is not None]) == 8
+
+
+@pytest.mark.parametrize("where", ["tree/.gitignore", "tree/src/.gitattributes", "entry/index", "entry/HEAD"])
+def test_a_pipe_that_git_would_read_is_told_at_once(workshop: Workshop, where: str) -> None:
+    """R-TREE-13: git waits at a pipe for ever. Each such task held an agent's place for minutes."""
+    workspace, path = workshop.made()
+    (path / "work").write_text("precious")
+    kind, _, name = where.partition("/")
+    pipe = (path if kind == "tree" else Path(workshop.repo.common_dir) / "worktrees" / path.name) / name
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+
+    async def save() -> None:
+        async with asyncio.timeout(5):
+            assert await workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "Leftovers") is None
+            await workshop.worktrees.salvage(workshop.repo, workspace, "test")
+
+    with pytest.raises(WorkspaceProblem, match="no plain file"):
+        workshop.run(save())
+    workshop.run(workshop.worktrees.tidy(workshop.repo, workspace))
+    assert pipe.exists() == (kind == "tree")  # in our entry it would stop the user's own git
+
+
+def test_a_file_in_the_place_of_the_workspace_is_preserved(workshop: Workshop) -> None:
+    """R-TREE-13: an agent removed its directory and wrote a file of that name; it went with the trash."""
+    workspace, path = workshop.made()
+    shutil.rmtree(path)
+    path.write_text("precious")
+    with pytest.raises(WorkspaceProblem, match="is a file"):
+        workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "test"))

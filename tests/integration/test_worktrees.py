@@ -288,6 +288,16 @@ def test_a_work_tree_that_the_shared_config_names_is_not_touched(workshop: Works
     assert workshop.fleet.git("show", "holdfast/task1:new") == "work"
 
 
+def test_an_entry_that_is_a_file_does_not_stop_the_removal(workshop: Workshop) -> None:
+    """R-CLEAN-06: an agent put a file in its place, and the clean-up failed again and again."""
+    workspace, path = workshop.made()
+    entry = Path(workshop.repo.common_dir) / "worktrees" / path.name
+    shutil.rmtree(entry)
+    entry.write_text("x")
+    assert workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
+    assert not path.exists()
+
+
 def test_a_base_that_does_not_exist_is_refused_with_a_remedy(workshop: Workshop) -> None:
     """R-TREE-05: fails closed."""
     with pytest.raises(LaunchError, match="--base"):

@@ -11,6 +11,7 @@ import time
 
 from holdfast import faults
 from holdfast.folders import NotPlain, listed, plainly
+from holdfast.workspaces.contents import blocks
 from holdfast.workspaces.entry import drop_aside
 from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.trash import delete_tree
@@ -75,7 +76,8 @@ def _identity(path: str) -> tuple[int, float] | None:
 
 
 async def drop_entry_locks(entry: str) -> None:
-    """R-TREE-15: `index.lock` and the like, at any depth of our own entry; links are not followed."""
+    """R-TREE-15: `index.lock` and the like, at any depth of our own entry; links are not followed. A pipe there holds
+    nothing, but every git that looks at all worktrees, the user's too, would wait at it for ever."""
     waiting = [entry]
     while waiting:
         folder = waiting.pop()
@@ -85,6 +87,9 @@ async def drop_entry_locks(entry: str) -> None:
                     waiting.append(item.path)
                 elif item.name.endswith(".lock"):
                     await drop_stale_lock(item.path)
+                elif blocks(item):
+                    faults.effect("admin.pipe")
+                    os.unlink(item.path)
 
 
 def drop_entry(common_dir: str, path: str) -> bool:
@@ -135,7 +140,7 @@ def _drop_unborn(common_dir: str, path: str) -> bool:
 
 
 def _drop_if_unborn(entry: str) -> bool:
-    if set(listed(entry)) - _UNBORN or _content(os.path.join(entry, "gitdir")):
+    if not os.path.isdir(entry) or set(listed(entry)) - _UNBORN or _content(os.path.join(entry, "gitdir")):
         return False
     lock = _content(os.path.join(entry, "locked"))
     if lock and not lock.startswith(OUR_LOCK):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 
 from holdfast.errors import WorkspaceProblem
 
@@ -37,6 +39,31 @@ def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, 
                 files += 1
                 size += entry.stat(follow_symlinks=False).st_size
     return files, size
+
+
+_READ_BY_GIT = (".git", ".gitignore", ".gitattributes", ".gitmodules")
+
+
+def refuse_pipes(tree: str, git_dir: str | None) -> None:
+    """Raises WorkspaceProblem where git would open a pipe and wait for ever, in a tree or in its git directory."""
+    waiting = [(tree, _READ_BY_GIT), *([] if git_dir is None else [(git_dir, None)])]
+    while waiting:
+        folder, names = waiting.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:  # what cannot be read, the salvage tells
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, names))
+                elif (names is None or entry.name in names) and blocks(entry):
+                    raise WorkspaceProblem(f"{entry.path} is no plain file: git would wait for what comes out of it")
+
+
+def blocks(entry: os.DirEntry[str]) -> bool:
+    """Whether opening it may take for ever: a pipe, a socket, a device, or a link to one."""
+    try:
+        mode = entry.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _refuse_links(git_dir: str) -> None:

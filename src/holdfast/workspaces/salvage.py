@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
+from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces import gitstate, refs, scratch
 from holdfast.workspaces.admin import entry_of
+from holdfast.workspaces.contents import refuse_pipes
 from holdfast.workspaces.desk import Desk, desk
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import salvage_ref
@@ -25,6 +27,7 @@ from holdfast.workspaces.port import Saved
 from holdfast.workspaces.shadow import Shadow
 from holdfast.workspaces.staged import Staged, read_staged
 from holdfast.workspaces.survey import Taken, is_sparse, take_work_tree
+from holdfast.workspaces.threads import in_thread
 
 
 @dataclass(kw_only=True, slots=True)
@@ -72,6 +75,7 @@ async def salvage(
         return None
     if has_tree and own_git is None:
         refuse_own_history(source.tree)
+    await in_thread(refuse_pipes, source.tree, git_dir)
     shadow = Shadow(home, repo, git, lender=own_git)
     async with shadow.held(), desk(shadow, home, source.tree) as table:
         await _bring_commits(shadow, source)
@@ -89,7 +93,9 @@ async def salvage(
 
 
 def _is_there(path: str) -> bool:
-    """A directory with something in it; not a link that an agent put in its place."""
+    """A directory with something in it; not a link that an agent put in its place. A file there may be work."""
+    if os.path.isfile(path) and not os.path.islink(path) and os.path.getsize(path):
+        raise WorkspaceProblem(f"{path} is a file, where a directory was")
     return os.path.isdir(path) and not os.path.islink(path) and bool(os.listdir(path))
 
 

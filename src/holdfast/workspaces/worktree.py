@@ -12,7 +12,7 @@ from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.workspaces import marker, names, refs
 from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_locks, entry_of
-from holdfast.workspaces.contents import refuse_what_git_cannot_hold
+from holdfast.workspaces.contents import refuse_pipes, refuse_what_git_cannot_hold
 from holdfast.workspaces.entry import can_make_entry, make_entry
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.gitstate import LOOKING
@@ -152,6 +152,7 @@ class WorktreeStrategy:
         if mode == "none" or not self._is_on_its_branch(repo, workspace):
             return None
         try:
+            await in_thread(refuse_pipes, workspace.path, entry_of(repo.common_dir, workspace.path))
             await in_thread(
                 refuse_what_git_cannot_hold, workspace.path, self.own_git
             )  # git would also run the nested repository's own commands
@@ -217,6 +218,7 @@ class WorktreeStrategy:
     async def salvage(
         self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
     ) -> Saved | None:
+        await in_thread(refuse_pipes, workspace.path, entry_of(repo.common_dir, workspace.path))
         if await is_pristine(self._git, repo, workspace, rules):
             return None
         return await salvage(self._git, self._home, repo, workspace, reason, rules, tree=self._moved(workspace))
