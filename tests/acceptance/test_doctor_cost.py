@@ -14,7 +14,12 @@ def test_it_does_not_ask_for_every_task(fleet: Fleet, monkeypatch: pytest.Monkey
     fleet.add("x", command=("true",))
     (fleet.home / "runs" / "strayrun").mkdir(parents=True)
     asked: list[str] = []
-    monkeypatch.setattr(Queries, "task", lambda _self, task_id: asked.append(task_id) or {"runs": []})
+
+    def task(_queries: Queries, task_id: str) -> dict[str, object]:
+        asked.append(task_id)
+        return {"runs": []}
+
+    monkeypatch.setattr(Queries, "task", task)
     with fleet.as_its_user():
         findings = examine(str(fleet.home))
     assert asked == []
