@@ -68,7 +68,6 @@ class Desk:
     def copy_index(self, git_dir: str, target: str) -> bool:
         """With its time: git tells by it which files may have changed right after they were looked at."""
         try:
-            faults.effect("desk.copy")
             _copy(os.path.join(git_dir, "index"), target)
             for name in listed(git_dir):
                 if name.startswith("sharedindex."):
@@ -162,6 +161,7 @@ def _copy(source: str, target: str) -> None:
     """A plain file, with its times. No link: an agent's may lead to a device that never ends, or to what is not its."""
     if os.path.islink(source):
         raise NotPlain(errno.ELOOP, "It is a link", source)
+    faults.effect("desk.copy")
     with open(source, "rb", opener=plainly) as reading, open(target, "wb") as writing:
         shutil.copyfileobj(reading, writing)
         seen = os.fstat(reading.fileno())
