@@ -144,7 +144,8 @@ def test_many_at_once_from_two_homes_and_the_user_notices_nothing(fleet: Fleet, 
         assert [event for event in troubled if event["kind"] not in ("repo.changed-outside", "alert.raised")] == []
     for home in homes:
         lost = [task for task in all_tasks([home]) if f"holdfast/{task}" not in fleet.branches()]
-        assert [home.events(task) for task in lost] == []
+        told = [f"{event['kind']}: {event['message']}" for task in lost for event in home.events(task)]
+        assert told == [], "\n".join(told)
     assert fleet.git("rev-list", "--count", "main") == str(1 + user.commits)
     assert fleet.git("for-each-ref", "refs/heads/mine-*") == ""
     fleet.git("fsck", "--no-dangling", "--strict")

@@ -13,10 +13,12 @@ from holdfast import faults
 from holdfast.folders import NotPlain, listed, plainly
 from holdfast.workspaces.contents import blocks
 from holdfast.workspaces.entry import drop_aside
+from holdfast.workspaces.git import Git
 from holdfast.workspaces.names import BRANCH_PREFIX
 from holdfast.workspaces.trash import delete_tree
 
 STALE_AFTER = 1.0  # seconds; git holds the lock of a ref for milliseconds
+HELD_PATIENCE = 10.0  # ... and is waited for, when somebody's git is at work
 OUR_LOCK = "holdfast "  # how the reason begins for which entries of ours are locked
 _UNBORN = {"HEAD", "commondir", "gitdir", "locked"}  # with an empty `gitdir`, a power cut can leave them too
 
@@ -46,21 +48,30 @@ def worktree_of(entry: str) -> str | None:
     return os.path.realpath(os.path.join(entry, os.path.dirname(link))) if link else None
 
 
-async def drop_branch_lock(common_dir: str, branch: str | None) -> None:
+async def drop_branch_lock(git: Git, common_dir: str, branch: str | None) -> None:
     """R-TREE-15: what a killed git left. Only called when no process of the task lives and no helper of ours is on it.
     The user's own gc locks every branch for a moment, ours too."""
     if branch is not None and branch.startswith(BRANCH_PREFIX):
         for folder in ("refs/heads", "logs/refs/heads"):
-            await drop_stale_lock(os.path.join(common_dir, folder, f"{branch}.lock"))
+            await drop_stale_lock(git, common_dir, os.path.join(common_dir, folder, f"{branch}.lock"))
 
 
-async def drop_stale_lock(lock: str) -> None:
-    """Remove a lock that a git of ours may have left; one that is young is watched before it goes."""
+async def drop_stale_lock(git: Git, common_dir: str, lock: str) -> None:
+    """Remove a lock that a git of ours may have left; one that is young is watched before it goes.
+
+    The user's gc that waits for the processor, its lock taken from it, deletes what was committed meanwhile: while a git
+    of somebody else is at work in the repository, the lock stays, and whoever needs it says so.
+    """
     seen, since = _identity(lock), time.monotonic()
     while seen is not None and time.time() - seen[1] < STALE_AFTER and time.monotonic() - since < STALE_AFTER:
         await asyncio.sleep(0.02)
         if (now := _identity(lock)) != seen:
             seen, since = now, time.monotonic()
+    while seen is not None and git.may_be_held(lock, (common_dir, os.path.dirname(common_dir))):
+        if time.monotonic() - since > HELD_PATIENCE:
+            return
+        await asyncio.sleep(0.1)
+        seen = _identity(lock)
     if seen is not None:
         with contextlib.suppress(OSError):
             faults.effect("lock.drop")
@@ -75,7 +86,7 @@ def _identity(path: str) -> tuple[int, float] | None:
     return status.st_ino, status.st_mtime
 
 
-async def drop_entry_locks(entry: str) -> None:
+async def drop_entry_locks(git: Git, common_dir: str, entry: str) -> None:
     """R-TREE-15: `index.lock` and the like, at any depth of our own entry; links are not followed. A pipe there holds
     nothing, but every git that looks at all worktrees, the user's too, would wait at it for ever."""
     waiting = [entry]
@@ -86,7 +97,7 @@ async def drop_entry_locks(entry: str) -> None:
                 if item.is_dir(follow_symlinks=False):
                     waiting.append(item.path)
                 elif item.name.endswith(".lock"):
-                    await drop_stale_lock(item.path)
+                    await drop_stale_lock(git, common_dir, item.path)
                 elif blocks(item):
                     faults.effect("admin.pipe")
                     os.unlink(item.path)

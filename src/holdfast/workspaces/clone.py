@@ -116,7 +116,7 @@ class CloneStrategy(WorktreeStrategy):
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
         """R-TREE-15: locks that a killed git left; the tree is proven empty, so nobody holds them."""
-        await drop_branch_lock(repo.common_dir, workspace.branch)
+        await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
         git_dir = _trusted_git_dir(workspace)
         if git_dir is None:
             return
@@ -141,7 +141,7 @@ class CloneStrategy(WorktreeStrategy):
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)
-        await drop_branch_lock(repo.common_dir, workspace.branch)
+        await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
         if not os.path.lexists(workspace.path):
             return os.path.lexists(target)
         if marker.owner(workspace.path) != workspace.id:

@@ -85,8 +85,10 @@ class GitFailed(WorkspaceProblem):
 class Git:
     """Git for the supervisor: every call in its own process group, with a deadline, killed when cancelled."""
 
-    def __init__(self, runner: CommandRunner) -> None:
+    def __init__(self, runner: CommandRunner, may_be_held: MayBeHeld = lambda _lock, _folders: False) -> None:
+        """`may_be_held`: whether somebody else's git could be the holder of a lock in one of those folders."""
         self._runner = runner
+        self.may_be_held = may_be_held
 
     async def run(
         self,

@@ -21,7 +21,7 @@ from holdfast.workspaces.repolock import repo_lock
 async def delete_branch(git: Git, common_dir: str, ref: str, tip: str) -> None:
     """Delete it if it still stands at `tip`; else git says what is wrong."""
     async with repo_lock(common_dir):
-        await heal(common_dir)
+        await heal(git, common_dir)
         if _delete_file(common_dir, ref, tip):
             return
         note = os.path.join(common_dir, DELETING_NOTE)
@@ -37,13 +37,13 @@ async def delete_branch(git: Git, common_dir: str, ref: str, tip: str) -> None:
         os.unlink(note)
 
 
-async def heal(common_dir: str) -> None:
+async def heal(git: Git, common_dir: str) -> None:
     """Remove what a deletion of ours that was killed left locked. The caller holds the repo lock: none is under way."""
     note = os.path.join(common_dir, DELETING_NOTE)
     if os.path.lexists(note):
         for name in ("packed-refs.new", "packed-refs.lock"):  # under the second, git writes the first
             if _is_younger(os.path.join(common_dir, name), note):
-                await drop_stale_lock(os.path.join(common_dir, name))
+                await drop_stale_lock(git, common_dir, os.path.join(common_dir, name))
         faults.effect("branch.heal")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(note)

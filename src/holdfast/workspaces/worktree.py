@@ -102,7 +102,7 @@ class WorktreeStrategy:
             move_away(workspace.path, leftover)
             await in_thread(delete_tree, leftover)
         drop_entry(repo.common_dir, workspace.path)
-        await drop_branch_lock(repo.common_dir, workspace.branch)
+        await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
 
     async def _add(self, repo: Repo, workspace: Workspace) -> None:
         assert workspace.branch is not None
@@ -136,10 +136,10 @@ class WorktreeStrategy:
 
     async def tidy(self, repo: Repo, workspace: Workspace) -> None:
         """R-TREE-15: `index.lock` and the like in our admin entry; the tree is proven empty, so nobody holds them."""
-        await drop_branch_lock(repo.common_dir, workspace.branch)
+        await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
         entry = entry_of(repo.common_dir, workspace.path)
         if entry is not None:
-            await drop_entry_locks(entry)
+            await drop_entry_locks(self._git, repo.common_dir, entry)
 
     async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
         return os.path.lexists(os.path.join(workspace.path, ".git")) and (
@@ -245,8 +245,8 @@ class WorktreeStrategy:
             async with repo_lock(repo.common_dir):
                 if self._users_gc.runs(repo.common_dir):
                     continue  # it began while we waited for the lock, which others want meanwhile
-                await heal(repo.common_dir)
-                await drop_branch_lock(repo.common_dir, workspace.branch)
+                await heal(self._git, repo.common_dir)
+                await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
                 return await in_thread(drop_entry, repo.common_dir, workspace.path)  # with its submodules' objects
 
     async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
