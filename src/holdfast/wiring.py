@@ -208,7 +208,7 @@ async def _supervise_locked(
         on_batch=news.ring,
     )
     runner = HelperRunner(children, helpers)
-    git = Git(runner)
+    git = Git(runner, may_be_held)
     engines = Engines(home)
     processes = KeptProcesses(
         os.path.join(home, "runs"), children, None if isinstance(cgroups, str) else cgroups, bases
@@ -291,7 +291,7 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
         scratch.clear(home)
         children = Children()
         runner = HelperRunner(children, helpers)
-        git = Git(runner)
+        git = Git(runner, may_be_held)
         bases, engines = Bases(home), Engines(home)
         processes = KeptProcesses(os.path.join(home, "runs"), children, None, bases)
         closing.callback(processes.close)

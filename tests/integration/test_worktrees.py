@@ -19,8 +19,9 @@ from holdfast.core.leftovers import Action, Finding
 from holdfast.core.model import Strategy
 from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.processes.children import Children
+from holdfast.processes.gitusers import may_be_held
 from holdfast.processes.helpers import HelperRunner
-from holdfast.workspaces import marker, trash
+from holdfast.workspaces import admin, marker, trash
 from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.names import DELETING_NOTE
@@ -42,6 +43,34 @@ def test_a_locked_half_made_worktree_is_made_again(workshop: Workshop) -> None:
     workshop.run(workshop.worktrees.prepare(workshop.repo, workspace, None))
     assert sorted(item.name for item in path.iterdir()) == [".git", "README.md", "src"]
     assert workshop.fleet.worktrees() == [str(path)]
+
+
+def test_a_lock_stays_while_somebody_elses_git_is_at_work(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-TREE-15: the user's gc may hold it and wait for the processor. Without its lock it would delete a branch file
+    that was written meanwhile, and the branch would be back at its packed, older commit."""
+    monkeypatch.setattr(admin, "HELD_PATIENCE", 0.2)
+    git = Git(HelperRunner(Children()), may_be_held)
+    common = workshop.repo.common_dir
+    lock = Path(common) / "refs" / "heads" / "holdfast" / "task1.lock"
+    lock.parent.mkdir()
+    lock.touch()
+    os.utime(lock, (1, 1))
+    theirs = subprocess.Popen(  # not our child: that would be a git of ours
+        ["sh", "-c", "git cat-file --batch; true"],
+        cwd=workshop.repo.path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with theirs:
+        assert theirs.stdin is not None
+        assert theirs.stdout is not None
+        theirs.stdin.write(b"HEAD\n")
+        theirs.stdin.flush()
+        theirs.stdout.readline()  # it is at work
+        workshop.run(admin.drop_branch_lock(git, common, "holdfast/task1"))
+        assert lock.exists()
+    workshop.run(admin.drop_branch_lock(git, common, "holdfast/task1"))
+    assert not lock.exists()
 
 
 def test_a_branch_lock_that_a_killed_git_left_does_not_stop_anything(workshop: Workshop) -> None:
@@ -171,7 +200,7 @@ def test_a_refused_deletion_claims_no_lock_of_the_users(workshop: Workshop) -> N
     lock = common / "packed-refs.lock"
     lock.touch()
     os.utime(lock, (1, 1))
-    workshop.run(heal(str(common)))
+    workshop.run(heal(workshop.git, str(common)))
     assert lock.exists()
 
 

@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from holdfast import clock, faults
+from holdfast.api.gitrun import run_here
 from holdfast.api.inventory import OF_THE_HOME, Inventory, RepoThings, SavedWork, strangers_in, take_stock
 from holdfast.api.restore import refuse_living
 from holdfast.core.model import Repo, Workspace
@@ -22,6 +23,7 @@ from holdfast.errors import Conflict, NotFound, Refused, Unavailable, UsageError
 from holdfast.folders import listed
 from holdfast.ids import new_id
 from holdfast.processes.children import Children
+from holdfast.processes.gitusers import may_be_held
 from holdfast.processes.groupbases import Bases
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
@@ -249,7 +251,7 @@ async def _clean_repository(things: RepoThings, *, branches: bool, kept: list[st
             code, _out, err = git.call("branch", "--quiet", "-D", "--", branch, cwd=common)
             if code != 0:
                 kept.append(f"branch {branch} of {things.repo.path}: {err.strip()}")
-        await heal(common)
+        await heal(Git(run_here, may_be_held), common)
         lock = os.path.join(common, REPO_LOCK)
         if not processes_with_open(os.stat(lock)):  # another home may be waiting for it
             os.unlink(lock)

@@ -11,7 +11,8 @@ from holdfast.processes.openers import processes_with_open
 
 def may_be_held(lock: str, folders: Sequence[str]) -> bool:
     """Whether a process has that file open, or a git works in one of those folders: `git commit` closes the lock of its
-    index while the user writes the message. Where we may not look, we cannot rule it out."""
+    index while the user writes the message. Where we may not look, we cannot rule it out. Our own git is not asked for:
+    whoever calls knows what that is doing."""
     try:
         if processes_with_open(os.lstat(lock)):
             return True
@@ -34,5 +35,6 @@ def may_be_held(lock: str, folders: Sequence[str]) -> bool:
 def _is_git(pid: str) -> bool:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
         head, _, rest = file.read().rpartition(b")")
-        return head.partition(b"(")[2].startswith(b"git") and rest.split()[0] != b"Z"
+        state, parent = rest.split()[:2]
+        return head.partition(b"(")[2].startswith(b"git") and state != b"Z" and int(parent) != os.getpid()
     return False

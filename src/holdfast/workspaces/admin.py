@@ -59,8 +59,8 @@ async def drop_branch_lock(git: Git, common_dir: str, branch: str | None) -> Non
 async def drop_stale_lock(git: Git, common_dir: str, lock: str) -> None:
     """Remove a lock that a git of ours may have left; one that is young is watched before it goes.
 
-    The user's gc that waits for the processor, its lock taken from it, deletes what was committed meanwhile: while a git
-    of somebody else is at work in the repository, the lock stays, and whoever needs it says so.
+    The user's gc that waits for the processor, its lock taken from it, deletes what was committed meanwhile: while a
+    git of somebody else is at work in the repository, the lock stays, and whoever needs it says so.
     """
     seen, since = _identity(lock), time.monotonic()
     while seen is not None and time.time() - seen[1] < STALE_AFTER and time.monotonic() - since < STALE_AFTER:

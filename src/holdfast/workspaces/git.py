@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import faults
 from holdfast.errors import Refused, UsageError, WorkspaceProblem
 from holdfast.workspaces.port import CommandRunner
+
+MayBeHeld = Callable[[str, Sequence[str]], bool]
 
 OLDEST = (2, 31)
 TIMED_OUT = 124  # what a CommandRunner returns for a helper that it gave up
