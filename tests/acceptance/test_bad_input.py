@@ -219,7 +219,7 @@ def test_option_values_that_mean_nothing(fleet: Fleet) -> None:
             assert "KEY=VALUE" in refused(fleet, "add", "x", f"--label={label}", "--", "true", code=2)
         assert "'-1'" in refused(fleet, "add", "x", "--max-resumes", "-1", "--", "true", code=2)
         line = refused(fleet, "add", "x", "--workspace", "cloud", "--", "true", code=2)
-        assert "'cloud' is not one of worktree, directory, directory:copy, none" in line
+        assert "'cloud' is not one of worktree, clone, container, directory, directory:copy, none" in line
         assert "'0'" in refused(fleet, "up", "--agents", "0", code=2)
         assert "--idle-exit" in refused(fleet, "up", "--idle-exit", "1", code=2)
         assert "not between 0 and" in refused(fleet, "events", "-n", "-1", code=2)

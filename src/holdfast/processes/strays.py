@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 
+from holdfast import faults
 from holdfast.core.liveness import Identity
 from holdfast.core.scene import Stray
 from holdfast.processes.helpers import wait_readable
@@ -24,6 +25,8 @@ class Strays:
     _root: str  # holds one directory per run
 
     def strays(self) -> list[Stray]:
+        if faults.skips("emptiness"):
+            return []  # what an unproven end leaves is what the sweep finds here
         return find_strays(os.path.dirname(self._root), frozenset({os.getpid()}))
 
     async def end_stray(self, stray: Stray) -> bool:
