@@ -242,3 +242,16 @@ def test_a_stop_that_was_recorded_but_not_sent_is_sent_by_the_next(fleet: Fleet)
     assert fleet.show(task_id)["runs"][0]["outcome"] in (None, "stopped")
     wait_until(lambda: len(fleet.show(task_id)["runs"]) == 2, "the task goes on")
     assert fleet.show(task_id)["runs"][0]["outcome"] == "stopped"
+
+
+def test_a_settlement_that_fails_for_good_does_not_keep_us(fleet: Fleet) -> None:
+    """A step that fails again and again is left to the next supervisor, as after a crash; it settles the task."""
+    broken = ",".join(f"worktree.commit:{hit}:EIO" for hit in range(1, 40))
+    supervisor = fleet.up(env={"HOLDFAST_FAULT": broken})
+    task = fleet.add("work", command=("sh", "-c", "echo work > work"))
+    wait_until(lambda: "attempt.trouble" in fleet.kinds(task), "a step fails")
+    supervisor.terminate()
+    assert supervisor.wait(timeout=60) == 0
+    assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0
+    assert fleet.show(task)["state"] == "completed"
+    assert fleet.file_on_branch(f"holdfast/{task}", "work") == "work"

@@ -16,6 +16,7 @@ from holdfast.errors import Refused
 from holdfast.workspaces import marker, refs
 from holdfast.workspaces.admin import entry_of, is_checked_out
 from holdfast.workspaces.clone import CloneStrategy
+from holdfast.workspaces.salvage import salvage
 
 
 def made(workshop: Workshop) -> tuple[CloneStrategy, Workspace, Path]:
@@ -66,6 +67,19 @@ def test_a_pipe_is_not_waited_for(workshop: Workshop, name: str) -> None:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def test_an_index_that_is_a_link_is_not_copied(workshop: Workshop) -> None:
+    """It leads to a file that is not the agent's. What lies in the tree is saved all the same."""
+    workspace, path = workshop.made()
+    entry = Path(str(entry_of(workshop.repo.common_dir, workspace.path)))
+    (workshop.fleet.root / "secret").write_text("of the user")
+    (path / "new").write_text("x")
+    (entry / "index").unlink()
+    (entry / "index").symlink_to(workshop.fleet.root / "secret")
+    saved = workshop.run(salvage(workshop.git, workshop.home, workshop.repo, workspace, "test"))
+    assert saved is not None
+    assert (saved.files, saved.partial) == (1, False)
 
 
 @pytest.mark.parametrize("name", ["COMMIT_EDITMSG", "logs/HEAD", "logs/refs/heads"])

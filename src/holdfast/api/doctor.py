@@ -169,13 +169,7 @@ def _processes(queries: Queries) -> Iterator[Finding]:
     if missing() is not None:
         yield Finding("note", "processes", "whether one is left over cannot be seen on this system")
         return
-    open_runs = {
-        run["id"]: run["state"]
-        for task in queries.tasks(everything=True)
-        if task["state"] == "running"
-        for run in queries.task(task["id"])["runs"]
-        if run["state"] != "settled"
-    }
+    open_runs = {row["id"]: row["state"] for row in queries.view("sweep_runs")}
     alive = {run for _pid, run in marked_processes(queries.home)}
     for run, state in open_runs.items():
         if state in ("started", "stopping") and run not in alive and queries.supervisor() is not None:
@@ -185,8 +179,9 @@ def _processes(queries: Queries) -> Iterator[Finding]:
 
 
 def _run_directories(queries: Queries) -> Iterator[Finding]:
-    known = {run["id"] for task in queries.tasks(everything=True) for run in queries.task(task["id"])["runs"]}
-    strays = [name for name in listed(os.path.join(queries.home, "runs")) if name not in known]
+    names = listed(os.path.join(queries.home, "runs"))  # before the store: a record comes before its directory
+    known = {row["id"] for row in queries.view("recorded_runs")}
+    strays = [name for name in names if name not in known]
     for name in strays:
         yield Finding("problem", "runs", f"run directory {name} has no record")
     if not strays:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import traceback
 
 from holdfast.core.model import Event, Level, StopWhy, Task
@@ -22,6 +23,7 @@ class Attempts:
         self._context = context
         self._attempts: dict[str, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._leaving = asyncio.Event()  # the supervisor goes
 
     def start(self, task: Task) -> None:
         driving = asyncio.create_task(self._keep_driving(task), name=f"attempt {task.id}")
@@ -58,6 +60,8 @@ class Attempts:
         return min([usually, *(attempt.task.spec.orphan_grace / 3 for attempt in self._attempts.values())])
 
     async def stop_all(self, why: StopWhy, *, fast: bool) -> None:
+        if why is StopWhy.DOWN:
+            self._leaving.set()
         results = await asyncio.gather(
             *(attempt.stop(why, fast=fast) for attempt in self.living), return_exceptions=True
         )
@@ -115,7 +119,9 @@ class Attempts:
                     ):
                         attempt.frozen = True  # a fault of ours, not of the machine: it will not mend by repeating
                         break
-                await asyncio.sleep(pause)
+                    if self._leaving.is_set() and pause >= ALERT_FROM:
+                        break  # as after a crash: the next supervisor goes on from here
+                await self._rest(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
                 if not await self._is_still_ours(attempt):
                     break  # its last step was the settlement, and only what came after it failed
@@ -123,6 +129,15 @@ class Attempts:
                 del self._attempts[task.id]
         finally:
             self._tasks.pop(task.id, None)  # before anybody who waits for us looks
+
+    async def _rest(self, pause: float) -> None:
+        """Before the next try. Whoever has waited long already does not hold a supervisor up that is about to go."""
+        if self._leaving.is_set():
+            await asyncio.sleep(pause)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._leaving.wait()
 
     async def _is_still_ours(self, attempt: Attempt) -> bool:
         try:

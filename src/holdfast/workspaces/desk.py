@@ -8,6 +8,7 @@ agent's index is believed: not its flags, not what is staged.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -15,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from holdfast import faults
-from holdfast.folders import listed
+from holdfast.folders import NotPlain, listed, plainly
 from holdfast.workspaces import scratch
 from holdfast.workspaces.entries import QUESTION, Entry, parse, touched
 from holdfast.workspaces.git import GitFailed
@@ -67,12 +68,11 @@ class Desk:
     def copy_index(self, git_dir: str, target: str) -> bool:
         """With its time: git tells by it which files may have changed right after they were looked at."""
         try:
-            faults.effect("desk.copy")
-            shutil.copy2(os.path.join(git_dir, "index"), target)
+            _copy(os.path.join(git_dir, "index"), target)
             for name in listed(git_dir):
                 if name.startswith("sharedindex."):
-                    shutil.copy2(os.path.join(git_dir, name), os.path.join(self.path, name))
-        except (FileNotFoundError, IsADirectoryError):
+                    _copy(os.path.join(git_dir, name), os.path.join(self.path, name))
+        except (FileNotFoundError, IsADirectoryError, NotPlain):
             return False
         return True
 
@@ -155,6 +155,17 @@ async def desk(shadow: Shadow, home: str, work_tree: str) -> AsyncIterator[Desk]
         yield Desk(shadow, path, work_tree)
     finally:
         scratch.drop(path)
+
+
+def _copy(source: str, target: str) -> None:
+    """A plain file, with its times. No link: an agent's may lead to a device that never ends, or to what is not its."""
+    if os.path.islink(source):
+        raise NotPlain(errno.ELOOP, "It is a link", source)
+    faults.effect("desk.copy")
+    with open(source, "rb", opener=plainly) as reading, open(target, "wb") as writing:
+        shutil.copyfileobj(reading, writing)
+        seen = os.fstat(reading.fileno())
+    os.utime(target, ns=(seen.st_atime_ns, seen.st_mtime_ns))
 
 
 def _nul(texts: Iterable[str]) -> bytes:

@@ -143,7 +143,10 @@ WHERE w.state != 'gone' ORDER BY w.created_at, w.rowid
 SELECT id, state, branch, base_commit FROM tasks WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: sweep_runs
-SELECT id FROM runs WHERE state != 'settled'
+SELECT id, state FROM runs WHERE state != 'settled'
+
+-- name: recorded_runs
+SELECT id FROM runs
 
 -- name: sweep_fates
 SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))
