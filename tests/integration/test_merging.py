@@ -12,7 +12,15 @@ import pytest
 from holdfast.api.gitrun import run_here
 from holdfast.errors import Refused
 from holdfast.workspaces import git
-from holdfast.workspaces.merging import Merge, checkout_of, move, real_name, refuse_dirty, refuse_filtered
+from holdfast.workspaces.merging import (
+    Merge,
+    checkout_of,
+    move,
+    real_name,
+    refuse_dirty,
+    refuse_filtered,
+    refuse_rebased,
+)
 
 
 def test_a_git_that_hangs_in_the_foreground_is_given_up_in_words() -> None:
@@ -90,3 +98,16 @@ def test_a_merge_runs_no_command_of_the_repositorys_config(tmp_path: Path) -> No
     with pytest.raises(Refused):
         move(plan, tip, str(repo))
     assert not canary.exists()
+
+
+def test_a_branch_that_is_being_rebased_is_not_moved(tmp_path: Path) -> None:
+    """R-TREE-13: the user's rebase could not end, because the branch was not where it had been."""
+    repo = tmp_path / "repo"
+    subprocess.run(["git", "init", "--quiet", "-b", "main", str(repo)], check=True)
+    run(repo, "commit", "-q", "--allow-empty", "-m", "base")
+    refuse_rebased(str(repo), "main")
+    line = ["git", "-c", "user.name=T", "-c", "user.email=t@localhost", "-C", str(repo)]
+    subprocess.run([*line, "rebase", "-q", "--root", "--exec", "false"], check=False, capture_output=True)
+    with pytest.raises(Refused, match="being rebased"):
+        refuse_rebased(str(repo), "main")
+    refuse_rebased(str(repo), "other")

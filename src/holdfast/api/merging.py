@@ -22,6 +22,7 @@ from holdfast.workspaces.merging import (
     real_name,
     refuse_dirty,
     refuse_filtered,
+    refuse_rebased,
     tip_of,
 )
 
@@ -69,6 +70,7 @@ def merge(home: str, task: Row, into: str | None, *, no_ff: bool) -> Merged:
     plan = Merge(repo=repo, source=source, source_tip=source_tip, target=target, target_tip=target_tip)
     if contains(repo, target_tip, source_tip):
         return Merged(source=source, target=target, commit=target_tip, how="already there", checkout=None)
+    refuse_rebased(repo, target)
     checkout = checkout_of(repo, target)
     if checkout is not None:
         refuse_dirty(checkout, target)

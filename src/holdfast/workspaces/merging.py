@@ -7,11 +7,13 @@ new commit, and what is left over are objects that nothing points at.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 
 from holdfast import faults
 from holdfast.errors import Conflict, Refused
+from holdfast.folders import listed, plainly
 from holdfast.workspaces import git, scratch
 
 MERGE_TREE = (2, 38)  # the first git that merges without a work tree
@@ -144,6 +146,18 @@ def refuse_dirty(checkout: str, branch: str) -> None:
     for name in _IN_PROGRESS:
         if os.path.lexists(os.path.join(folder, name)):
             raise Refused(f"{checkout} is in the middle of something ({name}). Finish that first. Nothing was changed.")
+
+
+def refuse_rebased(repo: str, branch: str) -> None:
+    """A branch that is being rebased is checked out nowhere, but the rebase wants to find it where it was."""
+    common = git.call("rev-parse", "--path-format=absolute", "--git-common-dir", cwd=repo)[1].rstrip("\n")
+    entries = os.path.join(common, "worktrees")
+    for folder in (common, *(os.path.join(entries, name) for name in listed(entries))):
+        for name in ("rebase-merge", "rebase-apply"):
+            path = os.path.join(folder, name, "head-name")
+            with contextlib.suppress(OSError), open(path, "rb", opener=plainly) as file:
+                if file.read().strip() == os.fsencode(f"refs/heads/{branch}"):
+                    raise Refused(f"{branch} is being rebased ({path}). Finish that first. Nothing was changed.")
 
 
 def move(merge: Merge, commit: str, checkout: str | None) -> None:
