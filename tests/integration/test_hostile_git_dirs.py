@@ -13,7 +13,7 @@ from tests.integration.conftest import Workshop
 from holdfast.api import diffing
 from holdfast.core.model import Strategy, Workspace
 from holdfast.errors import Refused
-from holdfast.workspaces import marker, refs
+from holdfast.workspaces import git, marker, refs
 from holdfast.workspaces.admin import entry_of, is_checked_out
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.salvage import salvage
@@ -120,4 +120,21 @@ def test_no_command_of_a_clone_runs_when_it_is_compared(workshop: Workshop) -> N
     (workshop.fleet.root / "aside").mkdir()
     with contextlib.suppress(Refused):
         diffing._living(str(workshop.fleet.root / "aside"), str(path), base, [])
+    assert not canary.exists()
+
+
+def test_no_missing_object_is_fetched_by_a_command_of_an_agent(workshop: Workshop) -> None:
+    """R-TREE-13: a remote in the shared config says which command has the rest; looking at a branch must not run it."""
+    fleet, canary = workshop.fleet, workshop.fleet.root / "canary"
+    for key, value in (
+        ("core.repositoryFormatVersion", "1"),
+        ("extensions.partialClone", "evil"),
+        ("remote.evil.url", str(fleet.repo)),
+        ("remote.evil.promisor", "true"),
+        ("remote.evil.uploadpack", f"touch {canary}; false"),
+    ):
+        fleet.git("config", key, value)
+    blob = fleet.git("rev-parse", "HEAD:README.md")
+    (Path(workshop.repo.common_dir) / "objects" / blob[:2] / blob[2:]).unlink()
+    assert git.call("cat-file", "-p", blob, cwd=workshop.repo.path)[0] != 0
     assert not canary.exists()

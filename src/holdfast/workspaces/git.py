@@ -40,9 +40,11 @@ _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CONFIG_HO
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A small environment without any inherited GIT_* variable."""
+    """A small environment without any inherited GIT_* variable. Missing objects are not fetched: by whose command would
+    be up to whoever wrote the shared config."""
     env = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     env.update(LC_ALL="C", GIT_TERMINAL_PROMPT="0", GIT_OPTIONAL_LOCKS="0", GIT_ASKPASS="/bin/false")
+    env.update(GIT_NO_LAZY_FETCH="1")
     env.update(extra or {})
     return env
 

@@ -87,8 +87,9 @@ class WorktreeStrategy:
         filters = await self._git.filters_off(workspace.path)
         workers = f"checkout.workers={min(4, os.cpu_count() or 1)}"
         faults.effect("worktree.checkout")
+        env = {**filters, "GIT_NO_LAZY_FETCH": "0"}  # a partial clone has not yet got what a checkout needs
         await self._git.run(
-            "reset", "--quiet", "--hard", cwd=workspace.path, env=filters, settings=(workers,), timeout=3600
+            "reset", "--quiet", "--hard", cwd=workspace.path, env=env, settings=(workers,), timeout=3600
         )
         faults.passed("worktree.ready")
         if restore is not None:
