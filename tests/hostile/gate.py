@@ -64,13 +64,22 @@ def _release(held: int) -> str:
 
 
 def _waits(pid: int) -> bool:
-    """It sleeps in the open of a FIFO."""
+    """It sleeps in the open of a FIFO. Where the kernel hides that, it sleeps: a process that ran between two looks has
+    no place either, and is somewhere else by now."""
     try:
+        before = _asleep(pid)
         where = Path(f"/proc/{pid}/wchan").read_text()
-        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        return before is not None and before == _asleep(pid) and where in ("wait_for_partner", "fifo_open", "", "0")
     except OSError:
         return False
-    return where in ("wait_for_partner", "fifo_open") or (where in ("", "0") and state == b"S")
+
+
+def _asleep(pid: int) -> list[str] | None:
+    """How often it was switched; None while it does not sleep."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    if not any(line.startswith("State:\tS") for line in lines):
+        return None
+    return [line for line in lines if "ctxt_switches" in line]
 
 
 def keeper_at_work(fleet: Fleet, run_id: str) -> int:
