@@ -19,3 +19,15 @@ def test_users_are_seen_where_the_home_is_reached_through_a_link(tmp_path: Path)
                 output.close()
             assert Users().of(str(path)) == [f"cat (pid {process.pid})"]
             process.communicate()
+
+
+def test_who_left_since_the_last_look_is_no_user(tmp_path: Path) -> None:
+    """R-CLEAN-08: what processes have open is looked at once a second; the answer is of now."""
+    users, path = Users(), tmp_path / "file"
+    path.write_text("x")
+    with (
+        open(path, encoding="utf-8") as file,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[file.fileno()]) as cat,
+    ):
+        assert users.of(str(tmp_path)) == [f"cat (pid {cat.pid})"]
+    assert users.of(str(tmp_path)) == []

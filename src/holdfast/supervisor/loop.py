@@ -33,6 +33,7 @@ from holdfast.supervisor.sweep import Sweep
 from holdfast.supervisor.winding import end_all
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
+NEAR = 3.0  # seconds; a clean-up that is tried again so soon keeps `--idle-exit` here
 CLEANUP_PATIENCE = 10.0
 FAREWELL_PATIENCE = 10.0
 TROUBLE_PAUSE = 1.0
@@ -154,13 +155,19 @@ class Supervisor:
         if limit is None:
             return math.inf
         unfinished = await self._context.writer.write(lambda tx: tx.tasks.unfinished_count())
-        if unfinished or self._attempts.running or self._sweep.busy or self._cleanup.busy or self._retention.busy:
+        busy = self._attempts.running or self._sweep.busy or self._cleanup.busy or self._retention.busy
+        if unfinished or busy or await self._cleanup_is_near():
             self._idle_since = None
             return math.inf
         now = asyncio.get_running_loop().time()
         if self._idle_since is None:
             self._idle_since = now
         return max(0.0, limit - (now - self._idle_since))
+
+    async def _cleanup_is_near(self) -> bool:
+        """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""
+        retry_at = await self._cleanup.next_retry()
+        return retry_at is not None and retry_at - self._context.clock().wall < NEAR
 
     async def _close_if_idle(self) -> bool:
         """Say farewell in the transaction that sees nothing left to do: a task added before it keeps us here."""

@@ -86,7 +86,9 @@ class Users:
         """Like "vim (pid 4711)", of at most five processes that use `path` or anything below it."""
         path = os.path.realpath(path)  # as /proc tells it, where the home is reached through a link
         found = [pid for pid in self._pids() if _is_within(self._link(pid, "cwd"), path)]
-        found += [pid for pid, files in self._files().items() if any(_is_within(file, path) for file in files)]
+        open_ones = [pid for pid, files in self._files().items() if any(_is_within(file, path) for file in files)]
+        # The look may be a second old: who was there then, a git of ours say, may have gone since.
+        found += [pid for pid in open_ones if any(_is_within(file, path) for file in self._files_of(pid))]
         return [f"{self._name(pid)} (pid {pid})" for pid in dict.fromkeys(found)][:5]
 
     def _pids(self) -> list[int]:
