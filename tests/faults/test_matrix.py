@@ -16,6 +16,7 @@ SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # anothe
 
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
+    "admin.pipe": "tests/integration/test_salvage.py: pipes that an agent left in its git entry",
     "admin.rmdir": "only after another fault (an error at trash.rmdir, in this matrix)",
     "lock.drop": "tests/integration/test_worktrees.py: a lock that a killed git left",
     "branch.heal": "only after another fault: tests/hostile/test_git_killed.py",

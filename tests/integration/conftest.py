@@ -76,8 +76,15 @@ class Workshop:
 
     @contextlib.contextmanager
     def git_at_work(self) -> Iterator[None]:
-        """A git in the repository that waits for more input."""
-        with subprocess.Popen(["git", "cat-file", "--batch"], cwd=self.fleet.repo, stdin=subprocess.PIPE) as process:
+        """Somebody's git in the repository, which waits for more input. Not our child: that would be one of ours."""
+        command = ["sh", "-c", "git cat-file --batch; true"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, cwd=self.fleet.repo, stdin=pipe, stdout=pipe) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"HEAD\n")
+            process.stdin.flush()
+            process.stdout.readline()  # it is at work
             yield
             process.communicate()
 

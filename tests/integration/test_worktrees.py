@@ -55,18 +55,7 @@ def test_a_lock_stays_while_somebody_elses_git_is_at_work(workshop: Workshop, mo
     lock.parent.mkdir()
     lock.touch()
     os.utime(lock, (1, 1))
-    theirs = subprocess.Popen(  # not our child: that would be a git of ours
-        ["sh", "-c", "git cat-file --batch; true"],
-        cwd=workshop.repo.path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    with theirs:
-        assert theirs.stdin is not None
-        assert theirs.stdout is not None
-        theirs.stdin.write(b"HEAD\n")
-        theirs.stdin.flush()
-        theirs.stdout.readline()  # it is at work
+    with workshop.git_at_work():
         workshop.run(admin.drop_branch_lock(git, common, "holdfast/task1"))
         assert lock.exists()
     workshop.run(admin.drop_branch_lock(git, common, "holdfast/task1"))
