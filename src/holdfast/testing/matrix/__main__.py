@@ -77,7 +77,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--actions", default=",".join(ACTIONS), help="kill, ENOSPC, EIO")
     parser.add_argument("--first-hits", action="store_true", help="only the first hit of each point")
     parser.add_argument(
-        "--each-point", action="store_true", help="each point once with a kill, every third with an error (by --seed)"
+        "--each-point", action="store_true", help="each point once with a kill, every fifth with an error (by --seed)"
     )
     parser.add_argument("--sample", type=int, metavar="N", help="at most N cases of each kind, picked by --seed")
     parser.add_argument(
@@ -192,13 +192,13 @@ class Campaign:
         return kept
 
     def _one_per_point(self, cases: list[Case]) -> list[Case]:
-        """For each point one kill, for every third an error too, by the seed: over many runs all of them come up."""
+        """For each point one kill, for every fifth an error too, by the seed: over many runs all of them come up."""
         by_point: dict[tuple[str, bool], list[Case]] = {}
         for case in cases:
             by_point.setdefault((case.faults[0].point, case.faults[0].action == KILL), []).append(case)
         kills = [self._random.choice(among) for (_point, killed), among in sorted(by_point.items()) if killed]
         errors = [self._random.choice(among) for (_point, killed), among in sorted(by_point.items()) if not killed]
-        return kills + self._random.sample(errors, -(-len(errors) // 3))
+        return kills + self._random.sample(errors, -(-len(errors) // 5))
 
     def _sampled(self, cases: list[Case]) -> list[Case]:
         if self._arguments.sample is None or len(cases) <= self._arguments.sample:
