@@ -401,3 +401,18 @@ def test_a_making_that_was_cancelled_cannot_harm_the_next_one(workshop: Workshop
             assert os.path.isdir(workspace.path)
 
     workshop.run(cancelled_then_again())
+
+
+def test_an_empty_branch_stays_while_the_user_is_on_it(workshop: Workshop) -> None:
+    """R-TREE-13: the same for another worktree of theirs; once they left it, it goes."""
+    workspace, _path = workshop.made()
+    strategy, branch = workshop.worktrees, f"{workspace.branch}"
+    workshop.run(strategy.put_away(workshop.repo, workspace))
+    workshop.fleet.git("switch", "--quiet", branch)
+    assert not workshop.run(strategy.drop_empty_branch(workshop.repo, workspace))
+    workshop.fleet.git("switch", "--quiet", "main")
+    workshop.fleet.git("worktree", "add", "--quiet", str(workshop.fleet.root / "theirs"), branch)
+    assert not workshop.run(strategy.drop_empty_branch(workshop.repo, workspace))
+    workshop.fleet.git("worktree", "remove", str(workshop.fleet.root / "theirs"))
+    assert workshop.run(strategy.drop_empty_branch(workshop.repo, workspace))
+    assert workshop.fleet.branches() == []

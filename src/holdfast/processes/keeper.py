@@ -602,7 +602,10 @@ class Keeper:
         if self.outside_ended:
             return
         fault_point("keeper.end_outside")
-        ender = os.posix_spawn(self.ender[0], self.ender, {})
+        try:
+            ender = os.posix_spawn(self.ender[0], self.ender, {})
+        except OSError:
+            return  # no process to be had, say: we ask again, and stay until we know
         code = os.waitstatus_to_exitcode(os.waitpid(ender, 0)[1])
         self.outside_ended = code in (0, ENDED_OUT_OF_MEMORY)
         if code == ENDED_OUT_OF_MEMORY and self.cause is None:

@@ -127,10 +127,14 @@ def drop(common_dir: str, entry: str) -> None:
     faults.passed("admin.dropped")
 
 
-def is_checked_out(common_dir: str, branch: str) -> bool:
-    """Whether the checkout itself or any worktree, whoever's, is on that branch."""
+def is_checked_out(common_dir: str, branch: str, *, but_locked: bool = False) -> bool:
+    """Whether the checkout itself or any worktree, whoever's, is on that branch. `but_locked`: ours are locked, each on
+    a branch of its own, and after a storm there are hundreds."""
     worktrees = os.path.join(common_dir, "worktrees")
-    heads = [common_dir, *(os.path.join(worktrees, name) for name in listed(worktrees))]
+    entries = [os.path.join(worktrees, name) for name in listed(worktrees)]
+    if but_locked:
+        entries = [entry for entry in entries if not os.path.lexists(os.path.join(entry, "locked"))]
+    heads = [common_dir, *entries]
     for folder in heads:
         with (
             contextlib.suppress(OSError),

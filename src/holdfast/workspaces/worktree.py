@@ -11,7 +11,7 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.workspaces import marker, names, refs
-from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_locks, entry_of
+from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_locks, entry_of, is_checked_out
 from holdfast.workspaces.contents import refuse_pipes, refuse_what_git_cannot_hold
 from holdfast.workspaces.entry import can_make_entry, make_entry
 from holdfast.workspaces.git import Git, GitFailed
@@ -262,6 +262,8 @@ class WorktreeStrategy:
             return True
         if tip != workspace.base_commit and not await self._is_ancestor(repo, tip, workspace.base_commit):
             return False
+        if is_checked_out(repo.common_dir, workspace.branch, but_locked=True):
+            return False  # the user is looking at it: without it, they would stand on nothing
         faults.effect("branch.delete")
         await delete_branch(self._git, repo.common_dir, ref, tip)
         faults.passed("branch.deleted")
