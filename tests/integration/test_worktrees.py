@@ -213,6 +213,18 @@ def test_the_sweep_deletes_a_branch_so_that_a_kill_stands_in_nobodys_way(worksho
     assert git("branch", "--list", "holdfast/*") == ""
 
 
+def test_the_lock_of_a_killed_deletion_stops_no_later_one(workshop: Workshop) -> None:
+    """R-TREE-07: found by the matrix: the sweep, killed with the branch's lock in its hands, failed for ever."""
+    tip = workshop.fleet.git("rev-parse", "HEAD")
+    workshop.fleet.git("branch", "holdfast/task1")
+    lock = Path(workshop.repo.common_dir) / "refs" / "heads" / "holdfast" / "task1.lock"
+    lock.touch()
+    os.utime(lock, (1, 1))
+    workshop.run(delete_branch(workshop.git, workshop.repo.common_dir, "refs/heads/holdfast/task1", tip))
+    assert workshop.fleet.branches() == []
+    assert not lock.exists()
+
+
 def test_a_branch_with_a_commit_stays(workshop: Workshop) -> None:
     workspace, path = workshop.made()
     workshop.fleet.git("commit", "--quiet", "--allow-empty", "-m", "work", cwd=path)

@@ -12,7 +12,7 @@ import os
 
 from holdfast import faults
 from holdfast.workspaces import refs
-from holdfast.workspaces.admin import drop_stale_lock
+from holdfast.workspaces.admin import drop_branch_lock, drop_stale_lock
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import DELETING_NOTE
 from holdfast.workspaces.repolock import repo_lock
@@ -22,6 +22,7 @@ async def delete_branch(git: Git, common_dir: str, ref: str, tip: str) -> None:
     """Delete it if it still stands at `tip`; else git says what is wrong."""
     async with repo_lock(common_dir):
         await heal(git, common_dir)
+        await drop_branch_lock(git, common_dir, ref.removeprefix("refs/heads/"))  # of an earlier try that was killed
         if _delete_file(common_dir, ref, tip):
             return
         note = os.path.join(common_dir, DELETING_NOTE)
