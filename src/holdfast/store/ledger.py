@@ -19,7 +19,7 @@ def read_ledger(view: View, scene: Scene) -> Ledger:
     known = view("sweep_tasks", ids=json.dumps(sorted(scene.tasks())))
     return Ledger(
         holdings=tuple(
-            Holding(workspace=_workspace(row), task_state=TaskState(row["task_state"]))
+            Holding(workspace=workspace_of(row), task_state=TaskState(row["task_state"]))
             for row in view("sweep_holdings")
         ),
         tasks={
@@ -35,7 +35,8 @@ def fates(view: View, workspaces: Iterable[str]) -> list[dict[str, Any]]:
     return view("sweep_fates", ids=json.dumps(sorted(workspaces)))
 
 
-def _workspace(row: dict[str, Any]) -> Workspace:
+def workspace_of(row: dict[str, Any]) -> Workspace:
+    """A row of `workspaces`, whoever read it."""
     return Workspace(
         id=row["id"],
         task_id=row["task_id"],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from holdfast.store.port import Transaction
 from holdfast.store.salvaging import Dropped
-from holdfast.supervisor.context import Context
+from holdfast.supervisor.context import Context, SalvageReclaimer
 
 PIECE = 100
 PAUSE = 0.02
@@ -37,7 +38,12 @@ async def _finish(context: Context) -> None:
     for one in await context.writer.write(lambda tx: tx.salvages.dropped()):
         by_repo.setdefault(one.repo_id, []).append(one)
     for repo_id, gone in by_repo.items():
-        repo = await context.writer.write(lambda tx, repo_id=repo_id: tx.workspaces.repo(repo_id))  # type: ignore[misc]
-        if await context.reclaimer.reclaim(repo, {one.ref: one.commit for one in gone}):
-            await context.writer.write(lambda tx, gone=gone: tx.salvages.forget(gone))  # type: ignore[misc]
+        await _reclaim(context, context.reclaimer, repo_id, gone)
         await asyncio.sleep(PAUSE)
+
+
+async def _reclaim(context: Context, reclaimer: SalvageReclaimer, repo_id: str, gone: Sequence[Dropped]) -> None:
+    """Rows go last: a reclaiming that was killed, or could not be done now, is found again by them."""
+    repo = await context.writer.write(lambda tx: tx.workspaces.repo(repo_id))
+    if await reclaimer.reclaim(repo, {one.ref: one.commit for one in gone}):
+        await context.writer.write(lambda tx: tx.salvages.forget(gone))

@@ -13,6 +13,7 @@ from holdfast.core.model import Event, Instant, Task, Workspace
 from holdfast.core.preserve import Disposition
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState, can_move
 from holdfast.errors import Conflict
+from holdfast.store.ledger import workspace_of
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
@@ -99,7 +100,7 @@ class SqliteKeeps:
         )
 
     def expired(self, now: Instant) -> Sequence[Workspace]:
-        return [rows.workspace(row) for row in self._sql.rows("expired", now=now.wall)]
+        return [workspace_of(row) for row in self._sql.rows("expired", now=now.wall)]
 
     def expire(self, workspace: Workspace, now: Instant) -> bool:
         reason = "it was preserved for as long as its task's `workspace.preserve_ttl` says, or `holdfast keep` did"

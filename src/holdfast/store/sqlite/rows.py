@@ -21,7 +21,6 @@ from holdfast.core.model import (
     Strategy,
     Task,
     TaskSpec,
-    Workspace,
 )
 from holdfast.core.policy import Budget, Spend
 from holdfast.core.rules import (
@@ -33,7 +32,7 @@ from holdfast.core.rules import (
     differences,
     rules_from,
 )
-from holdfast.core.states import RunState, TaskState, WorkspaceState
+from holdfast.core.states import RunState, TaskState
 
 Row = dict[str, Any]
 
@@ -197,24 +196,6 @@ def _heard(text: str | None) -> Heard:
         return Heard()
     kept = decode(text)
     return Heard(offset=kept["offset"], refused=kept["refused"], contradicted=kept["contradicted"])
-
-
-def workspace(row: Row) -> Workspace:
-    return Workspace(
-        id=row["id"],
-        task_id=row["task_id"],
-        repo_id=row["repo_id"],
-        strategy=Strategy(row["strategy"]),
-        path=row["path"],
-        branch=row["branch"],
-        base_commit=row["base_commit"],
-        state=WorkspaceState(row["state"]),
-        disposition=row["disposition"],
-        failures=row["failures"],
-        reason=row["reason"],
-        expires_at=row["expires_at"],
-        container=row["container"],
-    )
 
 
 def repo(row: Row) -> Repo:

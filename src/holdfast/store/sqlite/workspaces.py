@@ -13,6 +13,7 @@ from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TaskState, WorkspaceState, can_move
 from holdfast.errors import Conflict, NotFound
 from holdfast.ids import new_id
+from holdfast.store.ledger import workspace_of
 from holdfast.store.port import Grip, Salvaged
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
@@ -88,17 +89,17 @@ class SqliteWorkspaces:
         row = self._sql.row("get", id=workspace_id)
         if row is None:
             raise NotFound(f"Workspace not found: {workspace_id}")
-        return rows.workspace(row)
+        return workspace_of(row)
 
     def current(self, task_id: str) -> Workspace | None:
         row = self._sql.row("current", task_id=task_id)
-        return rows.workspace(row) if row else None
+        return workspace_of(row) if row else None
 
     def open_ones(self) -> Sequence[Workspace]:
-        return [rows.workspace(row) for row in self._sql.rows("open")]
+        return [workspace_of(row) for row in self._sql.rows("open")]
 
     def to_clean(self, now: Instant) -> Sequence[Workspace]:
-        return [rows.workspace(row) for row in self._sql.rows("to_clean", now=now.wall)]
+        return [workspace_of(row) for row in self._sql.rows("to_clean", now=now.wall)]
 
     def next_retry(self, now: Instant) -> float | None:
         value = self._sql.value("next_retry", now=now.wall)
