@@ -207,7 +207,7 @@ def test_a_task_that_is_left_over() -> None:
 
 def test_a_thread_that_is_left_at_work() -> None:
     async def careless() -> None:
-        await asyncio.to_thread(time.sleep, 0.001)
+        await asyncio.to_thread(time.sleep, 0.5)  # long enough for a busy machine to look while it sleeps
 
     assert "a thread is still at work: sleep" in failure(careless)
 
