@@ -24,6 +24,7 @@ from holdfast.core.swept import Swept
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
+from holdfast.places import surroundings_of
 from holdfast.processes.cgroups import probe
 from holdfast.processes.children import Children, protect_from_oom
 from holdfast.processes.domain import run_apart
@@ -224,6 +225,7 @@ async def _supervise_locked(
         strategy_of=strategies(home, git, runner, engines),
         agents=AGENTS,
         environment=agent_environment,
+        surroundings=surroundings_of,
         limits=limits,
         settings=how,
         enclosure=Enclosure(home, engines),

@@ -64,7 +64,7 @@ class Ward:
                 run_id="run1",
                 task_id=self.task_id,
                 rules=rules,
-                sign=ScriptedAgent().sign if events else None,
+                signs=ScriptedAgent().signs if events else None,
                 timeout=36000.0,
                 grace=5.0,
                 keeper=me,

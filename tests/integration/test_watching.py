@@ -232,12 +232,12 @@ def test_the_machines_sleep_is_no_silence_of_an_agent(run: Path, monkeypatch: py
 
 def test_who_takes_over_reads_on(run: Path) -> None:
     agent = ScriptedAgent()
-    view = RunView(str(run), agent.sign, clock.monotonic() - 5)
+    view = RunView(str(run), agent.signs, clock.monotonic() - 5)
     append(run / "out.log", json.dumps({"holdfast": "tool", "id": 1, "name": "make"}) + "\nhalf a li")
     view.look(clock.monotonic())
     view.told = "stuck"
     view.save()
-    other = RunView(str(run), agent.sign, 0.0)
+    other = RunView(str(run), agent.signs, 0.0)
     other.take_over(clock.monotonic())
     assert (other.output_at, other.started_at, other.told) == (view.output_at, view.started_at, "stuck")
     assert [tool.name for tool in other.talk.tools.values()] == ["make"]
@@ -269,12 +269,12 @@ def test_a_spoilt_record_is_none(run: Path, spoil: Callable[[dict[str, Any]], ob
     """The agent can write there, and a power cut may tear it: then everything is read again."""
     agent = ScriptedAgent()
     append(run / "out.log", json.dumps({"holdfast": "tool", "id": 1, "name": "make"}) + "\n")
-    view = RunView(str(run), agent.sign, clock.monotonic() - 5)
+    view = RunView(str(run), agent.signs, clock.monotonic() - 5)
     view.look(clock.monotonic())
     view.save()
     (run / STATE).write_text(json.dumps(spoil(json.loads((run / STATE).read_text()))))
     now = clock.monotonic()
-    other = RunView(str(run), agent.sign, now - 5)
+    other = RunView(str(run), agent.signs, now - 5)
     other.take_over(now)
     assert other.talk.tools == {}
     assert other.look(now).output
@@ -423,5 +423,5 @@ def test_a_snapshot_counts_the_living_and_the_dead(keeper: subprocess.Popen[str]
     ],
 )
 def test_signs_of_the_scripted_agent(line: str, sign: Sign | None) -> None:
-    assert ScriptedAgent().sign(line) == sign
-    assert CommandAgent().sign(line) is None
+    assert list(ScriptedAgent().signs(line)) == ([] if sign is None else [sign])
+    assert not CommandAgent().signs(line)

@@ -53,7 +53,7 @@ def _now(queries: Queries, task: Row, run: Row) -> list[str]:
     keeper, agent = identities
     adapter, rules = AGENTS[task["agent"]], rules_from(HealthRules, queries.health_rules(task["id"]))
     now = clock.monotonic()
-    view = RunView(path, adapter.sign if adapter.reads_events else None, started_moment(agent, now))
+    view = RunView(path, adapter.signs if adapter.reads_events else None, started_moment(agent, now))
     view.take_over(now)
     while view.look(now).behind:
         pass

@@ -55,6 +55,7 @@ class StopWhy(StrEnum):
     LOOPING = "looping"
     STARTUP = "startup_timeout"
     CLAIMED = "claimed"  # it reported its result and did not exit in time
+    DOOMED = "doomed"  # its own words say that it cannot succeed, and it does not end
     MEMORY = "out_of_memory"  # beyond its limit, seen by us where no cgroup holds it
 
 

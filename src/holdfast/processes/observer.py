@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.core.liveness import Identity
 from holdfast.core.signs import Sign
@@ -21,11 +21,11 @@ class RunObserver:
         self._changes = Changes(on_change)
 
     def watch(
-        self, run_id: str, sign: Callable[[str], Sign | None] | None, agent: Identity | None, now: float
+        self, run_id: str, signs: Callable[[str], Sequence[Sign]] | None, agent: Identity | None, now: float
     ) -> RunView:
         """`agent` is given for a run that somebody else launched: it tells since when it runs."""
         path = os.path.join(self._root, run_id)
-        view = RunView(path, sign, now if agent is None else started_moment(agent, now))
+        view = RunView(path, signs, now if agent is None else started_moment(agent, now))
         if agent is not None:
             view.take_over(now)
         self._changes.watch(run_id, path)

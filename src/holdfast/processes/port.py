@@ -29,6 +29,7 @@ class LaunchSpec:
     orphan_grace: float
     limits: RunLimits = DEFAULT_LIMITS
     ender: Sequence[str] = ()  # ends what the agent has outside of its process tree; exit code 0 proves that it did
+    files: Mapping[str, str] = field(default_factory=dict)  # name → text: private to the run, there before it starts
     token: str = ""  # what this run's reports have to carry; kept, so that the next supervisor knows it too
     metadata: Mapping[str, object] = field(default_factory=dict)
 
@@ -134,7 +135,9 @@ class View(Protocol):
 class Observer(Protocol):
     """Watches runs without a timer or a poller of their own."""
 
-    def watch(self, run_id: str, sign: Callable[[str], Sign | None] | None, agent: Identity | None, now: float) -> View:
+    def watch(
+        self, run_id: str, signs: Callable[[str], Sequence[Sign]] | None, agent: Identity | None, now: float
+    ) -> View:
         """`agent` is given for a run of an earlier supervisor: it goes on from what that one kept."""
         ...
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,16 +38,16 @@ class Seen:
 
 
 class RunView:
-    """All moments are CLOCK_MONOTONIC. `sign` is the adapter's, or None where it reads no events."""
+    """All moments are CLOCK_MONOTONIC. `signs` is the adapter's, or None where it reads no events."""
 
-    def __init__(self, path: str, sign: Callable[[str], Sign | None] | None, started_at: float) -> None:
+    def __init__(self, path: str, signs: Callable[[str], Sequence[Sign]] | None, started_at: float) -> None:
         self.path = path
         self.started_at = started_at
         self.output_at: float | None = None
         self.channel_at: float | None = None
         self.talk = Talk()
         self.told = ""  # the condition that was told of and is not over; kept for the next supervisor
-        self._sign = sign
+        self._signs = signs
         self._reader = OutputReader(os.path.join(path, "out.log"))
         self._stamps: dict[str, Stamp] = {}
         self._behind = True  # nothing was read yet
@@ -95,17 +95,17 @@ class RunView:
         return found.st_size, found.st_mtime_ns
 
     def _read_on(self, now: float) -> bool:
-        if self._sign is None:
+        if self._signs is None:
             return False
-        sign, last_look = self._sign, self._looked_at
+        signs, last_look = self._signs, self._looked_at
 
         def hear(line: str) -> None:
             try:
-                heard = sign(line)
+                heard = signs(line)
             except Exception:  # noqa: BLE001 - foreign output met a fault of ours: the line is not understood, that is all
                 return
-            if heard is not None:
-                self.talk.hear(heard, now, last_look)
+            for sign in heard:
+                self.talk.hear(sign, now, last_look)
 
         return self._reader.read_on(hear)
 
@@ -135,7 +135,7 @@ class RunView:
         self.output_at = None if kept["output_at"] is None else float(kept["output_at"])
         self.channel_at = None if kept["channel_at"] is None else float(kept["channel_at"])
         self._stamps, self._slept = stamps, 0.0
-        if self._sign is not None:
+        if self._signs is not None:
             self._reader = OutputReader(os.path.join(self.path, "out.log"), offset)
 
     def _kept(self) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.agents.port import AgentAdapter
+from holdfast.agents.port import AgentAdapter, Surroundings
 from holdfast.clock import Clock
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
@@ -100,7 +100,7 @@ class Patient:
     run_id: str
     task_id: str
     rules: HealthRules
-    sign: Callable[[str], Sign | None] | None  # None: its agent writes no events that we read
+    signs: Callable[[str], Sequence[Sign]] | None  # None: its agent writes no events that we read
     timeout: float
     grace: float
     keeper: Identity | None
@@ -160,6 +160,7 @@ class Context:
     environment: Callable[[Mapping[str, object]], dict[str, str]]
     limits: Limits
     settings: Settings
+    surroundings: Callable[[TaskSpec], Surroundings] = lambda _spec: Surroundings()  # where its agent will run
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
     reclaimer: SalvageReclaimer | None = None

@@ -33,6 +33,15 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")
+    parser.add_argument(
+        "--account", metavar="NAME", help="under which of the agent's accounts (docs/howto/accounts.md)"
+    )
+    parser.add_argument("--model", metavar="NAME", help="the agent's model")
+    parser.add_argument(
+        "--permission", choices=["read", "edit", "full"], help="what the agent may do unasked (permissions.mode)"
+    )
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="end a run that cost more, where the CLI can")
+    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, likewise")
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
     parser.add_argument("--base", metavar="REF", help="where to start from (the current branch)")
     parser.add_argument(
@@ -84,6 +93,11 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         agent=arguments.agent,
         command=arguments.command,
         scenario=load_scenario(arguments.scenario) if arguments.scenario else None,
+        account=arguments.account,
+        model=arguments.model,
+        permission=arguments.permission,
+        budget_usd=arguments.budget_usd,
+        max_turns=arguments.max_turns,
         base=arguments.base,
         workspace=arguments.workspace,
         priority=arguments.priority,

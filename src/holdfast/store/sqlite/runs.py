@@ -122,6 +122,9 @@ class SqliteRuns:
             resets_at=verdict.resets_at,
             session_id=verdict.session_id,
             error_tail=verdict.error_tail,
+            usage=rows.written_usage(verdict.usage),
+            tokens=None if verdict.usage is None else verdict.usage.tokens,
+            cost_usd=None if verdict.usage is None else verdict.usage.cost_usd,
             now=now.wall,
             at=now.wall if at is None or not math.isfinite(at) else at,
         )
@@ -171,6 +174,7 @@ class SqliteRuns:
             resets_at=row["resets_at"],
             session_id=row["session_id"],
             error_tail=row["error_tail"] or "",
+            usage=rows.usage(row["usage"], row["cost_usd"]),
         )
 
     def settle(self, grip: Grip, run_id: str, now: Instant) -> None:

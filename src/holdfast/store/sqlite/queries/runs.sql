@@ -39,7 +39,8 @@ WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stop
 -- name: ended
 UPDATE runs
 SET state = 'ended', outcome = :outcome, reason = :reason, resets_at = :resets_at, session_id = :session_id,
-    error_tail = :error_tail, ended_at = min(:now, max(coalesce(started_at, :at), :at))
+    error_tail = :error_tail, usage = :usage, tokens = :tokens, cost_usd = :cost_usd,
+    ended_at = min(:now, max(coalesce(started_at, :at), :at))
 WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stopping')
 
 -- name: settled
