@@ -308,8 +308,14 @@ class KeptRun:
 
     def output(self) -> Iterator[str]:
         """The agent's standard output so far, line by line: it may be larger than memory."""
+        return self._lines("out.log")
+
+    def errors(self) -> Iterator[str]:
+        return self._lines("err.log")
+
+    def _lines(self, log: str) -> Iterator[str]:
         with contextlib.suppress(OSError):  # removed, or replaced by something else: then it says nothing
-            yield from data_lines(self._directory.file("out.log"))
+            yield from data_lines(self._directory.file(log))
 
     def note(self) -> str:
         return self._directory.note()

@@ -81,6 +81,7 @@ def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: Proc
             zone=context.environment(task.spec.environment).get("TZ"),
             session_id=task.session_id,
             new_session=session_of(run.id),
+            errors=live.errors(),
         )
     )
 
