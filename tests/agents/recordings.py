@@ -72,9 +72,11 @@ def lines_of(output: bytes) -> list[str]:
 
 
 def judged(agent: AgentAdapter, out: bytes, err: bytes, end: ProcessEnd) -> Verdict:
-    """With as much of standard error as the supervisor keeps (`RunDirectory.tail`)."""
+    """As the supervisor does it: all of both streams, and for people the end of standard error."""
     tail = err[-ERROR_TAIL:].decode(errors="replace")
-    return agent.judge(Ended(end=end, output=lines_of(out), error_tail=tail, at=RECORDED_AT, zone="UTC"))
+    return agent.judge(
+        Ended(end=end, output=lines_of(out), errors=lines_of(err), error_tail=tail, at=RECORDED_AT, zone="UTC")
+    )
 
 
 def events_of(agent: AgentAdapter, recording: Recording) -> list[str]:
