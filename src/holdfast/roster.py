@@ -3,8 +3,24 @@ agent up has to start fast."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+
 from holdfast.agents.command import CommandAgent
 from holdfast.agents.port import AgentAdapter
 from holdfast.agents.scripted import ScriptedAgent
+from holdfast.config.settings import CLI_AGENTS
 
-AGENTS: dict[str, AgentAdapter] = {agent.name: agent for agent in (CommandAgent(), ScriptedAgent())}
+
+def _cli(name: str) -> AgentAdapter:
+    """A module of `agents/` that is one CLI has its adapter as AGENT."""
+    agent: AgentAdapter = import_module(f"holdfast.agents.{name}").AGENT
+    return agent
+
+
+# The real CLIs are registered by their names in CLI_AGENTS (docs/howto/add-an-agent.md).
+AGENTS: dict[str, AgentAdapter] = {
+    "command": CommandAgent(),
+    "scripted": ScriptedAgent(),
+    **{name: _cli(name) for name in CLI_AGENTS if find_spec(f"holdfast.agents.{name}") is not None},
+}

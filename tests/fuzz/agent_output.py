@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.agents.recordings import Recording, judged, lines_of, recordings
 
-from holdfast.agents.port import AgentAdapter, Stream
+from holdfast.agents.port import Stream
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd
 from holdfast.roster import AGENTS
 
@@ -75,7 +75,7 @@ class Case:
     only: Outcome | None = None  # what it must be, if that is certain
 
 
-_ALL = [recording for recording in recordings() if recording.agent in AGENTS]
+ALL = [recording for recording in recordings() if recording.agent in AGENTS]
 
 
 def is_success(recording: Recording) -> bool:
@@ -86,7 +86,7 @@ def is_success(recording: Recording) -> bool:
 
 def drawn(seed: str, number: int) -> Case:
     draw = random.Random(f"{seed}:{number}")
-    recording = draw.choice(_ALL)
+    recording = draw.choice(ALL)
     if is_success(recording):
         return _spoilt_success(recording, draw)
     return _spoilt_failure(recording, draw)
@@ -98,9 +98,10 @@ def broken(case: Case) -> str | None:
     out = b"\n".join(case.lines)
     for line in lines_of(out):
         agent.parse(line, Stream.OUT)
-        agent.signs(line)
+        agent.signs(line, Stream.OUT)
     for line in lines_of(case.err):
         agent.parse(line, Stream.ERR)
+        agent.signs(line, Stream.ERR)
     verdict = judged(agent, out, case.err, case.end)
     verdict.reason.encode()  # it goes into the store
     if verdict.outcome in case.never:
@@ -169,7 +170,7 @@ def _doubled(case: Case, draw: random.Random) -> Case:
 
 
 def _dropped(case: Case, draw: random.Random) -> Case:
-    return replace(case, lines=[line for line in case.lines if draw.random() < 0.7])
+    return replace(case, lines=[line for line in case.lines if draw.random() < 0.7] or [b""])
 
 
 def _joined(case: Case, draw: random.Random) -> Case:
@@ -248,7 +249,7 @@ SPOILS: Sequence[Callable[[Case, random.Random], Case]] = (
 
 
 def _with_another_failure(case: Case, draw: random.Random) -> Case:
-    others = [other for other in _ALL if other.agent == case.agent and not is_success(other)]
+    others = [other for other in ALL if other.agent == case.agent and not is_success(other)]
     mixed, second = list(case.lines), draw.choice(others).out.split(b"\n")
     places = sorted(draw.randrange(len(mixed) + 1) for _ in second)
     for line, place in reversed(list(zip(second, places, strict=True))):
@@ -318,7 +319,3 @@ def _slots(value: Any) -> Iterator[tuple[Any, Any]]:
     for key in items:
         yield value, key
         yield from _slots(value[key])
-
-
-def agent_of(case: Case) -> AgentAdapter:
-    return AGENTS[case.agent]
