@@ -13,8 +13,8 @@ from holdfast.config.settings import CLI_AGENTS
 
 
 def _cli(name: str) -> AgentAdapter:
-    """A module of `agents/` that is one CLI has its adapter as AGENT."""
-    agent: AgentAdapter = import_module(f"holdfast.agents.{name}").AGENT
+    """`agents/codex.py` has CODEX, and so on."""
+    agent: AgentAdapter = getattr(import_module(f"holdfast.agents.{name}"), name.upper())
     return agent
 
 
