@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.agents.port import AgentAdapter, Ended, Stream
-from holdfast.core.agentevents import AgentEvent, Raw
+from holdfast.core.agentevents import AgentEvent, Failure, Raw, Retry
 from holdfast.core.outcome import Cause, ProcessEnd, Verdict
 from holdfast.roster import AGENTS
 
@@ -105,6 +105,8 @@ def _told(event: AgentEvent) -> dict[str, object]:
         value = getattr(event, field.name)
         if field.default is MISSING or value != field.default:
             told[field.name] = f"{value[:LONGEST]}…" if isinstance(value, str) and len(value) > LONGEST else value
+    if isinstance(event, Failure | Retry) and event.reset is not None and event.reset == event.message:
+        told["reset"] = "as in its message"
     return told
 
 
