@@ -129,3 +129,6 @@ def _events(output: Iterable[str]) -> Iterable[dict[str, object]]:
                 continue  # cut off in the middle by a kill
             if isinstance(event, dict):
                 yield event
+
+
+SCRIPTED = ScriptedAgent()
