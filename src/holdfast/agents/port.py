@@ -48,6 +48,7 @@ class Surroundings:
 
     is_root: bool = False
     is_sandboxed: bool = False  # in a container, or on a machine that its user called a throw-away
+    has_namespaces: bool = True  # a CLI can build a sandbox of its own there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
