@@ -14,7 +14,11 @@ from holdfast.config.parsers import shown
 from holdfast.config.settings import SETTINGS
 
 SECTION = "per_agent"
-AGENTS = ("command", "scripted")  # tests/architecture/test_layout.py holds them equal to wiring.AGENTS
+AGENTS = (  # tests/architecture/test_layout.py holds them equal to roster.AGENTS
+    "command",
+    "scripted",
+    "codex",
+)
 DEEPEST = 8  # parts of a key that are looked into
 _AREAS = ("health.", "limits.")
 KEYS = tuple(key for key in SETTINGS if key.startswith(_AREAS))
