@@ -116,7 +116,7 @@ def test_which_account_a_new_task_names(tmp_path: Path) -> None:
     assert named_account(config, "claude", "auto") is None
     assert named_account(config, "codex", None) is None
     assert named_account(config, "command", None) is None
-    with pytest.raises(UsageError, match="There is no account 'wrok' for claude. Did you mean 'work'"):
+    with pytest.raises(UsageError, match=r"There is no account 'wrok' for claude\. Did you mean 'work'"):
         named_account(config, "claude", "wrok")
     with pytest.raises(UsageError, match="The agent 'command' has no accounts"):
         named_account(config, "command", "work")
