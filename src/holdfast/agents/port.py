@@ -32,7 +32,7 @@ class Account:
     name: str = DEFAULT_ACCOUNT
     config_dir: str | None = None  # where the CLI keeps login and sessions; None: its own place
     base_url: str | None = None  # of the provider's API: a gateway, a proxy, a rehearsal
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets: for the agent's process, nothing else
 
     @property
     def is_default(self) -> bool:
