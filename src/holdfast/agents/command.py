@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.agents.port import Command, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import AgentEvent, Raw
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.signs import Sign
+
+if TYPE_CHECKING:
+    from holdfast.core.agentevents import AgentEvent
+    from holdfast.core.signs import Sign
 
 
 class CommandAgent:
     name = "command"
     reads_events = False
+    reads_errors = False
     passes: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
@@ -30,12 +34,17 @@ class CommandAgent:
         return Verdict(outcome=Outcome.FAILED, reason=f"the command exited with code {code}", error_tail=tail)
 
     def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
+        from holdfast.core.agentevents import Raw  # `add` has to start fast, and never comes here
+
         return (Raw(text=line),)  # any text may mean anything
 
-    def signs(self, line: str) -> Sequence[Sign]:
+    def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
         return ()
 
 
 def _argv(options: Mapping[str, object]) -> list[str]:
     words = options.get("argv")
     return [str(word) for word in words] if isinstance(words, list | tuple) else []
+
+
+COMMAND = CommandAgent()

@@ -47,6 +47,7 @@ _TROUBLES = {
 class ScriptedAgent:
     name = "scripted"
     reads_events = True
+    reads_errors = False
     passes: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
@@ -96,7 +97,7 @@ class ScriptedAgent:
             return (_told(event, line),)
         return (Text(text=line),)
 
-    def signs(self, line: str) -> Sequence[Sign]:
+    def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
         """Talk is progress when it is new; an `event` never is; tools open and close."""
         if line.startswith(('{"holdfast": "tool"', '{"holdfast": "event"')):
             for event in _events([line]):
@@ -163,3 +164,6 @@ def _events(output: Iterable[str]) -> Iterable[dict[str, object]]:
                 continue  # cut off in the middle by a kill
             if isinstance(event, dict):
                 yield event
+
+
+SCRIPTED = ScriptedAgent()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TypeVar
 
+from holdfast.agents.port import sign_reader
 from holdfast.core.claims import conclude
 from holdfast.core.model import RequestKind, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
@@ -21,6 +22,7 @@ from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.choosing import choose
 from holdfast.supervisor.context import Context, Enclosure, Patient
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
@@ -148,8 +150,8 @@ class Attempt:
             raise _Stopped(self._stop_wanted)
         if self._enclosure is not None:
             await self._enclosure.check(self.task.spec)
-        run_id = new_id(12)
-        run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock()))
+        run_id, account = new_id(12), choose(self._context, self.task)
+        run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock(), account))
         self._run = run
         launching = await self._launch_spec(run)
         await note_before(self._context, self.task, run.id)
@@ -274,7 +276,7 @@ class Attempt:
                 run_id=run.id,
                 task_id=self.task.id,
                 rules=spec.health,
-                signs=adapter.signs if adapter.reads_events else None,
+                signs=sign_reader(adapter),
                 timeout=spec.timeout if run.timeout is None else run.timeout,
                 grace=spec.grace,
                 keeper=root or self._live.keeper,

@@ -120,7 +120,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     print(f"{paint('task', 'bold')} {task['id']}  {task['state']}  {one_line(task['reason'] or '', 90)}")
     _fields(
         prompt=clean(task["prompt"]),
-        agent=task["agent"],
+        agent=task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
         repo=task["repo"],
         base=f"{task['base_ref']} {task['base_commit'] or ''}",
         branch=task["branch"],
