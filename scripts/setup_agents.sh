@@ -42,12 +42,16 @@ install_npm() { # name, directory, log
     need_npm >"$3" 2>&1 || { echo "E: npm is missing; install it, e.g.: sudo apt-get install nodejs npm" >>"$3"; return 1; }
     cp "$locks/$1/package.json" "$locks/$1/package-lock.json" "$2/" || return 1
     # No install scripts of strangers: what they would do is to find the binary, which `point_at` does.
-    (cd "$2" && timeout $patience npm ci --ignore-scripts --no-audit --no-fund --fetch-retries=1 --no-update-notifier) \
+    # Not `npm ci`: that one insists on the packages of all platforms, which not every mirror of the registry has.
+    (cd "$2" && timeout $patience npm install --ignore-scripts --no-audit --no-fund --fetch-retries=1 --no-update-notifier) \
         >>"$3" 2>&1 </dev/null
 }
 
 install_aider() { # name, directory, log
-    python=$(command -v python3.12 || command -v python3.11 || command -v python3) || return 1
+    for python in python3.11 python3 none; do
+        "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && break
+    done
+    [ $python = none ] && { echo "E: the hashes are those for Python 3.11, which was not found" >"$3"; return 1; }
     "$python" -m venv "$2/venv" >"$3" 2>&1 &&
         timeout $patience "$2/venv/bin/python" -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
             -r "$locks/aider/requirements.lock" >>"$3" 2>&1 </dev/null

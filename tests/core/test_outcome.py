@@ -55,6 +55,12 @@ TABLE = [
     # It reported its result and did not exit: the result counts.
     (Cause.STOPPED, signal.SIGKILL, StopWhy.CLAIMED, Outcome.COMPLETED, Outcome.COMPLETED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.CLAIMED, Outcome.FAILED, Outcome.FAILED),
+    # Its own structured words explain the silence for which we ended it.
+    (Cause.STOPPED, signal.SIGKILL, StopWhy.STUCK, Outcome.RATE_LIMITED, Outcome.RATE_LIMITED),
+    (Cause.STOPPED, signal.SIGKILL, StopWhy.LOOPING, Outcome.NETWORK, Outcome.NETWORK),
+    (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.AUTH, Outcome.AUTH),
+    (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.FAILED, Outcome.FAILED),
+    (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.COMPLETED, Outcome.STUCK),
     # Limits that the kernel or the keeper holds.
     (Cause.OUT_OF_MEMORY, signal.SIGKILL, None, Outcome.FAILED, Outcome.OUT_OF_MEMORY),
     (Cause.OUTPUT_LIMIT, signal.SIGTERM, None, Outcome.COMPLETED, Outcome.OUTPUT_LIMIT),

@@ -774,7 +774,8 @@ def test_fixing_an_account_or_approving_spends_no_resume(pause: PauseReason) -> 
     assert (decision.allowed, decision.attempt) == (True, 3)
 
 
-@pytest.mark.parametrize("nonsense", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("nonsense", [float("nan"), float("inf"), float("-inf"), BASE.wall + 33 * 86400, 1e300])
 def test_a_reset_time_that_is_no_time_counts_as_unknown(nonsense: float) -> None:
+    """Neither does one that is months away: a task would wait in silence for something that nobody meant."""
     decision = decide(ended(Outcome.RATE_LIMITED, nonsense), (), Limits(), BASE, 0.0)
     assert decision.resume_after == BASE.wall + Limits().default_hold

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from holdfast.agents.port import Command, WorkOrder
-from holdfast.core.outcome import Outcome, ProcessEnd, Verdict
-from holdfast.core.signs import Sign
+from holdfast.agents.port import Command, Ended, Stream, Surroundings, WorkOrder
+from holdfast.core.outcome import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from holdfast.core.agentevents import AgentEvent
+    from holdfast.core.signs import Sign
 
 
 class CommandAgent:
     name = "command"
     reads_events = False
+    reads_errors = False
+    passes: Sequence[str] = ()
 
-    def problem(self, options: Mapping[str, object]) -> str | None:
+    def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         if not _argv(options):
             return "the command agent needs a command: put it after `--`, or set command.argv in your config"
         return None
@@ -21,15 +27,24 @@ class CommandAgent:
     def build(self, order: WorkOrder) -> Command:
         return Command(argv=_argv(order.options), stdin=order.prompt)
 
-    def judge(self, end: ProcessEnd, output: Iterable[str], error_tail: str) -> Verdict:
-        if end.code == 0:
-            return Verdict(outcome=Outcome.COMPLETED, reason="the command exited with code 0", error_tail=error_tail)
-        return Verdict(outcome=Outcome.FAILED, reason=f"the command exited with code {end.code}", error_tail=error_tail)
+    def judge(self, ended: Ended) -> Verdict:
+        code, tail = ended.end.code, ended.error_tail
+        if code == 0:
+            return Verdict(outcome=Outcome.COMPLETED, reason="the command exited with code 0", error_tail=tail)
+        return Verdict(outcome=Outcome.FAILED, reason=f"the command exited with code {code}", error_tail=tail)
 
-    def sign(self, line: str) -> Sign | None:
-        return None  # any text may mean anything
+    def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
+        from holdfast.core.agentevents import Raw  # `add` has to start fast, and never comes here
+
+        return (Raw(text=line),)  # any text may mean anything
+
+    def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
+        return ()
 
 
 def _argv(options: Mapping[str, object]) -> list[str]:
     words = options.get("argv")
     return [str(word) for word in words] if isinstance(words, list | tuple) else []
+
+
+COMMAND = CommandAgent()

@@ -5,10 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast.agents.port import Command, WorkOrder
-from holdfast.core.outcome import Outcome, ProcessEnd, Verdict
+from holdfast.agents.port import Command, Ended, Stream, Surroundings, WorkOrder
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    Raw,
+    Result,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+)
+from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.signs import Sign, SignKind
 from holdfast.testing import player
 
@@ -22,13 +33,24 @@ _LIMITS = {
     "overloaded": Outcome.OVERLOADED,
     "network": Outcome.NETWORK,
 }
+_TROUBLES = {
+    "rate": Trouble.RATE_LIMIT,
+    "usage": Trouble.USAGE_LIMIT,
+    "context": Trouble.CONTEXT,
+    "auth": Trouble.AUTH,
+    "billing": Trouble.BILLING,
+    "overloaded": Trouble.OVERLOADED,
+    "network": Trouble.NETWORK,
+}
 
 
 class ScriptedAgent:
     name = "scripted"
     reads_events = True
+    reads_errors = False
+    passes: Sequence[str] = ()
 
-    def problem(self, options: Mapping[str, object]) -> str | None:
+    def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         return None if "steps" in options else "the scripted agent needs a scenario: give one with --scenario FILE"
 
     def build(self, order: WorkOrder) -> Command:
@@ -40,12 +62,12 @@ class ScriptedAgent:
         }
         return Command(argv=[sys.executable, "-I", "-S", "-X", "utf8", PLAYER], stdin=json.dumps(script))
 
-    def judge(self, end: ProcessEnd, output: Iterable[str], error_tail: str) -> Verdict:
+    def judge(self, ended: Ended) -> Verdict:
         """Evidence of success: a `result` event that says so, and exit code 0 (neither alone is enough)."""
         session: str | None = None
         result: str | None = None
         limit: dict[str, object] | None = None
-        for event in _events(output):
+        for event in _events(ended.output):
             if event["holdfast"] == "session":
                 session = str(event["id"])
             elif event["holdfast"] == "result":
@@ -53,30 +75,61 @@ class ScriptedAgent:
             elif event["holdfast"] == "limit":
                 limit = event
         if limit is not None:
-            return _limited(limit, session, error_tail)
-        if result == "success" and end.code == 0:
+            return _limited(limit, session, ended.error_tail)
+        if result == "success" and ended.end.code == 0:
             return Verdict(
                 outcome=Outcome.COMPLETED,
                 reason="the scenario reported success",
                 session_id=session,
-                error_tail=error_tail,
+                error_tail=ended.error_tail,
             )
-        reason = f"exit code {end.code}" if end.code else "it ended without reporting success"
+        code = ended.end.code
+        reason = f"exit code {code}" if code else "it ended without reporting success"
         return Verdict(
             outcome=Outcome.FAILED,
             reason=f"the scenario failed: {reason}",
             session_id=session,
-            error_tail=error_tail,
+            error_tail=ended.error_tail,
         )
 
-    def sign(self, line: str) -> Sign | None:
+    def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
+        for event in _events([line]):
+            return (_told(event, line),)
+        return (Text(text=line),)
+
+    def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
         """Talk is progress when it is new; an `event` never is; tools open and close."""
         if line.startswith(('{"holdfast": "tool"', '{"holdfast": "event"')):
             for event in _events([line]):
                 if event["holdfast"] == "tool":
-                    return _tool_sign(event)
-                return Sign(kind=SignKind.STEP, content=str(event.get("name")))
-        return Sign(kind=SignKind.PROGRESS, content=line) if line.strip() else None
+                    return (_tool_sign(event),)
+                return (Sign(kind=SignKind.STEP, content=str(event.get("name"))),)
+        return (Sign(kind=SignKind.PROGRESS, content=line),) if line.strip() else ()
+
+
+def _told(event: Mapping[str, object], line: str) -> AgentEvent:
+    match event["holdfast"]:
+        case "tool":
+            return _tool_event(event)
+        case "session":
+            return SessionStarted(id=str(event.get("id")))
+        case "result":
+            return Result(ok=event.get("status") == "success")
+        case "limit":
+            until = event.get("until")
+            return Failure(
+                trouble=_TROUBLES.get(str(event.get("kind")), Trouble.RATE_LIMIT),
+                message=f"a {event.get('kind')} limit, as the scenario wants it",
+                reset=float(until) if isinstance(until, int | float) else None,
+            )
+    return Raw(text=line)
+
+
+def _tool_event(event: Mapping[str, object]) -> AgentEvent:
+    name, key = str(event.get("name")), str(event.get("id"))
+    if event.get("closed"):
+        return ToolFinished(id=key, name=name)
+    return ToolStarted(id=key, name=name, input=str(event.get("input")))
 
 
 def _tool_sign(event: Mapping[str, object]) -> Sign:
@@ -111,3 +164,6 @@ def _events(output: Iterable[str]) -> Iterable[dict[str, object]]:
                 continue  # cut off in the middle by a kill
             if isinstance(event, dict):
                 yield event
+
+
+SCRIPTED = ScriptedAgent()

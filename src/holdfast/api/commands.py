@@ -15,6 +15,7 @@ from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageR
 from holdfast.core.states import TaskState
 from holdfast.errors import Conflict, UsageError
 from holdfast.ids import new_id
+from holdfast.places import surroundings
 from holdfast.storage import open_store
 from holdfast.store import doorbell
 from holdfast.store.sqlite.store import SqliteStore
@@ -32,6 +33,11 @@ class NewTask:
     agent: str | None = None
     command: Sequence[str] = ()
     scenario: Sequence[Mapping[str, Any]] | None = None
+    account: str | None = None
+    model: str | None = None
+    permission: str | None = None  # read | edit | full
+    budget_usd: float | None = None
+    max_turns: int | None = None
     base: str | None = None
     workspace: str | None = None
     priority: int = 0
@@ -229,10 +235,30 @@ def _agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
         raise UsageError(_no_such_agent(name, sorted(AGENTS)))
     if name == "command" and not options and settings["command.argv"]:
         options = {"argv": settings["command.argv"]}
-    problem = AGENTS[name].problem(options)
+    options |= _choices(new, settings, name)
+    problem = AGENTS[name].problem(options, surroundings(str(settings["workspace.strategy"]), options))
     if problem is not None:
         raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
     return name, options
+
+
+def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]:
+    """What the user chose for a real CLI, resolved now; a choice that was not made is left out."""
+    from holdfast.accounts import named_account
+
+    account = named_account(settings, name, new.account)
+    if f"{name}.binary" not in config.SETTINGS:
+        return {}
+    found = {
+        "binary": settings[f"{name}.binary"],
+        "model": new.model or settings[f"{name}.model"],
+        "permission": new.permission or settings["permissions.mode"],
+        "budget_usd": new.budget_usd,
+        "max_turns": new.max_turns,
+        "account": account,
+        "sandbox": settings["permissions.sandbox"] or None,
+    }
+    return {key: value for key, value in found.items() if value not in (None, "")}
 
 
 def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimits]:

@@ -33,12 +33,51 @@ class Setting:
         return not self.user_only or self.needs_trust
 
 
+# The modules of `agents/` that are real CLIs: the one place where they are registered (docs/howto/add-an-agent.md).
+CLI_AGENTS = (
+    "claude",
+    "codex",
+    "gemini",
+    "opencode",
+    "qwen",
+    "copilot",
+    "aider",
+)
 STRATEGIES = ("worktree", "clone", "container", "directory", "directory:copy", "none")
 
 SETTINGS: dict[str, Setting] = {
     "agents": Setting(4, count(1), "How many agents run at once.", user_only=OF_THE_SUPERVISOR, reload=True),
     "agent": Setting("", text, "The agent of tasks that name none."),
     "command.argv": Setting([], words, "The command that the `command` agent runs.", user_only=DANGEROUS),
+    **{
+        key: setting
+        for name in CLI_AGENTS
+        for key, setting in (
+            (f"{name}.binary", Setting("", text, f"The {name} CLI; empty: found in PATH.", user_only=DANGEROUS)),
+            (f"{name}.model", Setting("", text, f"The model of {name} tasks; empty: the CLI's own choice.")),
+            (
+                f"{name}.account",
+                Setting(
+                    "auto",
+                    text,
+                    f"The account of {name} tasks (`[accounts.{name}.NAME]`); `auto`: Holdfast chooses one.",
+                    user_only=DANGEROUS,
+                ),
+            ),
+        )
+    },
+    "permissions.mode": Setting(
+        "edit",
+        one_of("read", "edit", "full"),
+        "What agents may do unasked: `read`, `edit` files of their workspace, or `full`: everything that you may do.",
+        user_only=DANGEROUS,
+    ),
+    "permissions.sandbox": Setting(
+        False,
+        boolean,
+        "This machine is a throw-away: agents may have `full` permissions even as root.",
+        user_only=DANGEROUS,
+    ),
     "workspace.strategy": Setting("worktree", one_of(*STRATEGIES), "Where agents work."),
     "workspace.cleanup_on_complete": Setting(True, boolean, "Clean the workspace of a completed task."),
     "workspace.preserve_on_failure": Setting(False, boolean, "Keep the workspace of a failed task."),

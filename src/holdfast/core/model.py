@@ -55,6 +55,7 @@ class StopWhy(StrEnum):
     LOOPING = "looping"
     STARTUP = "startup_timeout"
     CLAIMED = "claimed"  # it reported its result and did not exit in time
+    DOOMED = "doomed"  # its own words say that it cannot succeed, and it does not end
     MEMORY = "out_of_memory"  # beyond its limit, seen by us where no cgroup holds it
 
 
@@ -206,6 +207,7 @@ class Run:
     stop_why: StopWhy | None
     stop_reason: str | None  # the evidence behind `stop_why`, for people
     timeout: float | None  # its own, adapted to earlier runs; None: the task's
+    account: str | None  # the login that it runs under; None: its agent needs none
     outcome: str | None
     reason: str | None
     claim: Claim | None = None

@@ -7,7 +7,7 @@ doing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.core.model import StopWhy
@@ -84,6 +84,24 @@ class ProcessEnd:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunUsage:
+    """What a run took, as far as its agent said. Tokens of the cache are part of the input, those of reasoning of the
+    output."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    cost_usd: float | None = None
+    turns: int | None = None
+    model: str = ""
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """A run's ending as the policy sees it."""
 
@@ -92,6 +110,7 @@ class Verdict:
     resets_at: float | None = None
     session_id: str | None = None
     error_tail: str = ""
+    usage: RunUsage | None = None  # None: the agent said nothing of it
 
 
 SIGKILL, SIGTERM, SIGINT, SIGHUP = 9, 15, 2, 1
@@ -115,10 +134,27 @@ _BY_CAUSE = {
 
 _BY_STOP = {
     StopWhy.STUCK: Outcome.STUCK,
+    StopWhy.DOOMED: Outcome.STUCK,
     StopWhy.LOOPING: Outcome.LOOPING,
     StopWhy.STARTUP: Outcome.STARTUP_TIMEOUT,
     StopWhy.MEMORY: Outcome.OUT_OF_MEMORY,
 }
+
+
+_OVER_SILENCE = frozenset({StopWhy.STUCK, StopWhy.LOOPING, StopWhy.DOOMED})
+_TROUBLES = frozenset(
+    {
+        Outcome.RATE_LIMITED,
+        Outcome.USAGE_LIMITED,
+        Outcome.AUTH,
+        Outcome.BILLING,
+        Outcome.CONTEXT_LIMIT,
+        Outcome.OVERLOADED,
+        Outcome.NETWORK,
+        Outcome.SESSION_LOST,
+    }
+)
+"""What an agent's structured words may explain its silence with: it sleeps out a limit, or tries again for ever."""
 
 
 def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None = None) -> Verdict:
@@ -142,6 +178,11 @@ def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, sto
 def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None) -> Verdict:
     if stop_why is None:
         return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast")
+    if stop_why in _OVER_SILENCE and from_agent.outcome in _TROUBLES:
+        why = f"{from_agent.reason}; it did not end by itself ({stop_reason or stop_why})"
+        return replace(from_agent, reason=why)
+    if stop_why is StopWhy.DOOMED and from_agent.outcome is not Outcome.COMPLETED:
+        return replace(from_agent, outcome=Outcome.FAILED, reason=f"{from_agent.reason} ({stop_reason or stop_why})")
     if stop_why in _BY_STOP:
         return _with(from_agent, _BY_STOP[stop_why], stop_reason or f"ended by us ({stop_why})")
     if stop_why is StopWhy.CLAIMED:
@@ -159,4 +200,4 @@ def _signalled(end: ProcessEnd, number: int, from_agent: Verdict) -> Verdict:
 
 
 def _with(verdict: Verdict, outcome: Outcome, reason: str) -> Verdict:
-    return Verdict(outcome=outcome, reason=reason, session_id=verdict.session_id, error_tail=verdict.error_tail)
+    return replace(verdict, outcome=outcome, reason=reason, resets_at=None)

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from holdfast.core.model import Instant, PauseReason
 from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.resets import LONGEST
 
 
 class Action(StrEnum):
@@ -287,6 +288,6 @@ def _resume_after(rule: Rule, verdict: Verdict, limits: Limits, now: Instant, ji
         return now.wall
     if rule.pause not in _AUTO_RESUMED:
         return None
-    if verdict.resets_at is None or not math.isfinite(verdict.resets_at):
+    if verdict.resets_at is None or not math.isfinite(verdict.resets_at) or verdict.resets_at > now.wall + LONGEST:
         return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
     return max(verdict.resets_at, now.wall) + jitter

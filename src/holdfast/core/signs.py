@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from holdfast.core.streams import Stream
 
 REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
 MOST_TOOLS = 256
@@ -25,6 +27,7 @@ class SignKind(StrEnum):
     STEP = "step"  # an event that by itself says nothing new: a tick, a retry, "thinking"
     TOOL_OPENED = "tool_opened"
     TOOL_CLOSED = "tool_closed"
+    DOOMED = "doomed"  # a fatal error: by itself it cannot succeed any more, even if it goes on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +39,14 @@ class Sign:
     tool: str = ""  # which tool call: its id
     name: str = ""  # the tool's name, for people
     deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
+
+
+@dataclass(frozen=True, slots=True)
+class SignReader:
+    """How the lines of an agent become signs, and which of its streams are worth reading."""
+
+    signs: Callable[[str, Stream], Sequence[Sign]]
+    reads_errors: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +71,8 @@ class Talk:
         self.tools: dict[str, OpenTool] = {}
         self.steps = 0  # events in a row without progress
         self.last_step = ""  # what the newest of them said
+        self.doomed = ""  # the fatal error that it reported, …
+        self.doomed_at: float | None = None  # … and when, while nothing new followed
         self.progress_at: float | None = None  # when the newest progress was made, at the earliest
         self._lately: dict[int, None] = {}  # in order, the newest last; sums, so that it stays small
 
@@ -69,6 +82,9 @@ class Talk:
             self._open(sign, at)
         elif sign.kind is SignKind.TOOL_CLOSED:
             self.tools.pop(sign.tool[:MOST_ID], None)
+        elif sign.kind is SignKind.DOOMED:
+            self._doom(sign, at)
+            return
         is_new = sign.kind is not SignKind.STEP and self._is_new(sign)
         if is_new:
             self.progressed(at if not_before is None else not_before)
@@ -80,6 +96,7 @@ class Talk:
         """Something new: said by the agent, or seen elsewhere."""
         self.steps = 0
         self.progress_at = at
+        self.doomed, self.doomed_at = "", None
 
     def _open(self, sign: Sign, at: float) -> None:
         deadline = sign.deadline
@@ -91,6 +108,11 @@ class Talk:
             opened_at=at,
             deadline_at=at + deadline if is_told and deadline is not None else None,
         )
+
+    def _doom(self, sign: Sign, at: float) -> None:
+        if self.doomed_at is None:
+            self.doomed_at = at
+        self.doomed = printable(sign.content, MOST_WORDS) or "a fatal error"
 
     def _is_new(self, sign: Sign) -> bool:
         if not sign.content:
@@ -109,6 +131,8 @@ class Talk:
             "tools": {key: [tool.name, tool.opened_at, tool.deadline_at] for key, tool in self.tools.items()},
             "steps": self.steps,
             "last_step": self.last_step,
+            "doomed": self.doomed,
+            "doomed_at": self.doomed_at,
             "progress_at": self.progress_at,
             "lately": list(self._lately),
         }
@@ -125,6 +149,8 @@ class Talk:
             )
         talk.steps = int(kept["steps"])
         talk.last_step = printable(str(kept["last_step"]), MOST_WORDS)
+        talk.doomed = printable(str(kept.get("doomed", "")), MOST_WORDS)
+        talk.doomed_at = None if kept.get("doomed_at") is None else float(kept["doomed_at"])
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from holdfast import clock, faults
 from holdfast.core.liveness import Identity, Life
 from holdfast.core.outcome import Cause, ProcessEnd
+from holdfast.core.streams import Stream
 from holdfast.errors import LaunchError
 from holdfast.processes import cgroups as groups
 from holdfast.processes.cgroups import Cgroups
@@ -58,7 +59,7 @@ class KeptProcesses(Strays):
     def launch(self, spec: LaunchSpec) -> KeptRun:
         """May raise OSError for a passing reason (disk full, out of descriptors): the run stays intended."""
         directory = RunDirectory(os.path.join(self._root, spec.run_id))
-        directory.prepare(_intent(spec, self._cgroups), spec.stdin)
+        directory.prepare(_intent(spec, self._cgroups), spec.stdin, spec.files)
         lock = directory.take_lock()
         if lock is None:
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
@@ -306,10 +307,10 @@ class KeptRun:
             finally:
                 os.close(fd)
 
-    def output(self) -> Iterator[str]:
-        """The agent's standard output so far, line by line: it may be larger than memory."""
+    def output(self, stream: Stream = Stream.OUT) -> Iterator[str]:
+        """What the agent wrote so far, line by line: it may be larger than memory."""
         with contextlib.suppress(OSError):  # removed, or replaced by something else: then it says nothing
-            yield from data_lines(self._directory.file("out.log"))
+            yield from data_lines(self._directory.file(f"{stream}.log"))
 
     def note(self) -> str:
         return self._directory.note()

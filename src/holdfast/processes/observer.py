@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from holdfast.core.liveness import Identity
-from holdfast.core.signs import Sign
+from holdfast.core.signs import SignReader
 from holdfast.processes.changes import Changes
 from holdfast.processes.port import Tree
 from holdfast.processes.trees import trees
@@ -20,12 +20,10 @@ class RunObserver:
         self._root = root
         self._changes = Changes(on_change)
 
-    def watch(
-        self, run_id: str, sign: Callable[[str], Sign | None] | None, agent: Identity | None, now: float
-    ) -> RunView:
+    def watch(self, run_id: str, signs: SignReader | None, agent: Identity | None, now: float) -> RunView:
         """`agent` is given for a run that somebody else launched: it tells since when it runs."""
         path = os.path.join(self._root, run_id)
-        view = RunView(path, sign, now if agent is None else started_moment(agent, now))
+        view = RunView(path, signs, now if agent is None else started_moment(agent, now))
         if agent is not None:
             view.take_over(now)
         self._changes.watch(run_id, path)

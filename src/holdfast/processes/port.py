@@ -11,7 +11,8 @@ from holdfast.core.model import Report
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.rules import DEFAULT_LIMITS, RunLimits
 from holdfast.core.scene import Stray
-from holdfast.core.signs import Sign, Talk
+from holdfast.core.signs import SignReader, Talk
+from holdfast.core.streams import Stream
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +30,7 @@ class LaunchSpec:
     orphan_grace: float
     limits: RunLimits = DEFAULT_LIMITS
     ender: Sequence[str] = ()  # ends what the agent has outside of its process tree; exit code 0 proves that it did
+    files: Mapping[str, str] = field(default_factory=dict)  # name → text: private to the run, there before it starts
     token: str = ""  # what this run's reports have to carry; kept, so that the next supervisor knows it too
     metadata: Mapping[str, object] = field(default_factory=dict)
 
@@ -79,7 +81,7 @@ class LiveRun(Protocol):
 
     def stop(self, *, fast: bool) -> None: ...
     def beat(self, incarnation: str) -> None: ...
-    def output(self) -> Iterator[str]: ...
+    def output(self, stream: Stream = Stream.OUT) -> Iterator[str]: ...
     def error_tail(self) -> str: ...
     def note(self) -> str:
         """What its keeper could not do for it, in words; mostly nothing."""
@@ -134,7 +136,7 @@ class View(Protocol):
 class Observer(Protocol):
     """Watches runs without a timer or a poller of their own."""
 
-    def watch(self, run_id: str, sign: Callable[[str], Sign | None] | None, agent: Identity | None, now: float) -> View:
+    def watch(self, run_id: str, signs: SignReader | None, agent: Identity | None, now: float) -> View:
         """`agent` is given for a run of an earlier supervisor: it goes on from what that one kept."""
         ...
 

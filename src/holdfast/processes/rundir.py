@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast import clock, faults
@@ -20,6 +21,7 @@ PROTOCOL = 1
 ROOM = 4096
 BOOT_SLACK = 1.0  # seconds by which wall time and boot time may disagree
 CHANNEL = "channel"  # a directory of its own: what the agent writes to us, and all that a container gets to see
+FILES = "files"  # a directory: the agent's private settings for this run
 MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
 MOST_PID = 2**22  # the kernel's own limit
 _ENDLESS = ("out.log", "err.log", "keeper.log")
@@ -32,7 +34,7 @@ class RunDirectory:
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def prepare(self, intent: dict[str, object], stdin: str) -> None:
+    def prepare(self, intent: dict[str, object], stdin: str, files: Mapping[str, str] | None = None) -> None:
         """Everything the keeper needs, on disk before it is spawned. Repeatable: a half-made one is made again."""
         faults.effect("rundir.make")
         os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -41,6 +43,9 @@ class RunDirectory:
         for name in _ENDLESS:
             os.close(os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         self._write("stdin", stdin.encode())
+        for name, text in (files or {}).items():
+            os.makedirs(os.path.dirname(self.file(f"{FILES}/{name}")), mode=0o700, exist_ok=True)
+            self._write(f"{FILES}/{name}", text.encode())
         self._write("exit.json.room", b" " * ROOM)
         self._write("empty.json.room", b" " * ROOM)
         if not os.path.exists(self.file("control")):

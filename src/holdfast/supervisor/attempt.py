@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TypeVar
 
-from holdfast.agents.port import WorkOrder
+from holdfast.agents.port import sign_reader
 from holdfast.core.claims import conclude
 from holdfast.core.model import RequestKind, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
@@ -22,10 +22,12 @@ from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.choosing import choose
 from holdfast.supervisor.context import Context, Enclosure, Patient
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.intending import intend
+from holdfast.supervisor.launching import agents_word, launch_spec
 from holdfast.supervisor.listening import Listener
 from holdfast.supervisor.outside import look_after, note_before, tell
 from holdfast.supervisor.preparing import ensure_workspace
@@ -148,8 +150,8 @@ class Attempt:
             raise _Stopped(self._stop_wanted)
         if self._enclosure is not None:
             await self._enclosure.check(self.task.spec)
-        run_id = new_id(12)
-        run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock()))
+        run_id, account = new_id(12), choose(self._context, self.task)
+        run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock(), account))
         self._run = run
         launching = await self._launch_spec(run)
         await note_before(self._context, self.task, run.id)
@@ -197,9 +199,8 @@ class Attempt:
 
     async def _ended(self, run: Run, end: ProcessEnd) -> Verdict:
         assert self._live is not None
-        adapter = self._context.agents[self.task.spec.agent]
         # In a thread: an agent may have written more than can be read between two beats.
-        said = await in_thread(adapter.judge, end, self._live.output(), self._live.error_tail())
+        said = await in_thread(agents_word, self._context, self.task, run, self._live, end)
         if self.listener is not None:
             await self.listener.hear(last=True)  # a claim that was written just before the exit counts
         recorded = await self._write(lambda tx: tx.runs.open_run(self.task.id))
@@ -275,7 +276,7 @@ class Attempt:
                 run_id=run.id,
                 task_id=self.task.id,
                 rules=spec.health,
-                sign=adapter.sign if adapter.reads_events else None,
+                signs=sign_reader(adapter),
                 timeout=spec.timeout if run.timeout is None else run.timeout,
                 grace=spec.grace,
                 keeper=root or self._live.keeper,
@@ -287,49 +288,11 @@ class Attempt:
         )
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
-        spec = self.task.spec
         workspace = await self._workspace()
-        command = self._context.agents[spec.agent].build(
-            WorkOrder(
-                prompt=spec.prompt, run_number=run.number, session_id=self.task.session_id, options=spec.agent_options
-            )
-        )
-        run_dir = os.path.join(self._context.home, "runs", run.id)
-        env = self._context.environment(spec.environment) | dict(command.env)
-        token = new_id(32)
-        env.update(
-            HOLDFAST_RUN_ID=run.id,
-            HOLDFAST_TASK_ID=self.task.id,
-            HOLDFAST_RUN_DIR=run_dir,
-            HOLDFAST_CHANNEL=os.path.join(run_dir, "channel"),
-            HOLDFAST_RUN_NUMBER=str(run.number),
-            HOLDFAST_RUN_TOKEN=token,
-            PWD=workspace.path,
-        )
-        launch = LaunchSpec(
-            run_id=run.id,
-            argv=command.argv,
-            env=env,
-            cwd=workspace.path,
-            stdin=command.stdin,
-            timeout=run.timeout or spec.timeout,
-            grace=spec.grace,
-            fast_grace=self._context.settings.fast_grace,
-            orphan_grace=spec.orphan_grace,
-            limits=spec.limits,
-            token=token,
-            metadata={
-                "task": self.task.id,
-                "agent": spec.agent,
-                "stage": "work",
-                "host": self._context.host_id,
-                "fence": self.grip.fence,
-                "workspace": workspace.path,
-            },
-        )
+        launch = launch_spec(self._context, self.task, self.grip, run, workspace)
         if self._enclosure is None:
             return launch
-        launch, container = await self._enclosure.enclose(spec, workspace, launch)
+        launch, container = await self._enclosure.enclose(self.task.spec, workspace, launch)
         await self._write(lambda tx: tx.workspaces.enclosed(self.grip, workspace, container))
         return launch
 

@@ -55,7 +55,7 @@ class Health:
         if self._observer is None:
             self._observer = self._context.processes.observe(self._on_change)
         now = self._now()
-        view = self._observer.watch(patient.run_id, patient.sign, patient.agent if patient.adopted else None, now)
+        view = self._observer.watch(patient.run_id, patient.signs, patient.agent if patient.adopted else None, now)
         watch = self._watches[patient.run_id] = Watch(patient, view, now)
         self._schedule(watch, now)
 
@@ -158,7 +158,7 @@ class Health:
         if seen.behind:
             self._reading_on.add(run_id)
             asyncio.get_running_loop().call_later(BREATH * len(self._reading_on), self._read_on, run_id)
-        if seen.output and watch.patient.sign is not None:
+        if seen.output and watch.patient.signs is not None:
             watch.is_unsaved = True
         if seen.channel and self.on_channel is not None:
             self.on_channel(run_id)

@@ -71,7 +71,7 @@ class Watch:
             now=now,
             started_at=self.view.started_at,
             watched_since=self.watched_since,
-            reads_events=self.patient.sign is not None,
+            reads_events=self.patient.signs is not None,
             output_at=self.view.output_at,
             heartbeat_at=self.view.channel_at,
             tools=tuple(talk.tools.values()),

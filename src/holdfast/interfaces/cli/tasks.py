@@ -15,7 +15,7 @@ from holdfast.api.repos import absolute
 from holdfast.api.subscribe import follow
 from holdfast.errors import Conflict, Unavailable, UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.live import BottomLine
+from holdfast.interfaces.cli.live import AgentWords, BottomLine
 from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json
 from holdfast.text import is_text
 
@@ -33,6 +33,15 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")
+    parser.add_argument(
+        "--account", metavar="NAME", help="under which of the agent's accounts (docs/howto/accounts.md)"
+    )
+    parser.add_argument("--model", metavar="NAME", help="the agent's model")
+    parser.add_argument(
+        "--permission", choices=["read", "edit", "full"], help="what the agent may do unasked (permissions.mode)"
+    )
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="end a run that cost more, where the CLI can")
+    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, likewise")
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
     parser.add_argument("--base", metavar="REF", help="where to start from (the current branch)")
     parser.add_argument(
@@ -84,6 +93,11 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         agent=arguments.agent,
         command=arguments.command,
         scenario=load_scenario(arguments.scenario) if arguments.scenario else None,
+        account=arguments.account,
+        model=arguments.model,
+        permission=arguments.permission,
+        budget_usd=arguments.budget_usd,
+        max_turns=arguments.max_turns,
         base=arguments.base,
         workspace=arguments.workspace,
         priority=arguments.priority,
@@ -189,8 +203,10 @@ def run_run(arguments: argparse.Namespace) -> int:
     if queries.supervisor() is None:
         _ensure_supervisor(queries)
     print(f"Task {task.id}: {one_line(task.spec.prompt, 70)}", file=sys.stderr)
-    with BottomLine(queries, task.id) as bottom:
-        final = _attend(commands, queries, task.id, bottom)
+    words = AgentWords(queries, task.id, task.spec.agent)
+    with BottomLine(queries, task.id, words) as bottom:
+        final = _attend(commands, queries, task.id, bottom, words)
+        words.go_on(final=True)
     if arguments.json:
         print_json(final)
     else:
@@ -206,13 +222,16 @@ def _ensure_supervisor(queries: Queries) -> None:
         print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
 
 
-def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLine) -> dict[str, Any]:
+def _attend(
+    commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords
+) -> dict[str, Any]:
     """Show events until the task ends or pauses. The first Ctrl-C cancels, the second detaches."""
     interrupts = seen = 0
     watching = follow(queries, after=0, task_id=task_id)
     while True:
         try:
             for events in watching:
+                words.go_on()  # before what we say of it: its end comes behind its last words
                 for event in events:
                     _tell(event)
                     seen = event["seq"]

@@ -22,6 +22,7 @@ from holdfast.core.model import (
     Task,
     TaskSpec,
 )
+from holdfast.core.outcome import RunUsage
 from holdfast.core.policy import Budget, Spend
 from holdfast.core.rules import (
     DEFAULT_CONTAINER,
@@ -62,6 +63,7 @@ _RULES: dict[str, Any] = {  # the fields of a specification that are rules: only
     "container": DEFAULT_CONTAINER,
 }
 
+_OF_USAGE = ("input", "output", "cached", "reasoning", "turns", "model")
 MOST_SHARED = 4096  # characters; longer settings (a scenario, say) are hardly ever those of another task
 _settings = attrgetter(*_IN_SETTINGS)
 _STRATEGIES = {str(strategy): strategy for strategy in Strategy}  # a look into a dict is six times as fast as the call
@@ -167,6 +169,17 @@ def added_task(spec: TaskSpec) -> Task:
     )
 
 
+def written_usage(usage: RunUsage | None) -> str | None:
+    """Without the cost, which has a column of its own."""
+    if usage is None:
+        return None
+    return encode({name: getattr(usage, name) for name in _OF_USAGE if getattr(usage, name)})
+
+
+def usage(text: str | None, cost_usd: float | None) -> RunUsage | None:
+    return None if text is None else RunUsage(**decode(text), cost_usd=cost_usd)
+
+
 def run(row: Row) -> Run:
     return Run(
         id=row["id"],
@@ -176,6 +189,7 @@ def run(row: Row) -> Run:
         stop_why=StopWhy(row["stop_why"]) if row["stop_why"] else None,
         stop_reason=row["stop_reason"],
         timeout=row["timeout"],
+        account=row["account"],
         outcome=row["outcome"],
         reason=row["reason"],
         claim=_claim(row["claim"]),

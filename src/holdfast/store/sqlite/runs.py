@@ -25,7 +25,14 @@ class SqliteRuns:
         self._tasks = Cursor(connection, "tasks")
         self._events = events
 
-    def intend(self, grip: Grip, run_id: str, now: Instant, allotted: Allotted | None = None) -> Run:
+    def intend(
+        self,
+        grip: Grip,
+        run_id: str,
+        now: Instant,
+        allotted: Allotted | None = None,
+        account: str | None = None,
+    ) -> Run:
         require_owner(self._tasks, grip)
         with refusing_duplicates(f"Task {grip.task_id} has a run that is not settled; a second one is refused."):
             self._sql.change(
@@ -35,6 +42,7 @@ class SqliteRuns:
                 fence=grip.fence,
                 timeout=allotted.seconds if allotted else None,
                 timeout_why=allotted.reason if allotted else None,
+                account=account,
                 now=now.wall,
             )
         faults.tx("run.intend")
@@ -122,6 +130,9 @@ class SqliteRuns:
             resets_at=verdict.resets_at,
             session_id=verdict.session_id,
             error_tail=verdict.error_tail,
+            usage=rows.written_usage(verdict.usage),
+            tokens=None if verdict.usage is None else verdict.usage.tokens,
+            cost_usd=None if verdict.usage is None else verdict.usage.cost_usd,
             now=now.wall,
             at=now.wall if at is None or not math.isfinite(at) else at,
         )
@@ -171,6 +182,7 @@ class SqliteRuns:
             resets_at=row["resets_at"],
             session_id=row["session_id"],
             error_tail=row["error_tail"] or "",
+            usage=rows.usage(row["usage"], row["cost_usd"]),
         )
 
     def settle(self, grip: Grip, run_id: str, now: Instant) -> None:

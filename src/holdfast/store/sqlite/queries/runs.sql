@@ -1,7 +1,7 @@
 -- name: intend
-INSERT INTO runs (id, task_id, number, fence, state, intended_at, agent, timeout, timeout_why)
+INSERT INTO runs (id, task_id, number, fence, state, intended_at, agent, timeout, timeout_why, account)
 VALUES (:id, :task_id, (SELECT count(*) + 1 FROM runs WHERE task_id = :task_id), :fence, 'intended', :now,
-        (SELECT agent FROM tasks WHERE id = :task_id), :timeout, :timeout_why)
+        (SELECT agent FROM tasks WHERE id = :task_id), :timeout, :timeout_why, :account)
 
 -- name: recent_durations
 -- Walked from the newest completed task on, along the index; a completed task has one completed run.
@@ -39,7 +39,8 @@ WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stop
 -- name: ended
 UPDATE runs
 SET state = 'ended', outcome = :outcome, reason = :reason, resets_at = :resets_at, session_id = :session_id,
-    error_tail = :error_tail, ended_at = min(:now, max(coalesce(started_at, :at), :at))
+    error_tail = :error_tail, usage = :usage, tokens = :tokens, cost_usd = :cost_usd,
+    ended_at = min(:now, max(coalesce(started_at, :at), :at))
 WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stopping')
 
 -- name: settled

@@ -1,0 +1,195 @@
+"""What the adapters of real CLIs share. Each of them is one module: data, `build` and `parse`, no I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.agents.port import Account, Command, Ended, Permission, Stream, Surroundings, WorkOrder
+from holdfast.core.agentevents import AgentEvent, Raw
+from holdfast.core.digest import Digest
+from holdfast.core.eventsigns import signs_of
+from holdfast.core.outcome import Verdict
+from holdfast.core.signs import Sign
+
+LONGEST = 16 * 1024 * 1024  # characters of one line that are still read as JSON
+
+CONTINUE = (
+    "You were interrupted and are now continued in the same session and the same directory. "
+    "Look at what is already done (git status, git log, your own notes above), then go on until the task is complete."
+)
+HAND_OVER = (
+    "An earlier agent already worked on the task below, in this very directory, and was interrupted; its conversation "
+    "is not available. Look at what is already done (git status, git diff, git log) before you change anything, keep "
+    "what is good, and complete the task.\n\nThe task:\n\n"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What the CLI can do for us."""
+
+    preassigned_session: bool = False  # we choose the id of a new session
+    resume: bool = True
+    cost: bool = False  # it tells money, not only tokens
+    tokens: bool = True
+    reset_time: bool = False  # a usage limit comes with its end
+    budget: bool = False  # it stops by itself at an amount of money
+    turns: bool = False  # it stops by itself after so many turns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Login:
+    """Where the CLI's own login can be seen without asking a server. `{config}` is its configuration directory."""
+
+    config_variable: str = ""  # names the configuration directory …
+    config_directory: str = ""  # … else it is here (`~` is the user's home)
+    files: Sequence[str] = ()  # any of them: logged in
+    variables: Sequence[str] = ()  # any of them: logged in
+    command: str = ""  # what a person types to log in
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CliAgent:
+    """One CLI, as data and pure functions. Implements AgentAdapter."""
+
+    name: str
+    title: str  # for people: "Claude Code"
+    binary: str  # looked up in PATH, unless `<name>.binary` is set
+    tested: tuple[str, str]  # the oldest and the newest version that we have seen work
+    arguments: Callable[[WorkOrder], Sequence[str]]  # without the binary
+    parse_line: Callable[[str, Stream], Sequence[AgentEvent]]
+    environment: Callable[[WorkOrder], Mapping[str, str]] = lambda _order: {}
+    files: Callable[[WorkOrder], Mapping[str, str]] = lambda _order: {}
+    standard_input: Callable[[WorkOrder], str] = lambda order: instructions(order)
+    refusal: Callable[[Mapping[str, object], Surroundings], str | None] = lambda _options, _surroundings: None
+    passes: Sequence[str] = ()
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    login: Login = field(default_factory=Login)
+    continue_by_hand: Callable[[str, Account], Sequence[str]] | None = None  # session → the command of a person
+    transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
+    reads_errors: bool = False  # some of its events stand only on standard error
+    version_arguments: Sequence[str] = ("--version",)
+    reads_events: bool = True
+
+    def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
+        if options.get("budget_usd") is not None and not self.capabilities.budget:
+            return f"{self.title} cannot be given a budget in money (--budget-usd)"
+        if options.get("max_turns") is not None and not self.capabilities.turns:
+            return f"{self.title} cannot be given a number of turns (--max-turns)"
+        return self.refusal(options, surroundings)
+
+    def build(self, order: WorkOrder) -> Command:
+        program = str(order.options.get("binary") or self.binary)
+        return Command(
+            argv=[program, *self.arguments(order)],
+            stdin=self.standard_input(order),
+            env={**self.environment(order), **order.account.env},
+            files=self.files(order),
+        )
+
+    def parse(self, line: str, stream: Stream) -> Sequence[AgentEvent]:
+        try:
+            return self.parse_line(line, stream)
+        except Exception:  # noqa: BLE001 - foreign output met a fault of ours: the line is not understood, that is all
+            return (Raw(text=line),)
+
+    def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
+        return signs_of(self.parse(line, stream))
+
+    def judge(self, ended: Ended) -> Verdict:
+        digest = Digest()
+        for line in ended.output:
+            for event in self.parse(line, Stream.OUT):
+                digest.add(event)
+        for line in ended.errors if self.reads_errors else ():
+            for event in self.parse(line, Stream.ERR):
+                digest.add_aside(event)
+        verdict = digest.verdict(ended.end, ended.error_tail, ended.at, ended.zone)
+        if verdict.session_id is None and self.capabilities.preassigned_session and digest.said_something:
+            # It lived under the id that we gave it, and was ended before it said so.
+            return replace(verdict, session_id=ended.session_id or ended.new_session or None)
+        return verdict
+
+
+def instructions(order: WorkOrder) -> str:
+    """What the agent is told: the task; or to go on; or to take over what another one left."""
+    if order.session_id is not None:
+        return f"{CONTINUE}\n\nThe task was:\n\n{order.prompt}"
+    return HAND_OVER + order.prompt if order.run_number > 1 else order.prompt
+
+
+def permission(order: WorkOrder) -> Permission:
+    return permission_of(order.options)
+
+
+def permission_of(options: Mapping[str, object]) -> Permission:
+    return Permission(str(options.get("permission") or Permission.EDIT))
+
+
+def option(order: WorkOrder, name: str) -> str | None:
+    """An option of the task as a word for the command line; None: not given."""
+    value = order.options.get(name)
+    return None if value is None or value == "" else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# -- reading lines of JSON ---------------------------------------------------------------------------------------------
+
+
+def json_object(line: str) -> dict[str, Any] | None:
+    """The object on this line, or None: other text, cut off, too deep, too long."""
+    if len(line) > LONGEST or line[:64].lstrip()[:1] != "{":
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def table(value: object) -> dict[str, Any]:
+    """A field that should be an object."""
+    return value if isinstance(value, dict) else {}
+
+
+def tables(value: object) -> Iterator[dict[str, Any]]:
+    """A field that should be a list of objects."""
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, dict):
+            yield item
+
+
+def words(value: object) -> str:
+    """A field that should be text."""
+    return value if isinstance(value, str) else ""
+
+
+def whole(value: object) -> int:
+    """A field that should be a count; 0 for everything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
+
+
+def amount(value: object) -> float | None:
+    """A field that should be a number of seconds or dollars."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 2**53 else None
+
+
+def status_of(value: object) -> int | None:
+    """A field that should be an HTTP status."""
+    if isinstance(value, str) and value.isdigit() and len(value) == 3:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600 else None
+
+
+def compact(value: object) -> str:
+    """A tool's input for people: one line."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, RecursionError, TypeError):
+        return ""

@@ -1,0 +1,138 @@
+"""Which trouble a provider's error is, from its structure: HTTP status, error type or code, then the error's own text.
+
+Only for texts that stand in an error field of a CLI. A model's words never come here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.core.agentevents import Trouble
+
+MOST_TEXT = 8192
+
+# Words that providers use as types and codes of errors.
+_BY_CODE: dict[str, Trouble] = {
+    "usage_limit_reached": Trouble.USAGE_LIMIT,
+    "usage_limit_exceeded": Trouble.USAGE_LIMIT,
+    "usagelimitexceeded": Trouble.USAGE_LIMIT,
+    "usage_not_included": Trouble.USAGE_LIMIT,
+    "billing_error": Trouble.BILLING,
+    "insufficient_quota": Trouble.BILLING,
+    "billing_hard_limit_reached": Trouble.BILLING,
+    "billing_not_active": Trouble.BILLING,
+    "payment_required": Trouble.BILLING,
+    "authentication_error": Trouble.AUTH,
+    "authentication_failed": Trouble.AUTH,
+    "authentication": Trouble.AUTH,
+    "invalid_api_key": Trouble.AUTH,
+    "api_key_invalid": Trouble.AUTH,
+    "permission_error": Trouble.AUTH,
+    "permission_denied": Trouble.AUTH,
+    "unauthenticated": Trouble.AUTH,
+    "unauthorized": Trouble.AUTH,
+    "context_length_exceeded": Trouble.CONTEXT,
+    "contextoverflowerror": Trouble.CONTEXT,
+    "prompt_too_long": Trouble.CONTEXT,
+    "request_too_large": Trouble.CONTEXT,
+    "rate_limit": Trouble.RATE_LIMIT,
+    "rate_limit_error": Trouble.RATE_LIMIT,
+    "rate_limit_exceeded": Trouble.RATE_LIMIT,
+    "rate_limited": Trouble.RATE_LIMIT,
+    "resource_exhausted": Trouble.RATE_LIMIT,
+    "too_many_requests": Trouble.RATE_LIMIT,
+    "overloaded": Trouble.OVERLOADED,
+    "overloaded_error": Trouble.OVERLOADED,
+    "server_error": Trouble.OVERLOADED,
+    "api_error": Trouble.OVERLOADED,
+    "internal_server_error": Trouble.OVERLOADED,
+    "internal": Trouble.OVERLOADED,
+    "unavailable": Trouble.OVERLOADED,
+    "service_unavailable": Trouble.OVERLOADED,
+    "timeout_error": Trouble.NETWORK,
+}
+
+# In order: the first that is found decides. A limit of the plan is often sent as a rate limit, so it comes first.
+_BY_TEXT: tuple[tuple[Trouble, re.Pattern[str]], ...] = tuple(
+    (trouble, re.compile(pattern, re.IGNORECASE))
+    for trouble, pattern in (
+        (
+            Trouble.USAGE_LIMIT,
+            r"(?:hit|reached|exceeded) your (?:\w+ ){0,3}limit"
+            r"|(?:usage|session|weekly|daily|monthly|5-hour|plan) limit (?:has been )?(?:reached|exceeded|hit)"
+            r"|usage_limit_reached|exhausted your (?:\w+ ){0,3}(?:quota|capacity)"
+            r"|(?:daily|weekly|monthly) (?:\w+ )?quota|quota[^.]{0,40}per day|PerDay",
+        ),
+        (
+            Trouble.BILLING,
+            r"credit balance|insufficient[_ ](?:quota|funds|credit|balance)|billing|payment required|out of credits"
+            r"|quota exceeded\. check your plan|exceeded your current quota",
+        ),
+        (
+            Trouble.AUTH,
+            r"invalid (?:x-)?api[- _]?key|api[- _]key not valid|api_key_invalid|incorrect api key|authentication"
+            r"|unauthori[sz]ed|not logged in|log ?in (?:again|first)|please (?:run|use) \S*login"
+            r"|token (?:has )?expired|expired token"
+            r"|invalid (?:bearer |oauth )?token|oauth token|permission[_ ]denied|forbidden",
+        ),
+        (
+            Trouble.CONTEXT,
+            r"context[_ ]length|context window|prompt is too long|maximum context|input token count|too many tokens"
+            r"|token limit"
+            r"|maximum number of tokens|input (?:is )?too long|request too large",
+        ),
+        (Trouble.RATE_LIMIT, r"rate[- _]?limit|too many requests|resource[_ ]exhausted|\b429\b"),
+        (
+            Trouble.OVERLOADED,
+            r"overloaded|internal server error|service unavailable|bad gateway|gateway time-?out"
+            r"|\b(?:500|502|503|504|529)\b"
+            r"|server (?:had an )?error|high demand|capacity",
+        ),
+        (
+            Trouble.NETWORK,
+            r"ECONN\w+|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|EPIPE"
+            r"|connection (?:error|refused|reset|closed)|fetch failed"
+            r"|waiting for network|could not connect|cannot connect|unable to connect|failed to connect|network error"
+            r"|socket hang up|stream disconnected|stream (?:ended|closed|error)|without a finish reason"
+            r"|premature(?:ly)? close"
+            r"|timed? ?out|error sending request|terminated|connection aborted|server disconnected",
+        ),
+    )
+)
+
+
+def trouble_of(*, status: int | None = None, code: str = "", text: str = "") -> Trouble:
+    """From all that an error says about itself, the most telling part first."""
+    said = text[:MOST_TEXT].replace("’", "'")
+    by_text = next((trouble for trouble, pattern in _BY_TEXT if pattern.search(said)), None)
+    by_code = _BY_CODE.get(code.strip().lower().replace("-", "_").replace(" ", "_"))
+    # The same status and code are used for a full minute and a spent plan; only the text tells them apart.
+    specific = {Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.CONTEXT}
+    if by_code in specific:
+        return by_code
+    if by_text in specific and (status is None or 400 <= status < 500):
+        return by_text
+    if by_code is not None:
+        return by_code
+    by_status = trouble_of_status(status)
+    return by_status or by_text or Trouble.OTHER
+
+
+def trouble_of_status(status: int | None) -> Trouble | None:
+    match status:
+        case None:
+            return None
+        case 401 | 403:
+            return Trouble.AUTH
+        case 402:
+            return Trouble.BILLING
+        case 408:
+            return Trouble.NETWORK
+        case 413:
+            return Trouble.CONTEXT
+        case 429:
+            return Trouble.RATE_LIMIT
+        case _ if status >= 500:
+            return Trouble.OVERLOADED
+        case _:
+            return None

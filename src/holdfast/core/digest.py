@@ -1,0 +1,200 @@
+"""What a run's events add up to: session, usage, the troubles it met, and how it says it ended.
+
+The rules stand in order, and the first that holds decides. Success needs three things together: the CLI's own positive
+word, exit code 0, and no fatal error behind that word. Never the model's text, never the exit code alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    LimitNotice,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+    Usage,
+)
+from holdfast.core.outcome import Outcome, ProcessEnd, RunUsage, Verdict
+from holdfast.core.resets import reset_time
+from holdfast.core.signs import printable
+
+MOST_WORDS = 300  # of an agent's error message in our reason
+
+# In this order: a usage limit is often told as a rate limit as well, a lost login as an error of the server.
+RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
+    (Trouble.SESSION_LOST, Outcome.SESSION_LOST, "the session that it was to continue is gone"),
+    (Trouble.USAGE_LIMIT, Outcome.USAGE_LIMITED, "the plan's usage limit is reached"),
+    (Trouble.BILLING, Outcome.BILLING, "the account has no credit"),
+    (Trouble.AUTH, Outcome.AUTH, "the provider refused the login"),
+    (Trouble.CONTEXT, Outcome.CONTEXT_LIMIT, "the conversation is too long for the model"),
+    (Trouble.RATE_LIMIT, Outcome.RATE_LIMITED, "the provider's rate limit was hit"),
+    (Trouble.OVERLOADED, Outcome.OVERLOADED, "the provider is overloaded or broken"),
+    (Trouble.NETWORK, Outcome.NETWORK, "the provider could not be reached"),
+    (Trouble.TURN_LIMIT, Outcome.TURN_LIMIT, "its limit of turns is reached"),
+    (Trouble.BUDGET, Outcome.OVER_BUDGET, "its budget is spent"),
+    (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
+    (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
+)
+_OF_LIMITS = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
+
+
+@dataclass(kw_only=True)
+class Digest:
+    """Fed with every event, in order. Small, however much the agent says."""
+
+    session_id: str | None = None
+    model: str = ""
+    result: Result | None = None
+    failures: dict[Trouble, Failure] = field(default_factory=dict)  # fatal; the newest of each kind
+    retry: Retry | None = None  # the newest, while nothing better followed
+    limit: LimitNotice | None = None  # the newest rejection
+    warning: LimitNotice | None = None
+    said_something: bool = False  # at least one event that we understood
+    _usage: RunUsage = field(default_factory=RunUsage)
+    _has_usage: bool = False
+
+    def add(self, event: AgentEvent) -> None:
+        if isinstance(event, Raw):
+            return
+        self.said_something = True
+        if isinstance(event, Text | ToolStarted | ToolFinished):
+            self.retry = None  # it came through
+        match event:
+            case SessionStarted():
+                self.session_id = event.id or self.session_id
+                self.model = event.model or self.model
+            case Usage():
+                self._add_usage(event)
+            case Retry():
+                self.retry = event
+            case LimitNotice(rejected=True):
+                self.limit = event
+            case LimitNotice():
+                self.warning = event
+            case Failure(is_fatal=True):
+                self.failures[event.trouble] = event
+                self.result = None if self.result is not None and self.result.ok else self.result
+            case Result():
+                self._add_result(event)
+
+    def add_aside(self, event: AgentEvent) -> None:
+        """From standard error, once all of the output was added: nobody knows what of it came before what of that.
+
+        A success in the output outweighs every trouble told aside. Without one, trouble told aside is taken for the
+        newest: better to wait for a limit that is over than to run into one that is not.
+        """
+        came_through = self.result is not None and self.result.ok
+        match event:
+            case Result():
+                return  # only its output says how it ended
+            case Failure(is_fatal=True):
+                if not came_through:
+                    self.failures.setdefault(event.trouble, event)
+                    self.said_something = True
+            case Retry() if came_through:
+                return
+            case SessionStarted() if self.session_id is not None:
+                return
+            case _:
+                self.add(event)
+
+    def _add_result(self, result: Result) -> None:
+        self.result = result
+        if result.ok:  # whatever went wrong before, it came through
+            self.failures.clear()
+            self.retry = None
+
+    def _add_usage(self, usage: Usage) -> None:
+        before = RunUsage() if usage.is_total else self._usage
+        cost = _sum_of_costs(before.cost_usd, usage.cost_usd)
+        self._usage = RunUsage(
+            input=before.input + max(0, usage.input),
+            output=before.output + max(0, usage.output),
+            cached=before.cached + max(0, usage.cached),
+            reasoning=before.reasoning + max(0, usage.reasoning),
+            cost_usd=self._usage.cost_usd if cost is None else cost,
+        )
+        self._has_usage = True
+
+    @property
+    def usage(self) -> RunUsage | None:
+        """None: the agent said nothing about it."""
+        if not self._has_usage and not self.model:
+            return None
+        turns = self.result.turns if self.result is not None else None
+        return RunUsage(
+            input=self._usage.input,
+            output=self._usage.output,
+            cached=self._usage.cached,
+            reasoning=self._usage.reasoning,
+            cost_usd=self._usage.cost_usd,
+            turns=turns,
+            model=self.model,
+        )
+
+    def verdict(self, end: ProcessEnd, error_tail: str, now: float, zone: str | None) -> Verdict:
+        """How the agent's own words judge its end. `now` and `zone` are those in which it said them."""
+        outcome, reason, reset = self._judged(end)
+        resets_at = None
+        if outcome in _OF_LIMITS:
+            hints = (reset, self.limit.reset if self.limit is not None else None)
+            resets_at = next((at for hint in hints if (at := _time_of(hint, now, zone)) is not None), None)
+        return Verdict(
+            outcome=outcome,
+            reason=reason,
+            resets_at=resets_at,
+            session_id=self.session_id,
+            error_tail=error_tail,
+            usage=self.usage,
+        )
+
+    def _judged(self, end: ProcessEnd) -> tuple[Outcome, str, str | float | None]:
+        is_success = self.result is not None and self.result.ok and not self.failures
+        if is_success and end.code == 0:
+            return Outcome.COMPLETED, "the agent reported success", None
+        if not is_success and self.limit is not None:
+            notice = Failure(trouble=Trouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)
+            self.failures.setdefault(Trouble.USAGE_LIMIT, notice)
+        for trouble, outcome, words in RULES:
+            failure = self.failures.get(trouble)
+            if failure is not None:
+                return outcome, _quoted(words, failure.message), failure.reset
+        if is_success:
+            return Outcome.CRASHED, f"it reported success, but exited with {_exit_words(end)}", None
+        if self.retry is not None:  # it ended, or was ended, while it tried again and again
+            outcome, words = next((o, w) for trouble, o, w in RULES if trouble is self.retry.trouble)
+            return outcome, _quoted(words, self.retry.message), self.retry.reset
+        if self.result is not None:
+            return Outcome.FAILED, _quoted("the agent reported failure", self.result.text), None
+        return Outcome.CRASHED, f"it ended without reporting a result ({_exit_words(end)})", None
+
+    def _limit_words(self) -> str:
+        return f"the {self.limit.scope} window" if self.limit is not None and self.limit.scope else ""
+
+
+def _sum_of_costs(before: float | None, more: float | None) -> float | None:
+    if more is None or not math.isfinite(more) or more < 0:
+        return before
+    return more + (before or 0.0)
+
+
+def _time_of(hint: str | float | None, now: float, zone: str | None) -> float | None:
+    return None if hint is None else reset_time(hint, now, zone)
+
+
+def _exit_words(end: ProcessEnd) -> str:
+    return f"signal {end.signal}" if end.signal is not None else f"exit code {end.code}"
+
+
+def _quoted(words: str, message: str) -> str:
+    said = printable(message, MOST_WORDS).strip().rstrip(".")
+    return f"{words}: {said}" if said else words

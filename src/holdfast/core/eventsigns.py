@@ -1,0 +1,62 @@
+"""What an agent's events say about its health: from the events of one line to signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    LimitNotice,
+    Result,
+    Retry,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
+from holdfast.core.signs import Sign, SignKind
+
+MOST_CONTENT = 4096  # characters that are compared with what was said before
+
+
+def signs_of(events: Iterable[AgentEvent]) -> list[Sign]:
+    return [sign for event in events if (sign := _sign(event)) is not None]
+
+
+def _sign(event: AgentEvent) -> Sign | None:
+    """Words, tools and results are progress when they are new; a retry or a step of bookkeeping never is."""
+    match event:
+        case Text(text=text):
+            return Sign(kind=SignKind.PROGRESS, content=text[:MOST_CONTENT]) if text.strip() else None
+        case ToolStarted():
+            return Sign(
+                kind=SignKind.TOOL_OPENED,
+                tool=event.id,
+                name=event.name,
+                content=f"{event.name} {event.input[:MOST_CONTENT]}",
+                deadline=event.deadline,
+            )
+        case ToolFinished():
+            return Sign(
+                kind=SignKind.TOOL_CLOSED,
+                tool=event.id,
+                name=event.name,
+                content=event.output[:MOST_CONTENT] or "ended",
+            )
+        case Retry():
+            return Sign(kind=SignKind.STEP, content=f"retry: {event.message or event.trouble}")
+        case Failure(is_fatal=True):
+            return Sign(kind=SignKind.DOOMED, content=event.message or str(event.trouble))
+        case Failure():
+            return Sign(kind=SignKind.STEP, content=event.message or str(event.trouble))
+        case Usage(output=0):
+            return Sign(kind=SignKind.STEP, content="a step without words")
+        case SessionStarted(id=session):
+            return Sign(kind=SignKind.PROGRESS, content=f"session {session}")
+        case Result():
+            return Sign(kind=SignKind.PROGRESS, content="result")
+        case LimitNotice():
+            return Sign(kind=SignKind.STEP, content="limit")
+    return None

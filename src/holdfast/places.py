@@ -1,0 +1,36 @@
+"""Where an agent will run, as its CLI sees it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from holdfast.agents.port import Surroundings
+from holdfast.core.model import Strategy, TaskSpec
+
+
+def surroundings(strategy: str, options: Mapping[str, object]) -> Surroundings:
+    return Surroundings(
+        is_root=os.geteuid() == 0,
+        is_sandboxed=strategy == Strategy.CONTAINER or options.get("sandbox") is True,
+        has_namespaces=strategy != Strategy.CONTAINER and _has_namespaces(),
+    )
+
+
+def _has_namespaces() -> bool:
+    """False only where the kernel says so; containers' own filters are not seen here."""
+    if _kernel_says("user/max_user_namespaces") == "0":
+        return False
+    return os.geteuid() == 0 or _kernel_says("kernel/unprivileged_userns_clone") != "0"
+
+
+def _kernel_says(name: str) -> str:
+    try:
+        with open(f"/proc/sys/{name}", encoding="ascii") as file:
+            return file.read(32).strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def surroundings_of(spec: TaskSpec) -> Surroundings:
+    return surroundings(spec.strategy, spec.agent_options)

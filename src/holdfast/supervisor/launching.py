@@ -1,0 +1,99 @@
+"""Between an attempt and its agent's adapter: what is started, and what the agent's own words say of its end."""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+from holdfast.agents.port import USERS_OWN, Ended, Stream, WorkOrder
+from holdfast.core.model import Run, Task, Workspace
+from holdfast.core.outcome import ProcessEnd, Verdict
+from holdfast.errors import LaunchError
+from holdfast.ids import new_id
+from holdfast.processes.port import LaunchSpec, LiveRun
+from holdfast.store.port import Grip
+from holdfast.supervisor.context import Context
+
+
+def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: Workspace) -> LaunchSpec:
+    """Raises LaunchError when the agent cannot be started here as it was asked for."""
+    spec, adapter = task.spec, context.agents[task.spec.agent]
+    surroundings = context.surroundings(spec)
+    problem = adapter.problem(spec.agent_options, surroundings)
+    if problem is not None:
+        raise LaunchError(f"The agent cannot be started: {problem}.")
+    account = USERS_OWN if run.account is None else context.accounts.look_up(spec.agent, run.account)
+    run_dir = os.path.join(context.home, "runs", run.id)
+    command = adapter.build(
+        WorkOrder(
+            prompt=spec.prompt,
+            run_number=run.number,
+            session_id=task.session_id,
+            options=spec.agent_options,
+            new_session=session_of(run.id),
+            account=account,
+            surroundings=surroundings,
+            files_directory=os.path.join(run_dir, "files"),
+        )
+    )
+    # Another account must not find the keys of the user's own login.
+    own = adapter.passes if account.is_default else ()
+    wanted = {**spec.environment, "pass": [*_words(spec.environment.get("pass")), *own]}
+    env = context.environment(wanted) | dict(command.env)
+    token = new_id(32)
+    env.update(
+        HOLDFAST_RUN_ID=run.id,
+        HOLDFAST_TASK_ID=task.id,
+        HOLDFAST_RUN_DIR=run_dir,
+        HOLDFAST_CHANNEL=os.path.join(run_dir, "channel"),
+        HOLDFAST_RUN_NUMBER=str(run.number),
+        HOLDFAST_RUN_TOKEN=token,
+        PWD=workspace.path,
+    )
+    return LaunchSpec(
+        run_id=run.id,
+        argv=command.argv,
+        env=env,
+        cwd=workspace.path,
+        stdin=command.stdin,
+        timeout=run.timeout or spec.timeout,
+        grace=spec.grace,
+        fast_grace=context.settings.fast_grace,
+        orphan_grace=spec.orphan_grace,
+        limits=spec.limits,
+        files=command.files,
+        token=token,
+        metadata={
+            "task": task.id,
+            "agent": spec.agent,
+            "stage": "work",
+            "host": context.host_id,
+            "fence": grip.fence,
+            "workspace": workspace.path,
+        },
+    )
+
+
+def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: ProcessEnd) -> Verdict:
+    """What the agent's output says of how it ended."""
+    return context.agents[task.spec.agent].judge(
+        Ended(
+            end=end,
+            output=live.output(),
+            error_tail=live.error_tail(),
+            at=context.clock().wall if end.at is None else end.at,
+            zone=context.environment(task.spec.environment).get("TZ"),
+            session_id=task.session_id,
+            new_session=session_of(run.id),
+            errors=live.output(Stream.ERR),
+        )
+    )
+
+
+def session_of(run_id: str) -> str:
+    """The session that a run begins, where its CLI lets us choose: known again after any crash, without a record."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"holdfast:{run_id}"))
+
+
+def _words(value: object) -> list[str]:
+    return [str(word) for word in value] if isinstance(value, list | tuple) else []

@@ -1,0 +1,129 @@
+"""Every recording of a real CLI gives the expected outcome and events (docs/howto/add-an-agent.md)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.agents.recordings import RECORDED_AT, Recording, events_of, judged, recordings
+
+from holdfast.agents.cli import CliAgent
+from holdfast.core.model import StopWhy
+from holdfast.core.outcome import Outcome, classify
+from holdfast.roster import AGENTS
+
+ALL = list(recordings())
+OURS = [recording for recording in ALL if recording.agent in AGENTS]
+SAID_NOTHING = (Outcome.CRASHED, Outcome.NETWORK)  # the recorder ended it; no word of a limit, a login or a success
+
+O = Outcome  # noqa: E741  # the table is read by columns
+Expected = dict[str, Outcome | tuple[Outcome, ...]]
+DONE: Expected = dict.fromkeys(("ok", "tool", "nohup", "resume1", "resume2", "kr2"), O.COMPLETED)
+FAILURES: Expected = {"e401": O.AUTH, "e429": O.RATE_LIMITED, "e529": O.OVERLOADED, "ectx": O.CONTEXT_LIMIT}
+CUT: Expected = {"kr1": O.CRASHED, "hang": SAID_NOTHING, "midhang": SAID_NOTHING}
+
+# Written by hand, from what was done to each CLI and its exit code; never from what our code says of it.
+EXPECTED: dict[str, Expected] = {
+    "claude": {
+        **DONE,
+        **FAILURES,
+        **CUT,
+        "e429long": O.RATE_LIMITED,
+        "eusage": O.RATE_LIMITED,  # with an API key it looks like any 429
+        "oauth-eusage": O.USAGE_LIMITED,
+        "midcut": O.COMPLETED,  # it asked again, without a stream
+        "miderr": O.COMPLETED,
+        "reset": O.NETWORK,
+        "warn": O.COMPLETED,
+    },
+    "codex": {
+        **DONE,
+        **FAILURES,
+        **CUT,
+        "e429long": (O.RATE_LIMITED, O.CRASHED),  # it slept the hour out
+        "eusage": O.USAGE_LIMITED,
+        "midcut": O.NETWORK,
+        "miderr": O.RATE_LIMITED,
+        "refused": O.NETWORK,  # it never gave up: "waiting for network"
+        "warn": O.COMPLETED,
+    },
+    "gemini": {**DONE, **FAILURES, **CUT, "eusage": O.USAGE_LIMITED, "refused": O.NETWORK, "reset": O.NETWORK},
+    "opencode": {
+        **DONE,
+        **FAILURES,
+        **CUT,
+        "e429long": SAID_NOTHING,
+        "eusage": SAID_NOTHING,
+        "midcut": SAID_NOTHING,  # steps without words, for ever
+        "refused": O.NETWORK,
+        "reset": O.NETWORK,
+    },
+    "qwen": {
+        **DONE,
+        **FAILURES,
+        **CUT,
+        "e429": (O.RATE_LIMITED, O.CRASHED),  # ended while it waited for its next try
+        "eusage": SAID_NOTHING,
+        "midcut": O.NETWORK,
+    },
+    "copilot": {**DONE, **FAILURES, **CUT, "eusage": O.USAGE_LIMITED, "refused": O.NETWORK},
+    "aider": {**DONE, **FAILURES, **CUT, "eusage": O.USAGE_LIMITED, "refused": O.NETWORK},
+}
+RESETS = {
+    "claude/oauth-eusage": 1794718625.0,  # 04:57:05, from its event; its text says only 4:57am
+    "codex/eusage": RECORDED_AT + 115 * 60,  # 4:55 AM
+    "codex/miderr": RECORDED_AT + 2.5,
+    "gemini/e429": RECORDED_AT + 2,
+    "opencode/e429": RECORDED_AT + 2,
+}
+_SESSION = re.compile(rb'"(?:session_id|thread_id|sessionID|sessionId)": ?"([^"]+)"')
+
+
+def names(recording: Recording) -> str:
+    return recording.id
+
+
+@pytest.mark.parametrize("recording", OURS, ids=names)
+def test_the_outcome_of_a_recording(recording: Recording) -> None:
+    """What the agent's own words make of it; a recording that the recorder cut off is never a success."""
+    verdict = judged(AGENTS[recording.agent], recording.out, recording.err, recording.end())
+    expected = EXPECTED[recording.agent][recording.scenario]
+    assert verdict.outcome in (expected if isinstance(expected, tuple) else (expected,)), verdict.reason
+    assert verdict.resets_at == RESETS.get(recording.id)
+    assert verdict.reason.isprintable()
+    if session := _SESSION.search(recording.out):
+        assert verdict.session_id == session[1].decode()
+
+
+@pytest.mark.parametrize("recording", OURS, ids=names)
+def test_the_events_of_a_recording(recording: Recording) -> None:
+    """events.jsonl is reviewed; when it differs, see tests/agents/recordings.py for how it is written anew."""
+    file = recording.events_file()
+    if not file.exists():
+        pytest.skip("its adapter is new")
+    kept = file.read_text().splitlines()
+    assert kept == events_of(AGENTS[recording.agent], recording), "run `python -m tests.agents.recordings --write`"
+
+
+@pytest.mark.parametrize("recording", OURS, ids=names)
+def test_what_happened_to_the_process_comes_first(recording: Recording) -> None:
+    """A killed agent was killed, and one that we ended as stuck was stuck, unless its errors say why it waited."""
+    verdict = judged(AGENTS[recording.agent], recording.out, recording.err, recording.end())
+    if recording.stopped:
+        ended = classify(recording.end(), StopWhy.STUCK, verdict)
+        is_explained = verdict.outcome in (Outcome.NETWORK, Outcome.RATE_LIMITED, Outcome.USAGE_LIMITED)
+        assert ended.outcome is (verdict.outcome if is_explained else Outcome.STUCK)
+    elif recording.code < 0:
+        killed = classify(recording.end(), None, verdict)
+        assert (killed.outcome, killed.session_id) == (Outcome.EXTERNAL_KILL, verdict.session_id)
+
+
+def test_every_recording_has_its_expected_outcome() -> None:
+    unexpected = [recording.id for recording in ALL if recording.scenario not in EXPECTED.get(recording.agent, {})]
+    assert not unexpected, "say in EXPECTED what became of them"
+
+
+def test_every_agent_that_is_a_cli_has_recordings() -> None:
+    """An adapter without recordings is a guess."""
+    clis = {name for name, agent in AGENTS.items() if isinstance(agent, CliAgent)}
+    assert clis <= {recording.agent for recording in ALL}
