@@ -3,8 +3,9 @@ agent up has to start fast."""
 
 from __future__ import annotations
 
+from holdfast.agents.claude import CLAUDE
 from holdfast.agents.command import CommandAgent
 from holdfast.agents.port import AgentAdapter
 from holdfast.agents.scripted import ScriptedAgent
 
-AGENTS: dict[str, AgentAdapter] = {agent.name: agent for agent in (CommandAgent(), ScriptedAgent())}
+AGENTS: dict[str, AgentAdapter] = {agent.name: agent for agent in (CommandAgent(), ScriptedAgent(), CLAUDE)}

@@ -14,7 +14,7 @@ from holdfast.config.parsers import shown
 from holdfast.config.settings import SETTINGS
 
 SECTION = "per_agent"
-AGENTS = ("command", "scripted")  # tests/architecture/test_layout.py holds them equal to wiring.AGENTS
+AGENTS = ("command", "scripted", "claude")  # tests/architecture/test_layout.py holds them equal to wiring.AGENTS
 DEEPEST = 8  # parts of a key that are looked into
 _AREAS = ("health.", "limits.")
 KEYS = tuple(key for key in SETTINGS if key.startswith(_AREAS))
