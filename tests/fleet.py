@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.warm import Warm
 
 T = TypeVar("T")
 PATIENCE = 60.0  # how long a fact may take on a loaded machine before a test gives up
@@ -56,6 +59,39 @@ def processes_of(folder: Path) -> dict[int, str]:
     return found
 
 
+WARM_COMMANDS = frozenset(
+    {
+        "add",
+        "alerts",
+        "branches",
+        "cancel",
+        "config",
+        "doctor",
+        "events",
+        "init",
+        "keep",
+        "logs",
+        "ps",
+        "resume",
+        "retry",
+        "salvage",
+        "show",
+        "stats",
+        "trust",
+        "why",
+        "workspaces",
+    }
+)
+ORDINARY = frozenset({"PATH", "HOME", "HOLDFAST_HOME", "LANG", "TZ", "XDG_CONFIG_HOME"})
+
+
+@functools.cache
+def _warm() -> Warm:
+    warm = Warm()
+    atexit.register(warm.close)
+    return warm
+
+
 class Fleet:
     """Drives the CLI from outside, as a user would."""
 
@@ -64,6 +100,7 @@ class Fleet:
         self.home = root / "home"
         self.repo = root / "repo"
         self.python = ""  # which interpreter runs Holdfast; ours unless tests/other_user.py chose another
+        self.may_be_warm = "HOLDFAST_TEST_COLD" not in os.environ  # False: every command is a new interpreter
         self.prefix: tuple[str, ...] = ()  # in front of every command; tests/other_user.py makes it another user's
         self.env = {
             "PATH": os.environ["PATH"],
@@ -123,16 +160,24 @@ class Fleet:
         timeout: float = 120,
         prefix: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*self.prefix, *prefix, self.python or sys.executable, "-m", "holdfast", *map(str, arguments)],
-            cwd=cwd or self.repo,
-            env={**self.env, **(env or {})},
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            check=False,
-            timeout=timeout,
-        )
+        words, environment, where = [str(word) for word in arguments], {**self.env, **(env or {})}, cwd or self.repo
+        warm = _warm() if self._may_be_warm(words, environment, where, prefix) else None
+        if warm is not None and warm.turn.acquire(blocking=False):  # two threads of one test give commands at once
+            try:
+                done = warm.run(words, environment, str(where), stdin, timeout)
+            finally:
+                warm.turn.release()
+        else:
+            done = subprocess.run(
+                [*self.prefix, *prefix, self.python or sys.executable, "-m", "holdfast", *words],
+                cwd=where,
+                env=environment,
+                input=stdin,
+                stdin=subprocess.DEVNULL if stdin is None else None,
+                capture_output=True,
+                check=False,
+                timeout=timeout,
+            )
         text = subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         )
@@ -140,6 +185,20 @@ class Fleet:
         if code is not None:
             assert text.returncode == code, f"holdfast {arguments} → {text.returncode}\n{text.stdout}\n{text.stderr}"
         return text
+
+    def _may_be_warm(self, words: list[str], env: Mapping[str, str], where: Path, prefix: Sequence[str]) -> bool:
+        """Only what comes and goes, in ordinary surroundings: all else is started as a user's shell would start it."""
+        return (
+            self.may_be_warm
+            and not (self.prefix or prefix or self.python)
+            and words[:1] != []
+            and words[0] in WARM_COMMANDS
+            and not {"-f", "--follow"} & set(words)
+            and set(env) <= ORDINARY
+            and env.get("LANG") == "C.UTF-8"
+            and where.is_dir()
+            and all(word.isprintable() for word in words)
+        )
 
     def json(self, *arguments: object) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.cli(*arguments, "--json").stdout.splitlines()]

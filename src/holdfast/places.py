@@ -13,7 +13,23 @@ def surroundings(strategy: str, options: Mapping[str, object]) -> Surroundings:
     return Surroundings(
         is_root=os.geteuid() == 0,
         is_sandboxed=strategy == Strategy.CONTAINER or options.get("sandbox") is True,
+        has_namespaces=strategy != Strategy.CONTAINER and _has_namespaces(),
     )
+
+
+def _has_namespaces() -> bool:
+    """False only where the kernel says so; containers' own filters are not seen here."""
+    if _kernel_says("user/max_user_namespaces") == "0":
+        return False
+    return os.geteuid() == 0 or _kernel_says("kernel/unprivileged_userns_clone") != "0"
+
+
+def _kernel_says(name: str) -> str:
+    try:
+        with open(f"/proc/sys/{name}", encoding="ascii") as file:
+            return file.read(32).strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def surroundings_of(spec: TaskSpec) -> Surroundings:

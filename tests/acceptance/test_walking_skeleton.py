@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from tests.fleet import Fleet, lives, wait_until
+
+
+@pytest.fixture(autouse=True)
+def cold(fleet: Fleet) -> None:
+    """These tests start every command as a user's shell would."""
+    fleet.may_be_warm = False
 
 
 def agent_pid(fleet: Fleet, task_id: str) -> int:

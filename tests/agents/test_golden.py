@@ -107,10 +107,12 @@ def test_the_events_of_a_recording(recording: Recording) -> None:
 
 @pytest.mark.parametrize("recording", OURS, ids=names)
 def test_what_happened_to_the_process_comes_first(recording: Recording) -> None:
-    """A killed agent was killed, and one that we ended as stuck was stuck, whatever it said before."""
+    """A killed agent was killed, and one that we ended as stuck was stuck, unless its errors say why it waited."""
     verdict = judged(AGENTS[recording.agent], recording.out, recording.err, recording.end())
     if recording.stopped:
-        assert classify(recording.end(), StopWhy.STUCK, verdict).outcome is Outcome.STUCK
+        ended = classify(recording.end(), StopWhy.STUCK, verdict)
+        is_explained = verdict.outcome in (Outcome.NETWORK, Outcome.RATE_LIMITED, Outcome.USAGE_LIMITED)
+        assert ended.outcome is (verdict.outcome if is_explained else Outcome.STUCK)
     elif recording.code < 0:
         killed = classify(recording.end(), None, verdict)
         assert (killed.outcome, killed.session_id) == (Outcome.EXTERNAL_KILL, verdict.session_id)

@@ -16,6 +16,7 @@ from tests.faults.stage import Stage
 from tests.fleet import Fleet
 
 from holdfast import clock
+from holdfast.agents.port import sign_reader
 from holdfast.agents.scripted import ScriptedAgent
 from holdfast.core.model import StopWhy, Strategy, Workspace
 from holdfast.core.rules import HealthRules
@@ -64,7 +65,7 @@ class Ward:
                 run_id="run1",
                 task_id=self.task_id,
                 rules=rules,
-                signs=ScriptedAgent().signs if events else None,
+                signs=sign_reader(ScriptedAgent()) if events else None,
                 timeout=36000.0,
                 grace=5.0,
                 keeper=me,

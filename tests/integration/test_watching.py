@@ -20,9 +20,10 @@ from tests.fleet import wait_until
 
 from holdfast import clock
 from holdfast.agents.command import CommandAgent
+from holdfast.agents.port import Stream
 from holdfast.agents.scripted import ScriptedAgent
 from holdfast.core.liveness import Identity
-from holdfast.core.signs import Sign, SignKind
+from holdfast.core.signs import Sign, SignKind, SignReader
 from holdfast.processes import changes
 from holdfast.processes.changes import Changes
 from holdfast.processes.identity import identify
@@ -31,6 +32,7 @@ from holdfast.processes.reading import BLOCK, LONGEST_LINE, MOST_LINES, OutputRe
 from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.trees import trees
 from holdfast.processes.view import STATE, RunView, started_moment
+from holdfast.sparse import data_lines
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 
@@ -123,6 +125,20 @@ def test_a_line_without_an_end_is_not_kept_for_ever(run: Path) -> None:
     assert all_lines(reader) == []
     append(log, "y\nnext\n")
     assert all_lines(reader) == ["next"]
+
+
+def test_a_line_of_megabytes_is_one_line(run: Path) -> None:
+    """A tool's answer with an image in it; both for the watch and for the judgement at the end."""
+    log = run / "out.log"
+    lines = ["first", "é" * (LONGEST_LINE // 3), "", "x" * (2 * BLOCK), "no end"]
+    append(log, "\n".join(lines))
+    assert all_lines(OutputReader(str(log))) == lines[:-1]
+    assert list(data_lines(str(log))) == lines
+    append(log, "x" * (2 * LONGEST_LINE) + "\nlast")
+    read = list(data_lines(str(log)))
+    assert read[:4] == lines[:4]
+    assert read[-1] == "last"
+    assert max(map(len, read)) < LONGEST_LINE + BLOCK, "longer than anything sensible: in pieces"
 
 
 def test_holes_are_skipped(run: Path) -> None:
@@ -232,12 +248,12 @@ def test_the_machines_sleep_is_no_silence_of_an_agent(run: Path, monkeypatch: py
 
 def test_who_takes_over_reads_on(run: Path) -> None:
     agent = ScriptedAgent()
-    view = RunView(str(run), agent.signs, clock.monotonic() - 5)
+    view = RunView(str(run), SignReader(agent.signs), clock.monotonic() - 5)
     append(run / "out.log", json.dumps({"holdfast": "tool", "id": 1, "name": "make"}) + "\nhalf a li")
     view.look(clock.monotonic())
     view.told = "stuck"
     view.save()
-    other = RunView(str(run), agent.signs, 0.0)
+    other = RunView(str(run), SignReader(agent.signs), 0.0)
     other.take_over(clock.monotonic())
     assert (other.output_at, other.started_at, other.told) == (view.output_at, view.started_at, "stuck")
     assert [tool.name for tool in other.talk.tools.values()] == ["make"]
@@ -255,6 +271,7 @@ def test_who_takes_over_reads_on(run: Path) -> None:
         lambda kept: {**kept, "offset": 10**9},
         lambda kept: {**kept, "offset": -1},
         lambda kept: {**kept, "offset": math.inf},
+        lambda kept: {**kept, "errors_offset": 10**9},
         lambda kept: {**kept, "output_at": 10**400},
         lambda kept: {**kept, "talk": {**kept["talk"], "steps": math.inf}},
         lambda kept: {**kept, "output_at": 1e18},
@@ -269,18 +286,63 @@ def test_a_spoilt_record_is_none(run: Path, spoil: Callable[[dict[str, Any]], ob
     """The agent can write there, and a power cut may tear it: then everything is read again."""
     agent = ScriptedAgent()
     append(run / "out.log", json.dumps({"holdfast": "tool", "id": 1, "name": "make"}) + "\n")
-    view = RunView(str(run), agent.signs, clock.monotonic() - 5)
+    view = RunView(str(run), SignReader(agent.signs), clock.monotonic() - 5)
     view.look(clock.monotonic())
     view.save()
     (run / STATE).write_text(json.dumps(spoil(json.loads((run / STATE).read_text()))))
     now = clock.monotonic()
-    other = RunView(str(run), agent.signs, now - 5)
+    other = RunView(str(run), SignReader(agent.signs), now - 5)
     other.take_over(now)
     assert other.talk.tools == {}
     assert other.look(now).output
     assert [tool.name for tool in other.talk.tools.values()] == ["make"]
     assert other.output_at is not None
     assert now - 5 <= other.output_at <= now
+
+
+def heard_in(name: str) -> SignReader:
+    """An agent that tries again on standard error, and fails there."""
+
+    def signs(line: str, stream: Stream) -> list[Sign]:
+        if stream is Stream.ERR:
+            return [Sign(kind=SignKind.DOOMED if line.startswith("fatal") else SignKind.STEP, content=line)]
+        return [Sign(kind=SignKind.PROGRESS, content=line)]
+
+    return SignReader(signs, reads_errors=name == "both")
+
+
+def test_trouble_on_standard_error_is_heard_where_the_adapter_reads_it(run: Path) -> None:
+    append(run / "err.log", "try 1\ntry 2\n")
+    for name, steps in (("output", 0), ("both", 2)):
+        view = RunView(str(run), heard_in(name), clock.monotonic())
+        view.look(clock.monotonic())
+        assert (view.talk.steps, view.talk.doomed_at) == (steps, None)
+    append(run / "out.log", "well\n")
+    append(run / "err.log", "fatal: no\n")
+    view.look(clock.monotonic())  # of one look nobody knows the order: the trouble stands, …
+    assert (view.talk.steps, view.talk.doomed) == (0, "fatal: no")
+    append(run / "out.log", "on it goes\n")
+    view.look(clock.monotonic())  # … until it goes on
+    assert view.talk.doomed_at is None
+
+
+def test_who_takes_over_reads_errors_once(run: Path) -> None:
+    """Also after a supervisor of an older version, which read none of them and kept no place in them."""
+    view = RunView(str(run), heard_in("both"), clock.monotonic() - 5)
+    append(run / "err.log", "try 1\ntr")
+    view.look(clock.monotonic())
+    view.save()
+    append(run / "err.log", "y 2\n")
+    kept = json.loads((run / STATE).read_text())
+    assert (kept["offset"], kept["errors_offset"]) == (0, 6)
+    before = {key: value for key, value in kept.items() if key != "errors_offset"}
+    before["talk"] = {**before["talk"], "steps": 0}
+    for state in (kept, before):
+        (run / STATE).write_text(json.dumps(state))
+        other = RunView(str(run), heard_in("both"), 0.0)
+        other.take_over(clock.monotonic())
+        other.look(clock.monotonic())
+        assert other.talk.steps == 2
 
 
 # -- changes
@@ -423,5 +485,5 @@ def test_a_snapshot_counts_the_living_and_the_dead(keeper: subprocess.Popen[str]
     ],
 )
 def test_signs_of_the_scripted_agent(line: str, sign: Sign | None) -> None:
-    assert list(ScriptedAgent().signs(line)) == ([] if sign is None else [sign])
-    assert not CommandAgent().signs(line)
+    assert list(ScriptedAgent().signs(line, Stream.OUT)) == ([] if sign is None else [sign])
+    assert not CommandAgent().signs(line, Stream.OUT)

@@ -15,7 +15,6 @@ from holdfast.core.outcome import Verdict
 from holdfast.core.signs import Sign
 
 LONGEST = 16 * 1024 * 1024  # characters of one line that are still read as JSON
-MOST_EVIDENCE = 64 * 1024  # characters of the end of standard error that are parsed
 
 CONTINUE = (
     "You were interrupted and are now continued in the same session and the same directory. "
@@ -97,18 +96,17 @@ class CliAgent:
         except Exception:  # noqa: BLE001 - foreign output met a fault of ours: the line is not understood, that is all
             return (Raw(text=line),)
 
-    def signs(self, line: str) -> Sequence[Sign]:
-        return signs_of(self.parse(line, Stream.OUT))
+    def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
+        return signs_of(self.parse(line, stream))
 
     def judge(self, ended: Ended) -> Verdict:
         digest = Digest()
-        if self.reads_errors:
-            for line in ended.error_tail[-MOST_EVIDENCE:].splitlines():
-                for event in self.parse(line, Stream.ERR):
-                    digest.add(event)
         for line in ended.output:
             for event in self.parse(line, Stream.OUT):
                 digest.add(event)
+        for line in ended.errors if self.reads_errors else ():
+            for event in self.parse(line, Stream.ERR):
+                digest.add_aside(event)
         verdict = digest.verdict(ended.end, ended.error_tail, ended.at, ended.zone)
         if verdict.session_id is None and self.capabilities.preassigned_session and digest.said_something:
             # It lived under the id that we gave it, and was ended before it said so.

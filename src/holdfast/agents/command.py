@@ -13,6 +13,7 @@ from holdfast.core.signs import Sign
 class CommandAgent:
     name = "command"
     reads_events = False
+    reads_errors = False
     passes: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
@@ -32,7 +33,7 @@ class CommandAgent:
     def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
         return (Raw(text=line),)  # any text may mean anything
 
-    def signs(self, line: str) -> Sequence[Sign]:
+    def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
         return ()
 
 

@@ -8,17 +8,11 @@ from enum import StrEnum
 from typing import Protocol
 
 from holdfast.core.agentevents import AgentEvent
+from holdfast.core.agentevents import Stream as Stream  # adapters import it from here
 from holdfast.core.outcome import ProcessEnd, Verdict
-from holdfast.core.signs import Sign
+from holdfast.core.signs import Sign, SignReader
 
 DEFAULT_ACCOUNT = "default"  # the user's own login
-
-
-class Stream(StrEnum):
-    """Where a line was written."""
-
-    OUT = "out"
-    ERR = "err"
 
 
 class Permission(StrEnum):
@@ -52,6 +46,7 @@ class Surroundings:
 
     is_root: bool = False
     is_sandboxed: bool = False  # in a container, or on a machine that its user called a throw-away
+    has_namespaces: bool = True  # a CLI can build a sandbox of its own there
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,11 +79,12 @@ class Ended:
 
     end: ProcessEnd
     output: Iterable[str]  # lines of standard output, however many
-    error_tail: str
+    error_tail: str  # for people
     at: float  # wall time of the end
     zone: str | None = None  # the agent's time zone, if its environment named one
     session_id: str | None = None  # the session that it continued
     new_session: str = ""  # or the id that it was to give to a new one
+    errors: Iterable[str] = ()  # lines of standard error, however many
 
 
 class AgentAdapter(Protocol):
@@ -98,6 +94,11 @@ class AgentAdapter(Protocol):
     @property
     def reads_events(self) -> bool:
         """False: its output is only bytes to us, and `signs` is never asked."""
+        ...
+
+    @property
+    def reads_errors(self) -> bool:
+        """True: some of its events stand only on standard error. Asked only of who `reads_events`."""
         ...
 
     @property
@@ -115,10 +116,15 @@ class AgentAdapter(Protocol):
         """What one line says. Pure, without memory; never raises, whatever the line is."""
         ...
 
-    def signs(self, line: str) -> Sequence[Sign]:
+    def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
         """What one line of its output says about its health. Pure, and cheap: every line comes here."""
         ...
 
     def judge(self, ended: Ended) -> Verdict:
         """What the agent's own words say about an ending. Names its positive evidence of success."""
         ...
+
+
+def sign_reader(adapter: AgentAdapter) -> SignReader | None:
+    """How this agent's health is read from what it writes; None: not at all."""
+    return SignReader(adapter.signs, reads_errors=adapter.reads_errors) if adapter.reads_events else None

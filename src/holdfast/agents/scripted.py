@@ -28,6 +28,7 @@ _LIMITS = {
 class ScriptedAgent:
     name = "scripted"
     reads_events = True
+    reads_errors = False
     passes: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
@@ -79,7 +80,7 @@ class ScriptedAgent:
             return (Raw(text=line),)
         return (Text(text=line),)
 
-    def signs(self, line: str) -> Sequence[Sign]:
+    def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
         """Talk is progress when it is new; an `event` never is; tools open and close."""
         if line.startswith(('{"holdfast": "tool"', '{"holdfast": "event"')):
             for event in _events([line]):

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from holdfast import clock
+from holdfast.agents.port import sign_reader
 from holdfast.api.queries import Queries
 from holdfast.core.cputrail import CpuTrail
 from holdfast.core.health import Condition, Facts, TreeFacts, judge, window_of
@@ -53,7 +54,7 @@ def _now(queries: Queries, task: Row, run: Row) -> list[str]:
     keeper, agent = identities
     adapter, rules = AGENTS[task["agent"]], rules_from(HealthRules, queries.health_rules(task["id"]))
     now = clock.monotonic()
-    view = RunView(path, adapter.signs if adapter.reads_events else None, started_moment(agent, now))
+    view = RunView(path, sign_reader(adapter), started_moment(agent, now))
     view.take_over(now)
     while view.look(now).behind:
         pass

@@ -33,7 +33,16 @@ class Setting:
         return not self.user_only or self.needs_trust
 
 
-CLI_AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "copilot", "aider")
+# The modules of `agents/` that are real CLIs: the one place where they are registered (docs/howto/add-an-agent.md).
+CLI_AGENTS = (
+    "claude",
+    "codex",
+    "gemini",
+    "opencode",
+    "qwen",
+    "copilot",
+    "aider",
+)
 STRATEGIES = ("worktree", "clone", "container", "directory", "directory:copy", "none")
 
 SETTINGS: dict[str, Setting] = {

@@ -86,6 +86,27 @@ class Digest:
             case Result():
                 self._add_result(event)
 
+    def add_aside(self, event: AgentEvent) -> None:
+        """From standard error, once all of the output was added: nobody knows what of it came before what of that.
+
+        A success in the output outweighs every trouble told aside. Without one, trouble told aside is taken for the
+        newest: better to wait for a limit that is over than to run into one that is not.
+        """
+        came_through = self.result is not None and self.result.ok
+        match event:
+            case Result():
+                return  # only its output says how it ended
+            case Failure(is_fatal=True):
+                if not came_through:
+                    self.failures.setdefault(event.trouble, event)
+                    self.said_something = True
+            case Retry() if came_through:
+                return
+            case SessionStarted() if self.session_id is not None:
+                return
+            case _:
+                self.add(event)
+
     def _add_result(self, result: Result) -> None:
         self.result = result
         if result.ok:  # whatever went wrong before, it came through

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from holdfast.core.agentevents import Stream
 
 REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
 MOST_TOOLS = 256
@@ -37,6 +39,14 @@ class Sign:
     tool: str = ""  # which tool call: its id
     name: str = ""  # the tool's name, for people
     deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
+
+
+@dataclass(frozen=True, slots=True)
+class SignReader:
+    """How the lines of an agent become signs, and which of its streams are worth reading."""
+
+    signs: Callable[[str, Stream], Sequence[Sign]]
+    reads_errors: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

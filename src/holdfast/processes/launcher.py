@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from holdfast import clock, faults
+from holdfast.core.agentevents import Stream
 from holdfast.core.liveness import Identity, Life
 from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.errors import LaunchError
@@ -306,10 +307,10 @@ class KeptRun:
             finally:
                 os.close(fd)
 
-    def output(self) -> Iterator[str]:
-        """The agent's standard output so far, line by line: it may be larger than memory."""
+    def output(self, stream: Stream = Stream.OUT) -> Iterator[str]:
+        """What the agent wrote so far, line by line: it may be larger than memory."""
         with contextlib.suppress(OSError):  # removed, or replaced by something else: then it says nothing
-            yield from data_lines(self._directory.file("out.log"))
+            yield from data_lines(self._directory.file(f"{stream}.log"))
 
     def note(self) -> str:
         return self._directory.note()

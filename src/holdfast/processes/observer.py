@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from holdfast.core.liveness import Identity
-from holdfast.core.signs import Sign
+from holdfast.core.signs import SignReader
 from holdfast.processes.changes import Changes
 from holdfast.processes.port import Tree
 from holdfast.processes.trees import trees
@@ -20,9 +20,7 @@ class RunObserver:
         self._root = root
         self._changes = Changes(on_change)
 
-    def watch(
-        self, run_id: str, signs: Callable[[str], Sequence[Sign]] | None, agent: Identity | None, now: float
-    ) -> RunView:
+    def watch(self, run_id: str, signs: SignReader | None, agent: Identity | None, now: float) -> RunView:
         """`agent` is given for a run that somebody else launched: it tells since when it runs."""
         path = os.path.join(self._root, run_id)
         view = RunView(path, signs, now if agent is None else started_moment(agent, now))

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.core.agentevents import Stream
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Report
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.rules import DEFAULT_LIMITS, RunLimits
 from holdfast.core.scene import Stray
-from holdfast.core.signs import Sign, Talk
+from holdfast.core.signs import SignReader, Talk
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +81,7 @@ class LiveRun(Protocol):
 
     def stop(self, *, fast: bool) -> None: ...
     def beat(self, incarnation: str) -> None: ...
-    def output(self) -> Iterator[str]: ...
+    def output(self, stream: Stream = Stream.OUT) -> Iterator[str]: ...
     def error_tail(self) -> str: ...
     def note(self) -> str:
         """What its keeper could not do for it, in words; mostly nothing."""
@@ -135,9 +136,7 @@ class View(Protocol):
 class Observer(Protocol):
     """Watches runs without a timer or a poller of their own."""
 
-    def watch(
-        self, run_id: str, signs: Callable[[str], Sequence[Sign]] | None, agent: Identity | None, now: float
-    ) -> View:
+    def watch(self, run_id: str, signs: SignReader | None, agent: Identity | None, now: float) -> View:
         """`agent` is given for a run of an earlier supervisor: it goes on from what that one kept."""
         ...
 

@@ -10,13 +10,15 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast import clock, faults
+from holdfast.core.agentevents import Stream
 from holdfast.core.liveness import Identity
-from holdfast.core.signs import MOST_WORDS, Sign, Talk, printable
+from holdfast.core.signs import MOST_WORDS, SignReader, Talk, printable
 from holdfast.processes.reading import OutputReader
 from holdfast.processes.rundir import CHANNEL
 
@@ -40,7 +42,7 @@ class Seen:
 class RunView:
     """All moments are CLOCK_MONOTONIC. `signs` is the adapter's, or None where it reads no events."""
 
-    def __init__(self, path: str, signs: Callable[[str], Sequence[Sign]] | None, started_at: float) -> None:
+    def __init__(self, path: str, signs: SignReader | None, started_at: float) -> None:
         self.path = path
         self.started_at = started_at
         self.output_at: float | None = None
@@ -48,7 +50,7 @@ class RunView:
         self.talk = Talk()
         self.told = ""  # the condition that was told of and is not over; kept for the next supervisor
         self._signs = signs
-        self._reader = OutputReader(os.path.join(path, "out.log"))
+        self._readers = self._reading_from({})
         self._stamps: dict[str, Stamp] = {}
         self._behind = True  # nothing was read yet
         self._looked_at = started_at
@@ -95,19 +97,26 @@ class RunView:
         return found.st_size, found.st_mtime_ns
 
     def _read_on(self, now: float) -> bool:
+        """Errors after the output: trouble that they tell of stands until the agent is heard to go on later."""
+        behind = [reader.read_on(partial(self._hear, stream, now)) for stream, reader in self._readers.items()]
+        return any(behind)
+
+    def _hear(self, stream: Stream, now: float, line: str) -> None:
         if self._signs is None:
-            return False
-        signs, last_look = self._signs, self._looked_at
+            return
+        try:
+            heard = self._signs.signs(line, stream)
+        except Exception:  # noqa: BLE001 - foreign output met a fault of ours: the line is not understood, that is all
+            return
+        for sign in heard:
+            self.talk.hear(sign, now, self._looked_at)
 
-        def hear(line: str) -> None:
-            try:
-                heard = signs(line)
-            except Exception:  # noqa: BLE001 - foreign output met a fault of ours: the line is not understood, that is all
-                return
-            for sign in heard:
-                self.talk.hear(sign, now, last_look)
-
-        return self._reader.read_on(hear)
+    def _reading_from(self, offsets: Mapping[Stream, int]) -> dict[Stream, OutputReader]:
+        """A reader for each log that is read at all, in the order of reading."""
+        if self._signs is None:
+            return {}
+        streams = (Stream.OUT, Stream.ERR) if self._signs.reads_errors else (Stream.OUT,)
+        return {s: OutputReader(os.path.join(self.path, f"{s}.log"), offsets.get(s, 0)) for s in streams}
 
     # -- for the next supervisor -----------------------------------------------------------------------------------
 
@@ -123,11 +132,13 @@ class RunView:
             self._restore(kept, now)
 
     def _restore(self, kept: Mapping[str, Any], now: float) -> None:
-        talk, offset = Talk.load(kept["talk"]), int(kept["offset"])
+        talk = Talk.load(kept["talk"])
+        # who wrote no second offset read no errors: they are still to be read
+        offsets = {Stream.OUT: int(kept["offset"]), Stream.ERR: int(kept.get("errors_offset", 0))}
         moments = [float(kept[name]) for name in ("started_at", "looked_at")]
         moments += [float(kept[name]) for name in ("output_at", "channel_at") if kept[name] is not None]
-        size = self._stamp("out.log")[0]
-        if not 0 <= offset <= size or not all(math.isfinite(at) and 0 <= at <= now for at in moments):
+        within = [0 <= offset <= self._stamp(f"{stream}.log")[0] for stream, offset in offsets.items()]
+        if not all(within) or not all(math.isfinite(at) and 0 <= at <= now for at in moments):
             raise ValueError("not what we wrote")
         stamps = {str(name): (int(stamp[0]), int(stamp[1])) for name, stamp in kept["stamps"].items()}
         self.talk, self.told = talk, printable(str(kept["told"]), MOST_WORDS)
@@ -135,8 +146,7 @@ class RunView:
         self.output_at = None if kept["output_at"] is None else float(kept["output_at"])
         self.channel_at = None if kept["channel_at"] is None else float(kept["channel_at"])
         self._stamps, self._slept = stamps, 0.0
-        if self._signs is not None:
-            self._reader = OutputReader(os.path.join(self.path, "out.log"), offset)
+        self._readers = self._reading_from(offsets)
 
     def _kept(self) -> dict[str, Any] | None:
         kept = read_state(self.path)
@@ -144,7 +154,8 @@ class RunView:
 
     def save(self) -> None:
         """Nothing to fsync: after a power cut the run is over, and a torn file is read as none."""
-        state = (self._reader.offset, self.output_at, self.channel_at, self.told, self.talk.steps, len(self.talk.tools))
+        read, talk = self._offsets(), self.talk
+        state = (*read.values(), self.output_at, self.channel_at, self.told, talk.steps, len(talk.tools))
         if state == self._saved:
             return
         path = os.path.join(self.path, STATE)
@@ -157,10 +168,14 @@ class RunView:
         faults.passed("reading.saved")
         self._saved = state
 
+    def _offsets(self) -> dict[str, int]:
+        at = {stream: reader.offset for stream, reader in self._readers.items()}
+        return {"offset": at.get(Stream.OUT, 0), "errors_offset": at.get(Stream.ERR, 0)}
+
     def _dump(self) -> dict[str, Any]:
         return {
             "boot_id": clock.boot_id(),
-            "offset": self._reader.offset,
+            **self._offsets(),
             "started_at": self.started_at,
             "looked_at": self._looked_at,
             "output_at": self.output_at,

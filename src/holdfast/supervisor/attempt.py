@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TypeVar
 
+from holdfast.agents.port import sign_reader
 from holdfast.core.claims import conclude
 from holdfast.core.model import RequestKind, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
@@ -274,7 +275,7 @@ class Attempt:
                 run_id=run.id,
                 task_id=self.task.id,
                 rules=spec.health,
-                signs=adapter.signs if adapter.reads_events else None,
+                signs=sign_reader(adapter),
                 timeout=spec.timeout if run.timeout is None else run.timeout,
                 grace=spec.grace,
                 keeper=root or self._live.keeper,

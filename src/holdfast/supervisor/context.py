@@ -15,7 +15,7 @@ from holdfast.core.outcome import ProcessEnd
 from holdfast.core.policy import Limits
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
-from holdfast.core.signs import Sign
+from holdfast.core.signs import SignReader
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Store, Writer
 from holdfast.workspaces.fingerprint import Fingerprints
@@ -100,7 +100,7 @@ class Patient:
     run_id: str
     task_id: str
     rules: HealthRules
-    signs: Callable[[str], Sequence[Sign]] | None  # None: its agent writes no events that we read
+    signs: SignReader | None  # None: its agent writes no events that we read
     timeout: float
     grace: float
     keeper: Identity | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 
-from holdfast.agents.port import Ended, WorkOrder
+from holdfast.agents.port import Ended, Stream, WorkOrder
 from holdfast.core.model import Run, Task, Workspace
 from holdfast.core.outcome import ProcessEnd, Verdict
 from holdfast.errors import LaunchError
@@ -81,6 +81,7 @@ def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: Proc
             zone=context.environment(task.spec.environment).get("TZ"),
             session_id=task.session_id,
             new_session=session_of(run.id),
+            errors=live.output(Stream.ERR),
         )
     )
 

@@ -1,0 +1,323 @@
+"""OpenAI's Codex CLI: `codex exec --json`, the prompt on standard input.
+
+Seen with 0.166.0:
+- `exec resume` takes no --sandbox: the mode goes by `-c`, which both take.
+- Its sandbox never lets a command write a git directory, not even one that is named as writable. In the modes `read`
+  and `edit` the agent therefore cannot commit; what it leaves is committed by Holdfast.
+- Without user namespaces its sandbox cannot start: every command fails, and the turn completes all the same.
+- The retries of its built-in provider cannot be set ("Built-in providers cannot be overridden"), only those of an
+  account with an address of its own. For the rest the health service decides (core/health.py).
+- The usage of a turn is that of the whole thread, earlier processes of it included.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.agents.cli import (
+    Capabilities,
+    CliAgent,
+    Login,
+    compact,
+    instructions,
+    json_object,
+    option,
+    permission,
+    permission_of,
+    table,
+    tables,
+    whole,
+    words,
+)
+from holdfast.agents.port import Account, Permission, Stream, Surroundings, WorkOrder
+from holdfast.agents.troubles import trouble_of
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+    Usage,
+)
+
+PROVIDER = "holdfast"  # the name of an account's own provider in Codex's configuration
+RETRIES = 2  # of a request, and of a stream: enough for a hiccup; the rest is the supervisor's
+IDLE_MS = 240_000  # of a stream without an event
+KEYS = ("CODEX_API_KEY", "OPENAI_API_KEY")
+NO_COMMITS = (
+    "\n\n(Your sandbox does not let you write the git directory, so do not try to commit: "
+    "whatever you leave in this directory is committed for you.)"
+)
+_QUIET = ("check_for_update_on_startup=false", "analytics.enabled=false", "features.plugins=false")
+_SANDBOX = {Permission.READ: "read-only", Permission.EDIT: "workspace-write"}
+_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
+
+
+# -- starting it -------------------------------------------------------------------------------------------------------
+
+
+def _arguments(order: WorkOrder) -> Sequence[str]:
+    resume = ("resume", order.session_id) if order.session_id is not None else ()
+    settings = [*_QUIET]
+    mode = permission(order)
+    if mode is not Permission.FULL:
+        settings += [f"sandbox_mode={_quoted(_SANDBOX[mode])}", 'approval_policy="never"']
+    if order.account.base_url:
+        settings += [f"model_provider={_quoted(PROVIDER)}", f"model_providers.{PROVIDER}={_provider(order.account)}"]
+    return (
+        "exec",
+        *resume,
+        "--json",
+        "--skip-git-repo-check",
+        *(("--dangerously-bypass-approvals-and-sandbox",) if mode is Permission.FULL else ()),
+        *(word for setting in settings for word in ("-c", setting)),
+        *(("-m", model) if (model := option(order, "model")) else ()),
+        "-",
+    )
+
+
+def _provider(account: Account) -> str:
+    """An inline table of TOML."""
+    key = next((name for name in KEYS if name in account.env), KEYS[-1])
+    fields = {
+        "name": _quoted(PROVIDER),
+        "base_url": _quoted(account.base_url or ""),
+        "env_key": _quoted(key),
+        "wire_api": '"responses"',
+        "request_max_retries": str(RETRIES),
+        "stream_max_retries": str(RETRIES),
+        "stream_idle_timeout_ms": str(IDLE_MS),
+    }
+    return "{" + ",".join(f"{name}={value}" for name, value in fields.items()) + "}"
+
+
+def _quoted(text: str) -> str:
+    """A string of TOML; what JSON escapes, TOML reads alike."""
+    return json.dumps(text)
+
+
+def _environment(order: WorkOrder) -> Mapping[str, str]:
+    return {"CODEX_HOME": order.account.config_dir} if order.account.config_dir else {}
+
+
+def _standard_input(order: WorkOrder) -> str:
+    return instructions(order) + (NO_COMMITS if permission(order) is Permission.EDIT else "")
+
+
+def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str | None:
+    mode = permission_of(options)
+    if mode is Permission.FULL or surroundings.has_namespaces:
+        return None
+    return (
+        f"Codex cannot keep its commands to what permission `{mode}` allows here, because its sandbox needs user "
+        "namespaces, and there are none (in a container, or switched off). Choose `--permission full` if this place "
+        "is isolated well enough, or let it run elsewhere"
+    )
+
+
+def _by_hand(session: str, account: Account) -> Sequence[str]:
+    home = ("env", f"CODEX_HOME={account.config_dir}") if account.config_dir else ()
+    return (*home, "codex", "resume", session)
+
+
+# -- reading what it says ----------------------------------------------------------------------------------------------
+
+
+def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
+    if stream is Stream.ERR:
+        return _of_errors(line)
+    event = json_object(line)
+    if event is None:
+        return (Raw(text=line),)
+    match event.get("type"):
+        case "thread.started":
+            return (SessionStarted(id=words(event.get("thread_id"))),)
+        case "item.started" | "item.updated" | "item.completed" as kind:
+            return _item(kind, table(event.get("item"))) or (Raw(text=line),)
+        case "turn.completed":
+            return (*_usage(event.get("usage")), Result(ok=True))
+        case "turn.failed":
+            return (_failure(words(table(event.get("error")).get("message"))),)
+        case "error":
+            message = words(event.get("message"))
+            return (_retry(message) or _failure(message),)
+    return (Raw(text=line),)
+
+
+def _usage(value: object) -> Sequence[Usage]:
+    if not isinstance(value, dict):
+        return ()
+    return (
+        Usage(
+            input=whole(value.get("input_tokens")),
+            output=whole(value.get("output_tokens")),
+            cached=whole(value.get("cached_input_tokens")),
+            reasoning=whole(value.get("reasoning_output_tokens")),
+            is_total=True,
+        ),
+    )
+
+
+def _item(kind: str, item: Mapping[str, Any]) -> Sequence[AgentEvent]:
+    match item.get("type"):
+        case "agent_message" if kind == "item.completed":
+            return (Text(text=words(item.get("text"))),)
+        case "reasoning" if kind == "item.completed":
+            return (Text(text=words(item.get("text")), is_thought=True),)
+        case "todo_list":
+            return (Text(text="\n".join(map(_step, tables(item.get("items")))), is_thought=True),)
+        case "error":  # a warning: turns with it succeed
+            return (Failure(trouble=Trouble.OTHER, message=words(item.get("message")), is_fatal=False),)
+        case "agent_message" | "reasoning" | None:
+            return ()
+        case _:
+            return _tool(kind, item)
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    return f"[{'x' if step.get('completed') else ' '}] {words(step.get('text'))}"
+
+
+def _tool(kind: str, item: Mapping[str, Any]) -> Sequence[AgentEvent]:
+    """A command, a change of files, a call of an MCP server, a search; and kinds of items that are still to come."""
+    key, (name, given, output) = words(item.get("id")), _tool_words(item)
+    if kind == "item.started":
+        return (ToolStarted(id=key, name=name, input=given),)
+    if kind == "item.updated":
+        return ()
+    status, code = item.get("status"), item.get("exit_code")
+    ok = None if status is None else status == "completed" and code in (None, 0)
+    return (ToolFinished(id=key, name=name, ok=ok, output=output),)
+
+
+def _change(change: Mapping[str, Any]) -> str:
+    return f"{words(change.get('kind'))} {words(change.get('path'))}"
+
+
+def _tool_words(item: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Its name, what it is given, what it gave."""
+    match item.get("type"):
+        case "command_execution":
+            return "shell", words(item.get("command")), words(item.get("aggregated_output"))
+        case "file_change":
+            changes = ", ".join(
+                f"{words(one.get('kind'))} {words(one.get('path'))}" for one in tables(item.get("changes"))
+            )
+            return "edit", changes, changes
+        case "mcp_tool_call":
+            name = f"{words(item.get('server'))}.{words(item.get('tool'))}"
+            gave = table(item.get("error")).get("message") or item.get("result") or ""
+            return name, compact(item.get("arguments")), compact(gave)
+        case "web_search":
+            return "web_search", words(item.get("query")), words(item.get("query"))
+        case kind:
+            rest = {key: value for key, value in item.items() if key not in ("id", "type", "status")}
+            return words(kind), compact(rest), compact(rest)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+# "Reconnecting... 2/5 (why)", "Reconnecting... waiting for network (why)", "stream error: why; retrying 2/5 in …"
+_TRIES_AGAIN = re.compile(r"^(?:reconnecting|retrying)\b|^stream error\b.*; retrying\b", re.IGNORECASE | re.DOTALL)
+_COUNT = re.compile(r"\b(\d{1,4})/(\d{1,4})\b")
+_WHY = re.compile(r"\((.*)\)\s*$", re.DOTALL)
+_STATUS = re.compile(r"\bstatus:? (\d{3})\b")
+_ADDRESS = re.compile(r"\b(?:https?|wss?)://\S+")
+_SPENT = re.compile(r"chatgpt plan, upgrade|spend cap", re.IGNORECASE)
+_LOGGED_OUT = re.compile(
+    r"could not be refreshed|sign(?:ed)? (?:in|out)\b|missing environment variable|not logged in", re.IGNORECASE
+)
+_LOST = re.compile(r"^error\b.*\bno rollout found for\b", re.IGNORECASE)
+_REFUSED = re.compile(r"^error: |^Error (?:loading|finding|parsing) |^Error: (?:Model provider|failed to load)")
+
+
+def _retry(message: str) -> Retry | None:
+    if not _TRIES_AGAIN.search(message[:4096]):
+        return None
+    found = _WHY.search(message)
+    why = found.group(1) if found is not None else message
+    trouble, status = _trouble(why)
+    if "waiting for network" in message[:80].lower():
+        trouble = Trouble.NETWORK
+    count = _COUNT.search(message[:80])
+    return Retry(
+        trouble=trouble,
+        attempt=int(count.group(1)) if count is not None else None,
+        most=int(count.group(2)) if count is not None else None,
+        status=status,
+        message=_plain(why),
+        reset=why if trouble in _OF_LIMITS else None,
+    )
+
+
+def _failure(message: str) -> Failure:
+    trouble, status = _trouble(message)
+    return Failure(
+        trouble=trouble,
+        message=_plain(message),
+        status=status,
+        reset=_plain(message) if trouble in _OF_LIMITS else None,
+    )
+
+
+def _trouble(message: str) -> tuple[Trouble, int | None]:
+    error = _provider_error(message)
+    said = _ADDRESS.sub("", _plain(message))
+    if _SPENT.search(said):
+        return Trouble.BILLING, None
+    found = _STATUS.search(said)
+    status = int(found.group(1)) if found is not None else None
+    code = words(error.get("code")) or words(error.get("type"))
+    trouble = trouble_of(status=status, code=code, text=said)
+    return (Trouble.AUTH if trouble is Trouble.OTHER and _LOGGED_OUT.search(said) else trouble), status
+
+
+def _plain(message: str) -> str:
+    """What the provider's own error says, where the message is nothing but that."""
+    return words(_provider_error(message).get("message")) or message
+
+
+def _provider_error(message: str) -> dict[str, Any]:
+    return table((json_object(message) or {}).get("error"))
+
+
+def _of_errors(line: str) -> Sequence[AgentEvent]:
+    """Standard error is a log, but for the last words of a process that could not begin."""
+    if _LOST.search(line):
+        return (Failure(trouble=Trouble.SESSION_LOST, message=line),)
+    if _REFUSED.search(line):
+        return (Failure(trouble=Trouble.REFUSED, message=line),)
+    return (Raw(text=line),)
+
+
+CODEX = CliAgent(
+    name="codex",
+    title="Codex",
+    binary="codex",
+    tested=("0.166.0", "0.166.0"),
+    arguments=_arguments,
+    parse_line=_parse,
+    environment=_environment,
+    standard_input=_standard_input,
+    refusal=_refusal,
+    passes=("CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE", "OPENAI_API_KEY"),
+    capabilities=Capabilities(reset_time=True),
+    login=Login(
+        config_variable="CODEX_HOME",
+        config_directory="~/.codex",
+        files=("{config}/auth.json",),
+        variables=("CODEX_API_KEY",),  # OPENAI_API_KEY is not read by its built-in provider
+        command="codex login",
+    ),
+    continue_by_hand=_by_hand,
+    transcript=lambda session, config, _workspace: f"{config}/sessions/*/*/*/rollout-*-{session}.jsonl",
+    reads_errors=True,
+)

@@ -1,0 +1,158 @@
+"""Codex: what is started, and how its errors are told apart. Recordings of it are in test_golden.py."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from itertools import pairwise
+
+import pytest
+
+from holdfast.agents.codex import CODEX, NO_COMMITS
+from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
+from holdfast.core.agentevents import Failure, Retry, ToolFinished, ToolStarted, Trouble
+from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+
+SESSION = "01a1dd28-6da5-7333-bfe1-95c330bc0eb7"
+BYPASS = "--dangerously-bypass-approvals-and-sandbox"
+
+
+def order(session: str | None = None, account: Account | None = None, run: int = 1, **options: object) -> WorkOrder:
+    return WorkOrder(
+        prompt="do it", run_number=run, session_id=session, options=options, account=account or Account(name="a")
+    )
+
+
+def settings(argv: list[str]) -> dict[str, object]:
+    """What the `-c` arguments add up to, read as TOML."""
+    return tomllib.loads("\n".join(value for flag, value in pairwise(argv) if flag == "-c"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "sandbox"), [("read", "read-only"), ("edit", "workspace-write"), (None, "workspace-write")]
+)
+@pytest.mark.parametrize("session", [None, SESSION])
+def test_a_restricted_agent_has_its_sandbox_and_asks_nobody(
+    mode: str | None, sandbox: str, session: str | None
+) -> None:
+    """`exec resume` takes no --sandbox, so both go by `-c`. Nothing dangerous is switched on in silence."""
+    command = CODEX.build(order(session, permission=mode))
+    argv = list(command.argv)
+    assert argv[:2] == ["codex", "exec"]
+    assert argv[2:4] == (["resume", SESSION] if session else ["--json", "--skip-git-repo-check"])
+    assert argv[-1] == "-"
+    assert BYPASS not in argv
+    chosen = settings(argv)
+    assert (chosen["sandbox_mode"], chosen["approval_policy"]) == (sandbox, "never")
+    assert command.stdin.endswith(NO_COMMITS) is (sandbox == "workspace-write")
+    assert "do it" in command.stdin
+    assert "do it" not in " ".join(argv)
+
+
+def test_full_permission_and_a_model() -> None:
+    argv = list(CODEX.build(order(permission="full", model="gpt-x", binary="/opt/codex")).argv)
+    assert argv[0] == "/opt/codex"
+    assert BYPASS in argv
+    assert argv[argv.index("-m") + 1] == "gpt-x"
+    assert "sandbox_mode" not in settings(argv)
+
+
+def test_an_account_with_its_own_address_has_its_own_provider_with_few_retries() -> None:
+    account = Account(name="a", base_url='http://127.0.0.1:1/"x"/v1', config_dir="/c", env={"CODEX_API_KEY": "secret"})
+    command = CODEX.build(order(account=account))
+    chosen = settings(list(command.argv))
+    assert chosen["model_provider"] == "holdfast"
+    provider = chosen["model_providers"]["holdfast"]  # type: ignore[index]
+    assert provider["base_url"] == account.base_url
+    assert provider["env_key"] == "CODEX_API_KEY"
+    assert provider["stream_max_retries"] <= 2
+    assert command.env == {"CODEX_HOME": "/c", "CODEX_API_KEY": "secret"}
+    assert "secret" not in " ".join(command.argv)
+    assert "model_provider" not in settings(list(CODEX.build(order()).argv))  # the user's own is left alone
+
+
+def test_without_namespaces_only_full_permission_is_accepted() -> None:
+    """There its sandbox cannot start: every command would fail, and the turn be a success all the same."""
+    bare = Surroundings(is_root=True, has_namespaces=False)
+    assert "--permission full" in (CODEX.problem({"permission": "edit"}, bare) or "")
+    assert CODEX.problem({"permission": "full"}, bare) is None
+    assert CODEX.problem({"permission": "read"}, Surroundings(is_root=True)) is None
+    assert CODEX.problem({"budget_usd": 1.0}, Surroundings()) is not None
+
+
+@pytest.mark.parametrize(
+    ("message", "trouble"),
+    [
+        ("unexpected status 401 Unauthorized: Missing bearer or basic authentication in header", Trouble.AUTH),
+        ("unexpected status 403 Forbidden: no", Trouble.AUTH),
+        ("Your access token could not be refreshed because your refresh token was already used.", Trouble.AUTH),
+        ("Missing environment variable: `OPENAI_API_KEY`.", Trouble.AUTH),
+        (
+            "You’ve hit your usage limit for gpt-x. Switch to another model now, or try again in 3 days",
+            Trouble.USAGE_LIMIT,
+        ),
+        ("Your workspace is out of credits. Add credits to continue.", Trouble.BILLING),
+        ("To use Codex with your ChatGPT plan, upgrade to Plus: https://chatgpt.com/pricing.", Trouble.BILLING),
+        ("Quota exceeded. Check your plan and billing details.", Trouble.BILLING),
+        ("Codex ran out of room in the model's context window. Start a new thread.", Trouble.CONTEXT),
+        ("exceeded retry limit, last status: 503 Service Unavailable, request id: 429", Trouble.OVERLOADED),
+        ("unexpected status 404 Not Found: no such model, url: http://h/rate-limit/429/v1/responses", Trouble.OTHER),
+        ("Selected model is at capacity. Please try a different model.", Trouble.OVERLOADED),
+        ("stream disconnected before completion: idle timeout waiting for SSE", Trouble.NETWORK),
+        ('{"error":{"message":"too big","code":"context_length_exceeded"}}', Trouble.CONTEXT),
+        ("something unheard of", Trouble.OTHER),
+        ("", Trouble.OTHER),
+    ],
+)
+def test_errors_by_their_structure(message: str, trouble: Trouble) -> None:
+    """The same words are a failure in `turn.failed` and in `error`, and a retry behind `Reconnecting...`."""
+    (failed,) = CODEX.parse(json.dumps({"type": "turn.failed", "error": {"message": message}}), Stream.OUT)
+    assert isinstance(failed, Failure)
+    assert (failed.trouble, failed.is_fatal) == (trouble, True)
+    again = {"type": "error", "message": f"Reconnecting... 2/5 ({message})"}
+    (retried,) = CODEX.parse(json.dumps(again), Stream.OUT)
+    assert isinstance(retried, Retry)
+    assert (retried.trouble, retried.attempt, retried.most) == (trouble, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "said"),
+    [
+        (
+            {"type": "file_change", "changes": [{"path": "a.py", "kind": "add"}], "status": "completed"},
+            "edit",
+            "add a.py",
+        ),
+        (
+            {"type": "mcp_tool_call", "server": "s", "tool": "t", "arguments": {"x": 1}, "status": "completed"},
+            "s.t",
+            '{"x": 1}',
+        ),
+        ({"type": "web_search", "query": "q", "status": "completed"}, "web_search", "q"),
+        ({"type": "new_thing", "plan": "p", "status": "completed"}, "new_thing", '{"plan": "p"}'),
+    ],
+)
+def test_every_tool_opens_and_closes(item: dict[str, object], name: str, said: str) -> None:
+    started, finished = (
+        CODEX.parse(json.dumps({"type": kind, "item": {"id": "item_7", **item}}), Stream.OUT)
+        for kind in ("item.started", "item.completed")
+    )
+    assert started == (ToolStarted(id="item_7", name=name, input=said),)
+    (closed,) = finished
+    assert isinstance(closed, ToolFinished)
+    assert (closed.id, closed.name, closed.ok) == ("item_7", name, True)
+
+
+def judged(error_tail: str, *lines: str, code: int = 1) -> Verdict:
+    end = ProcessEnd(cause=Cause.EXITED, code=code)
+    return CODEX.judge(Ended(end=end, output=lines, error_tail=error_tail, errors=error_tail.splitlines(), at=0.0))
+
+
+def test_a_process_that_could_not_begin() -> None:
+    lost = f"Error: thread/resume: thread/resume failed: no rollout found for thread id {SESSION} (code -32600)\n"
+    assert judged(lost).outcome is Outcome.SESSION_LOST
+    assert judged("error: unexpected argument '--x' found\n").outcome is Outcome.LAUNCH_ERROR
+    assert judged('Error finding codex home: CODEX_HOME points to "/x"\n').outcome is Outcome.LAUNCH_ERROR
+    assert judged("WARNING: proceeding\n").outcome is Outcome.CRASHED
+    # What stands on standard error is no word against a turn that completed.
+    assert judged(lost, '{"type":"turn.completed"}', code=0).outcome is Outcome.COMPLETED

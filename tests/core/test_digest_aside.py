@@ -1,0 +1,67 @@
+"""Trouble that an agent tells on standard error: nobody knows what of its output came before, and what after."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.agents.cli import CliAgent
+from holdfast.agents.port import Ended, Stream
+from holdfast.core.agentevents import AgentEvent, Failure, Result, Retry, SessionStarted, Text, Trouble
+from holdfast.core.outcome import Cause, Outcome, ProcessEnd
+
+RETRY = Retry(trouble=Trouble.USAGE_LIMIT, message="spent")
+FATAL = Failure(trouble=Trouble.AUTH, message="bad key")
+EVENTS: dict[str, AgentEvent] = {
+    "text": Text(text="hello"),
+    "ok": Result(ok=True),
+    "not ok": Result(ok=False),
+    "retry": RETRY,
+    "fatal": FATAL,
+    "refused": Failure(trouble=Trouble.RATE_LIMIT, message="429"),
+    "session": SessionStarted(id="s-1"),
+    "another": SessionStarted(id="s-2"),
+}
+
+
+def parse(line: str, _stream: Stream) -> list[AgentEvent]:
+    return [EVENTS[line]]
+
+
+AGENT = CliAgent(
+    name="any",
+    title="Any",
+    binary="any",
+    tested=("1", "1"),
+    arguments=lambda _: [],
+    parse_line=parse,
+    reads_errors=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "errors", "code", "outcome"),
+    [
+        (["text", "ok"], ["retry"], 0, Outcome.COMPLETED),
+        (["text", "ok"], ["fatal", "retry"], 0, Outcome.COMPLETED),  # its positive word outweighs what it said aside
+        (["ok"], ["retry", "fatal"], 1, Outcome.CRASHED),
+        (["text"], ["retry"], 1, Outcome.USAGE_LIMITED),  # perhaps it came through; it is not said that it did
+        (["text"], ["retry"], 0, Outcome.USAGE_LIMITED),
+        (["not ok"], ["retry"], 1, Outcome.USAGE_LIMITED),
+        (["refused"], ["retry"], 1, Outcome.RATE_LIMITED),  # a failure says more than a try
+        (["refused"], ["fatal"], 1, Outcome.AUTH),  # the order of the rules holds for both together
+        ([], ["fatal"], 0, Outcome.AUTH),
+        (["text"], ["ok"], 0, Outcome.CRASHED),  # a success is told by the output, or not at all
+    ],
+)
+def test_what_is_said_aside(output: list[str], errors: list[str], code: int, outcome: Outcome) -> None:
+    end = ProcessEnd(cause=Cause.EXITED, code=code)
+    assert AGENT.judge(Ended(end=end, output=output, errors=errors, error_tail="", at=1e9)).outcome is outcome
+
+
+def test_all_of_standard_error_is_judged_and_its_session_only_without_another() -> None:
+    end = ProcessEnd(cause=Cause.EXITED, code=1)
+    many = ["fatal", "another", *["text"] * 100_000]  # far more than the tail that people are shown
+    verdict = AGENT.judge(Ended(end=end, output=["session"], errors=many, error_tail="", at=1e9))
+    assert (verdict.outcome, verdict.session_id) == (Outcome.AUTH, "s-1")
+    verdict = AGENT.judge(Ended(end=end, output=[], errors=many, error_tail="", at=1e9))
+    assert verdict.session_id == "s-2"
