@@ -9,13 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Stream(StrEnum):
-    """Where a line was written."""
-
-    OUT = "out"
-    ERR = "err"
-
-
 class Trouble(StrEnum):
     """What stands in an agent's way, as far as its own structured words tell."""
 
