@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from holdfast.agents.codex import CODEX
 from holdfast.agents.command import CommandAgent
+from holdfast.agents.gemini import GEMINI
 from holdfast.agents.port import AgentAdapter
 from holdfast.agents.scripted import ScriptedAgent
 
@@ -14,5 +15,6 @@ AGENTS: dict[str, AgentAdapter] = {
         CommandAgent(),
         ScriptedAgent(),
         CODEX,
+        GEMINI,
     )
 }

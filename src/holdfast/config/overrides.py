@@ -18,6 +18,7 @@ AGENTS = (  # tests/architecture/test_layout.py holds them equal to roster.AGENT
     "command",
     "scripted",
     "codex",
+    "gemini",
 )
 DEEPEST = 8  # parts of a key that are looked into
 _AREAS = ("health.", "limits.")
