@@ -8,7 +8,9 @@ import stat
 from collections.abc import Iterator
 
 BLOCK = 1 << 16
-LONGEST_LINE = 1 << 20  # a longer one is given in pieces: memory is not the agent's to fill
+LONGEST_LINE = (
+    8 << 20
+)  # tools answer with whole images; a longer one is given in pieces: memory is not the agent's to fill
 
 
 def data_blocks(fd: int, position: int = 0) -> Iterator[tuple[int, bytes]]:
@@ -44,19 +46,21 @@ def data_lines(path: str) -> Iterator[str]:
     """Line by line, without the newline. Lines that a hole cut are given as what is left of them."""
     fd = open_plain(path)
     try:
-        rest, follows = b"", 0
+        rest: list[bytes] = []  # of a line that is not over yet: joined once, or a long one would be copied for ever
+        length = follows = 0
         for offset, block in data_blocks(fd):
-            if offset != follows and rest:
-                yield rest.decode(errors="replace")
-                rest = b""
+            *lines, last = block.split(b"\n")
+            if rest and (offset != follows or length > LONGEST_LINE):
+                yield b"".join(rest).decode(errors="replace")
+                rest, length = [], 0
             follows = offset + len(block)
-            *lines, rest = (rest + block).split(b"\n")
             for line in lines:
-                yield line.decode(errors="replace")
-            if len(rest) > LONGEST_LINE:
-                yield rest.decode(errors="replace")
-                rest = b""
+                yield b"".join((*rest, line)).decode(errors="replace")
+                rest, length = [], 0
+            if last:
+                rest.append(last)
+                length += len(last)
         if rest:
-            yield rest.decode(errors="replace")
+            yield b"".join(rest).decode(errors="replace")
     finally:
         os.close(fd)

@@ -6,6 +6,8 @@ import pytest
 from tests.acceptance.test_config import repo_file, user_file
 from tests.fleet import Fleet
 
+from holdfast.config.overrides import AGENTS
+
 MINE = """\
 [health]
 stuck_after = "6m"
@@ -123,7 +125,7 @@ def test_mistakes_in_an_agents_table(fleet: Fleet) -> None:
     )
     found = fleet.cli("config", "check", code=2).stdout.splitlines()
     expected = {
-        1: "there is no agent 'comand' (this version knows command, scripted); did you mean 'command'?",
+        1: f"there is no agent 'comand' (this version knows {', '.join(AGENTS)}); did you mean 'command'?",
         4: "there is no setting 'per_agent.command.health.stuk_after'; did you mean 'per_agent.command.health.stuck_",
         5: "per_agent.command.health.grace: '5' is not a duration",
         7: "'workspace.strategy' cannot be set per agent; only health.* and limits.* can",

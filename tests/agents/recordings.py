@@ -6,19 +6,25 @@ what our adapter makes of each line. After a change of an adapter, write the lat
 
     .venv/bin/python -m tests.agents.recordings --write [AGENT …]
     git diff tests/golden
+
+A new recording is made by running the CLI, with the prompt on standard input:
+
+    echo PROMPT | .venv/bin/python -m tests.agents.recordings --record AGENT SCENARIO -- COMMAND …
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.agents.port import AgentAdapter, Ended, Stream
-from holdfast.core.agentevents import AgentEvent, Raw
+from holdfast.core.agentevents import AgentEvent, Failure, Raw, Retry
 from holdfast.core.outcome import Cause, ProcessEnd, Verdict
 from holdfast.roster import AGENTS
 
@@ -72,11 +78,10 @@ def lines_of(output: bytes) -> list[str]:
 
 
 def judged(agent: AgentAdapter, out: bytes, err: bytes, end: ProcessEnd) -> Verdict:
-    """As the supervisor does it: all of both streams, and for people the end of standard error."""
+    """As the supervisor does it at the end of a run."""
     tail = err[-ERROR_TAIL:].decode(errors="replace")
-    return agent.judge(
-        Ended(end=end, output=lines_of(out), errors=lines_of(err), error_tail=tail, at=RECORDED_AT, zone="UTC")
-    )
+    ended = Ended(end=end, output=lines_of(out), errors=lines_of(err), error_tail=tail, at=RECORDED_AT, zone="UTC")
+    return agent.judge(ended)
 
 
 def events_of(agent: AgentAdapter, recording: Recording) -> list[str]:
@@ -100,6 +105,8 @@ def _told(event: AgentEvent) -> dict[str, object]:
         value = getattr(event, field.name)
         if field.default is MISSING or value != field.default:
             told[field.name] = f"{value[:LONGEST]}…" if isinstance(value, str) and len(value) > LONGEST else value
+    if isinstance(event, Failure | Retry) and event.reset is not None and event.reset == event.message:
+        told["reset"] = "as in its message"
     return told
 
 
@@ -113,7 +120,34 @@ def write(agents: Sequence[str]) -> int:
     return written
 
 
+def record(agent: str, scenario: str, command: Sequence[str], patience: float = 600.0) -> Path:
+    """Runs the CLI as it is and keeps what it wrote. One that does not end is ended, and that is noted."""
+    directory = GOLDEN / agent / scenario
+    directory.mkdir(parents=True, exist_ok=True)
+    started, stopped = time.monotonic(), None
+    with (directory / "stdout.jsonl").open("wb") as out, (directory / "stderr.txt").open("wb") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err)
+        try:
+            code = process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code, stopped = process.wait(), "TIMEOUT"
+    if not (directory / "stderr.txt").stat().st_size:
+        (directory / "stderr.txt").unlink()
+    seconds = round(time.monotonic() - started, 1)
+    exit_record = {"exit_code": code, "stopped_by_us": stopped, "seconds": seconds}
+    (directory / "exit.json").write_text(json.dumps(exit_record) + "\n")
+    return directory
+
+
+def main(words: Sequence[str]) -> str:
+    match words:
+        case ["--write", *agents]:
+            return f"wrote the events of {write(agents)} recordings; now read `git diff tests/golden`"
+        case ["--record", agent, scenario, "--", *command] if command:
+            return f"recorded into {record(agent, scenario, command)}"
+    sys.exit(__doc__)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] != ["--write"]:
-        sys.exit(__doc__)
-    print(f"wrote the events of {write(sys.argv[2:])} recordings; now read `git diff tests/golden`")
+    print(main(sys.argv[1:]))

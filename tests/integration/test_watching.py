@@ -32,6 +32,7 @@ from holdfast.processes.reading import BLOCK, LONGEST_LINE, MOST_LINES, OutputRe
 from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.trees import trees
 from holdfast.processes.view import STATE, RunView, started_moment
+from holdfast.sparse import data_lines
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 
@@ -124,6 +125,20 @@ def test_a_line_without_an_end_is_not_kept_for_ever(run: Path) -> None:
     assert all_lines(reader) == []
     append(log, "y\nnext\n")
     assert all_lines(reader) == ["next"]
+
+
+def test_a_line_of_megabytes_is_one_line(run: Path) -> None:
+    """A tool's answer with an image in it; both for the watch and for the judgement at the end."""
+    log = run / "out.log"
+    lines = ["first", "é" * (LONGEST_LINE // 3), "", "x" * (2 * BLOCK), "no end"]
+    append(log, "\n".join(lines))
+    assert all_lines(OutputReader(str(log))) == lines[:-1]
+    assert list(data_lines(str(log))) == lines
+    append(log, "x" * (2 * LONGEST_LINE) + "\nlast")
+    read = list(data_lines(str(log)))
+    assert read[:4] == lines[:4]
+    assert read[-1] == "last"
+    assert max(map(len, read)) < LONGEST_LINE + BLOCK, "longer than anything sensible: in pieces"
 
 
 def test_holes_are_skipped(run: Path) -> None:

@@ -11,15 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.config.parsers import shown
-from holdfast.config.settings import SETTINGS
+from holdfast.config.settings import CLI_AGENTS, SETTINGS
 
 SECTION = "per_agent"
-AGENTS = (  # tests/architecture/test_layout.py holds them equal to roster.AGENTS
-    "command",
-    "scripted",
-    "codex",
-    "gemini",
-)
+AGENTS = ("command", "scripted", *CLI_AGENTS)  # tests/architecture/test_layout.py holds them equal to roster.AGENTS
 DEEPEST = 8  # parts of a key that are looked into
 _AREAS = ("health.", "limits.")
 KEYS = tuple(key for key in SETTINGS if key.startswith(_AREAS))

@@ -33,7 +33,16 @@ class Setting:
         return not self.user_only or self.needs_trust
 
 
-CLI_AGENTS = ("claude", "codex", "gemini", "opencode", "qwen", "copilot", "aider")
+# The modules of `agents/` that are real CLIs: the one place where they are registered (docs/howto/add-an-agent.md).
+CLI_AGENTS = (
+    "claude",
+    "codex",
+    "gemini",
+    "opencode",
+    "qwen",
+    "copilot",
+    "aider",
+)
 STRATEGIES = ("worktree", "clone", "container", "directory", "directory:copy", "none")
 
 SETTINGS: dict[str, Setting] = {
@@ -46,6 +55,15 @@ SETTINGS: dict[str, Setting] = {
         for key, setting in (
             (f"{name}.binary", Setting("", text, f"The {name} CLI; empty: found in PATH.", user_only=DANGEROUS)),
             (f"{name}.model", Setting("", text, f"The model of {name} tasks; empty: the CLI's own choice.")),
+            (
+                f"{name}.account",
+                Setting(
+                    "auto",
+                    text,
+                    f"The account of {name} tasks (`[accounts.{name}.NAME]`); `auto`: Holdfast chooses one.",
+                    user_only=DANGEROUS,
+                ),
+            ),
         )
     },
     "permissions.mode": Setting(

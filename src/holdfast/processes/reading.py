@@ -14,7 +14,7 @@ MOST_LINES = 5000
 MOST_TIME = 0.01  # … and seconds of our CPU
 PIECE = 1 << 15  # bytes read at a time
 _HANDFUL = 64  # lines between two looks at the clock
-LONGEST_LINE = 1 << 20
+LONGEST_LINE = 8 << 20  # a tool's answer may be a whole image
 
 
 class OutputReader:
@@ -23,12 +23,13 @@ class OutputReader:
     def __init__(self, path: str, offset: int = 0) -> None:
         self._path = path
         self._at = offset  # up to here it was read …
-        self._rest = b""  # … and this is the line that was not over yet
+        self._rest: list[bytes] = []  # … and these are the pieces of the line that was not over yet
+        self._length = 0  # of them together
         self._skipping = False  # in a line that is too long, or whose beginning is gone
 
     @property
     def offset(self) -> int:
-        return self._at - len(self._rest)
+        return self._at - self._length
 
     def read_on(self, hear: Callable[[str], None]) -> bool:
         """As much as one look may cost. True: there is more."""
@@ -65,13 +66,14 @@ class OutputReader:
 
     def _put_back(self, lines: list[bytes]) -> None:
         """They are read again, and all that is behind them."""
-        self._at -= sum(map(len, lines)) + len(self._rest)
-        self._rest = b""
+        self._at -= sum(map(len, lines)) + self._length
+        self._forget()
 
     def _next_piece(self, fd: int) -> bytes:
         size = os.fstat(fd).st_size
         if size < self._at:  # cut off: what comes now is new
-            self._at, self._rest, self._skipping = size, b"", False
+            self._at, self._skipping = size, False
+            self._forget()
         try:
             start = os.lseek(fd, self._at, os.SEEK_DATA)
         except OSError as error:
@@ -79,7 +81,8 @@ class OutputReader:
                 return b""  # nothing but a hole, or nothing at all
             start = self._at  # this file system knows no holes
         if start > self._at:
-            self._at, self._rest, self._skipping = start, b"", True
+            self._at, self._skipping = start, True
+            self._forget()
         piece = os.pread(fd, PIECE, self._at)
         self._at += len(piece)
         return piece
@@ -88,11 +91,20 @@ class OutputReader:
         """Whole lines with their ends; a carriage return ends one as well, so that a spinner's frames are lines."""
         if not piece:
             return []
-        lines = (self._rest + piece).splitlines(keepends=True)
-        self._rest = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
-        if lines and self._skipping:
-            del lines[0]
-            self._skipping = False
-        if len(self._rest) > LONGEST_LINE:
-            self._rest, self._skipping = b"", True
+        lines = piece.splitlines(keepends=True)
+        rest = b"" if lines[-1].endswith((b"\n", b"\r")) else lines.pop()
+        if lines:
+            lines[0] = b"".join((*self._rest, lines[0]))
+            self._forget()
+            if self._skipping:
+                del lines[0]
+                self._skipping = False
+        self._rest.append(rest)
+        self._length += len(rest)
+        if self._length > LONGEST_LINE:
+            self._forget()
+            self._skipping = True
         return lines
+
+    def _forget(self) -> None:
+        self._rest, self._length = [], 0
