@@ -10,7 +10,9 @@ import random
 from collections.abc import Callable, Mapping
 
 from holdfast import __version__, clock, config
+from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
+from holdfast.config.accounts import Accounts
 from holdfast.config.budgets import limits_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
@@ -72,6 +74,9 @@ class UserSettings:
     def cgroup(self) -> str:
         return str(self._holds["processes.cgroup"])
 
+    def held(self) -> config.Config:
+        return self._holds
+
     def stamp(self) -> object:
         try:
             found = os.stat(config.user_file())
@@ -86,7 +91,9 @@ class UserSettings:
             for key, setting in config.SETTINGS.items()
             if setting.user_only == config.OF_THE_SUPERVISOR and new[key] != self._holds[key]
         }
-        later = [key for key in changed if not config.SETTINGS[key].reload]
+        if new.accounts != self._holds.accounts:
+            changed["accounts"] = _new_accounts(new.accounts)
+        later = [key for key in changed if key in config.SETTINGS and not config.SETTINGS[key].reload]
         self._read = new.but({key: self._holds[key] for key in later})
         agents = self._read["agents"] if "agents" in changed else self._how.agents
         return Tuning(
@@ -100,6 +107,12 @@ class UserSettings:
 
     def accept(self, tuning: Tuning) -> None:
         self._holds, self._how = self._read, tuning.settings
+
+
+def _new_accounts(accounts: Accounts) -> str:
+    """By name: their values may be secrets."""
+    names = [f"{agent}/{name}" for agent, tables in accounts.items() for name in tables]
+    return f"now {', '.join(names) or 'none but your own logins'}"
 
 
 def keeping_of(settings: config.Config) -> Keeping:
@@ -223,9 +236,10 @@ async def _supervise_locked(
         writer=writer,
         processes=processes,
         strategy_of=strategies(home, git, runner, engines),
-        agents=AGENTS,
+        agents=dict(AGENTS),  # all of them now: what is installed may change under us
         environment=agent_environment,
         surroundings=surroundings_of,
+        accounts=UserAccounts(source.held),
         limits=limits,
         settings=how,
         enclosure=Enclosure(home, engines),
@@ -308,7 +322,7 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
             writer=writer,
             processes=processes,
             strategy_of=strategies(home, git, runner, engines),
-            agents=AGENTS,
+            agents=dict(AGENTS),
             environment=agent_environment,
             limits=limits_of(settings),
             settings=Settings(agents=1),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.agentevents import AgentEvent
-from holdfast.core.agentevents import Stream as Stream  # adapters import it from here
-from holdfast.core.outcome import ProcessEnd, Verdict
-from holdfast.core.signs import Sign, SignReader
+from holdfast.core.streams import Stream as Stream  # adapters import it from here
+
+if TYPE_CHECKING:  # a command that only asks whether a task can be accepted has to start fast
+    from holdfast.core.agentevents import AgentEvent
+    from holdfast.core.outcome import ProcessEnd, Verdict
+    from holdfast.core.signs import Sign, SignReader
 
 DEFAULT_ACCOUNT = "default"  # the user's own login
 
@@ -30,7 +32,7 @@ class Account:
     name: str = DEFAULT_ACCOUNT
     config_dir: str | None = None  # where the CLI keeps login and sessions; None: its own place
     base_url: str | None = None  # of the provider's API: a gateway, a proxy, a rehearsal
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets: for the agent's process, nothing else
 
     @property
     def is_default(self) -> bool:
@@ -127,4 +129,6 @@ class AgentAdapter(Protocol):
 
 def sign_reader(adapter: AgentAdapter) -> SignReader | None:
     """How this agent's health is read from what it writes; None: not at all."""
+    from holdfast.core.signs import SignReader
+
     return SignReader(adapter.signs, reads_errors=adapter.reads_errors) if adapter.reads_events else None

@@ -244,6 +244,9 @@ def _agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
 
 def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]:
     """What the user chose for a real CLI, resolved now; a choice that was not made is left out."""
+    from holdfast.accounts import named_account
+
+    account = named_account(settings, name, new.account)
     if f"{name}.binary" not in config.SETTINGS:
         return {}
     found = {
@@ -252,7 +255,7 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
         "permission": new.permission or settings["permissions.mode"],
         "budget_usd": new.budget_usd,
         "max_turns": new.max_turns,
-        "account": new.account,
+        "account": account,
         "sandbox": settings["permissions.sandbox"] or None,
     }
     return {key: value for key, value in found.items() if value not in (None, "")}

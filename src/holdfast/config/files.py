@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.config.accounts import SECTION as ACCOUNTS
+from holdfast.config.accounts import Accounts, read_accounts, refuse_in_repository
 from holdfast.config.lines import lines_of
 from holdfast.config.overrides import SECTION as PER_AGENT
 from holdfast.config.overrides import full_key, read_overrides
@@ -33,6 +35,7 @@ class Layer:
     exists: bool = True
     values: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)  # agent → key → value
+    accounts: Accounts = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -85,6 +88,12 @@ def read_file(path: str, *, of_repository: bool) -> Layer:
     document = _document(data, layer)
     if PER_AGENT in document:
         layer.take_overrides(document.pop(PER_AGENT))
+    if ACCOUNTS in document:
+        tables = document.pop(ACCOUNTS)
+        if of_repository:
+            refuse_in_repository(layer.complain, user_file())
+        else:
+            layer.accounts = read_accounts(tables, layer.complain)
     for key, value in _flatten(document, layer):
         setting = SETTINGS[key]
         if of_repository and not setting.is_for_repositories:

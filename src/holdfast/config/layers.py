@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.config.accounts import SECTION as ACCOUNTS
+from holdfast.config.accounts import Accounts, AccountTable
 from holdfast.config.files import Layer, read_file, repo_file, user_file
 from holdfast.config.overrides import full_key
 from holdfast.config.problems import ConfigError, Problem, where
@@ -22,17 +24,19 @@ class Config:
         values: Mapping[str, Any],
         origins: Mapping[str, str],
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        accounts: Mapping[str, Mapping[str, AccountTable]] | None = None,
     ) -> None:
         self._values = dict(values)
         self.origins = dict(origins)
         self.overrides = {agent: dict(table) for agent, table in (overrides or {}).items()}  # agent → key → value
+        self.accounts: Accounts = {agent: dict(tables) for agent, tables in (accounts or {}).items()}
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
 
     def but(self, values: Mapping[str, Any]) -> Config:
         """The same with other values for some keys."""
-        return Config({**self._values, **values}, self.origins, self.overrides)
+        return Config({**self._values, **values}, self.origins, self.overrides, self.accounts)
 
     def for_agent(self, agent: str) -> Config:
         """The same with that agent's own values in the place of the general ones."""
@@ -93,6 +97,7 @@ def merge(layers: list[Layer]) -> Config:
     values = {key: setting.default for key, setting in SETTINGS.items()}
     origins = dict.fromkeys(SETTINGS, "default")
     overrides: dict[str, dict[str, Any]] = {}
+    accounts: Accounts = {}
     for layer in layers:
         for key, value in layer.values.items():
             values[key] = value
@@ -103,7 +108,12 @@ def merge(layers: list[Layer]) -> Config:
             overrides.setdefault(agent, {}).update(own)
             for key in own:
                 origins[full_key(agent, key)] = where(layer.place, layer.lines.get(full_key(agent, key)))
-    return Config(values, origins, overrides)
+        for agent, tables in layer.accounts.items():
+            accounts.setdefault(agent, {}).update(tables)
+            for name in tables:
+                place = f"{ACCOUNTS}.{agent}.{name}"
+                origins[place] = where(layer.place, layer.lines.get(place))
+    return Config(values, origins, overrides, accounts)
 
 
 def _from_environment() -> list[Layer]:

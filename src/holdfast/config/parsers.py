@@ -116,10 +116,11 @@ def write(parse: Parser, value: Any) -> str:
         value = write_duration(value)
     elif parse is parse_size:
         value = write_size(value)
-    return _toml(value)
+    return toml(value)
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
+    """A value as TOML has it."""
     if isinstance(value, dict):
         inside = ", ".join(f"{_quoted(name)} = {_quoted(word)}" for name, word in value.items())
         return f"{{ {inside} }}" if inside else "{}"

@@ -55,6 +55,15 @@ SETTINGS: dict[str, Setting] = {
         for key, setting in (
             (f"{name}.binary", Setting("", text, f"The {name} CLI; empty: found in PATH.", user_only=DANGEROUS)),
             (f"{name}.model", Setting("", text, f"The model of {name} tasks; empty: the CLI's own choice.")),
+            (
+                f"{name}.account",
+                Setting(
+                    "auto",
+                    text,
+                    f"The account of {name} tasks (`[accounts.{name}.NAME]`); `auto`: Holdfast chooses one.",
+                    user_only=DANGEROUS,
+                ),
+            ),
         )
     },
     "permissions.mode": Setting(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from holdfast.config.accounts import holds_secrets
 from holdfast.config.files import Layer
 from holdfast.config.layers import Config, merge, problems_of, read_layers, withhold_untrusted
 from holdfast.config.problems import Problem
@@ -50,6 +51,11 @@ def _warnings(files: list[Layer], withheld: list[str], unknown: dict[str, str]) 
     found = []
     if "HOLDFAST_CONFIG" in os.environ and not files[0].exists:
         found.append(f"HOLDFAST_CONFIG names {files[0].place}, which is not there; the defaults hold.")
+    if holds_secrets(files[0].accounts) and _is_open(files[0].place):
+        found.append(
+            f"{files[0].place} has keys of accounts in it and can be read by others: `chmod 600` it, or write "
+            '"env:NAME" or "file:PATH" in their place.'
+        )
     if withheld:
         found.append(
             f"{files[1].place} sets {' and '.join(withheld)} and is not trusted as it is now; `holdfast trust` decides."
@@ -58,3 +64,10 @@ def _warnings(files: list[Layer], withheld: list[str], unknown: dict[str, str]) 
         if meant:
             found.append(f"The variable {name} is no setting; did you mean {meant}?")
     return found
+
+
+def _is_open(path: str) -> bool:
+    try:
+        return bool(os.stat(path).st_mode & 0o044)
+    except OSError:
+        return False

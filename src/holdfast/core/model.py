@@ -207,6 +207,7 @@ class Run:
     stop_why: StopWhy | None
     stop_reason: str | None  # the evidence behind `stop_why`, for people
     timeout: float | None  # its own, adapted to earlier runs; None: the task's
+    account: str | None  # the login that it runs under; None: its agent needs none
     outcome: str | None
     reason: str | None
     claim: Claim | None = None

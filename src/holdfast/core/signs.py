@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from holdfast.core.agentevents import Stream
 from holdfast.core.plight import Plight, PlightKind, worsened
+from holdfast.core.streams import Stream
 
 REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
 MOST_TOOLS = 256

@@ -131,8 +131,10 @@ class Tasks(Protocol):
 
 
 class Runs(Protocol):
-    def intend(self, grip: Grip, run_id: str, now: Instant, allotted: Allotted | None = None) -> Run:
-        """`allotted` is a timeout of its own; without it the task's holds."""
+    def intend(
+        self, grip: Grip, run_id: str, now: Instant, allotted: Allotted | None = None, account: str | None = None
+    ) -> Run:
+        """`allotted` is a timeout of its own; without it the task's holds. `account` is the login of its agent."""
         ...
 
     def recent_durations(self, repo_id: str, agent: str, limit: int) -> Sequence[float]:

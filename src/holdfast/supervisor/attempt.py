@@ -22,6 +22,7 @@ from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.choosing import choose
 from holdfast.supervisor.context import Context, Enclosure, Patient
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
@@ -149,8 +150,8 @@ class Attempt:
             raise _Stopped(self._stop_wanted)
         if self._enclosure is not None:
             await self._enclosure.check(self.task.spec)
-        run_id = new_id(12)
-        run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock()))
+        run_id, account = new_id(12), choose(self._context, self.task)
+        run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock(), account))
         self._run = run
         launching = await self._launch_spec(run)
         await note_before(self._context, self.task, run.id)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.agents.port import AgentAdapter, Surroundings
+from holdfast.agents.port import DEFAULT_ACCOUNT, USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
@@ -144,6 +144,35 @@ class Enclosure(Protocol):
         ...
 
 
+class Accounts(Protocol):
+    """The logins of agents, as the user's file has them now."""
+
+    def names(self, agent: str) -> Sequence[str]:
+        """All of them, the user's own first; none: its agent needs no login."""
+        ...
+
+    def choosable(self, agent: str) -> Sequence[str]:
+        """Those that a task may get that names none, in the order of choice."""
+        ...
+
+    def look_up(self, agent: str, name: str) -> Account:
+        """With its secrets. LaunchError when it, or one of them, is not to be had."""
+        ...
+
+
+class OwnLogin:
+    """No accounts but what an agent finds by itself."""
+
+    def names(self, _agent: str) -> Sequence[str]:
+        return (DEFAULT_ACCOUNT,)
+
+    def choosable(self, _agent: str) -> Sequence[str]:
+        return (DEFAULT_ACCOUNT,)
+
+    def look_up(self, _agent: str, _name: str) -> Account:
+        return USERS_OWN
+
+
 @dataclass(kw_only=True, slots=True)
 class Context:
     """Fixed, except for `limits` and `settings`, which reloading.py replaces when the user's file changed."""
@@ -161,6 +190,7 @@ class Context:
     limits: Limits
     settings: Settings
     surroundings: Callable[[TaskSpec], Surroundings] = lambda _spec: Surroundings()  # where its agent will run
+    accounts: Accounts = field(default_factory=OwnLogin)
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
     reclaimer: SalvageReclaimer | None = None

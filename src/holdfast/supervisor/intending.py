@@ -7,10 +7,10 @@ from holdfast.core.model import Instant, Run, Task
 from holdfast.store.port import Grip, Transaction
 
 
-def intend(tx: Transaction, task: Task, grip: Grip, run_id: str, now: Instant) -> Run:
+def intend(tx: Transaction, task: Task, grip: Grip, run_id: str, now: Instant, account: str | None = None) -> Run:
     """R-TERM-13: a task that asked for it gets a timeout from earlier runs of its kind (same repository and agent)."""
     spec = task.spec
     if spec.adaptive_floor is None:
-        return tx.runs.intend(grip, run_id, now)
+        return tx.runs.intend(grip, run_id, now, account=account)
     durations = tx.runs.recent_durations(spec.repo_id, spec.agent, MOST_RUNS)
-    return tx.runs.intend(grip, run_id, now, allot(durations, spec.adaptive_floor, spec.timeout))
+    return tx.runs.intend(grip, run_id, now, allot(durations, spec.adaptive_floor, spec.timeout), account)

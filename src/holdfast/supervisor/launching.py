@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 
-from holdfast.agents.port import Ended, Stream, WorkOrder
+from holdfast.agents.port import USERS_OWN, Ended, Stream, WorkOrder
 from holdfast.core.model import Run, Task, Workspace
 from holdfast.core.outcome import ProcessEnd, Verdict
 from holdfast.errors import LaunchError
@@ -22,6 +22,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
     problem = adapter.problem(spec.agent_options, surroundings)
     if problem is not None:
         raise LaunchError(f"The agent cannot be started: {problem}.")
+    account = USERS_OWN if run.account is None else context.accounts.look_up(spec.agent, run.account)
     run_dir = os.path.join(context.home, "runs", run.id)
     command = adapter.build(
         WorkOrder(
@@ -30,11 +31,14 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
             session_id=task.session_id,
             options=spec.agent_options,
             new_session=session_of(run.id),
+            account=account,
             surroundings=surroundings,
             files_directory=os.path.join(run_dir, "files"),
         )
     )
-    wanted = {**spec.environment, "pass": [*_words(spec.environment.get("pass")), *adapter.passes]}
+    # Another account must not find the keys of the user's own login.
+    own = adapter.passes if account.is_default else ()
+    wanted = {**spec.environment, "pass": [*_words(spec.environment.get("pass")), *own]}
     env = context.environment(wanted) | dict(command.env)
     token = new_id(32)
     env.update(

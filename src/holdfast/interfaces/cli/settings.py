@@ -9,6 +9,8 @@ import sys
 from typing import Any
 
 from holdfast.config import SETTINGS, shown
+from holdfast.config.accounts import lines_to_show
+from holdfast.config.parsers import toml
 from holdfast.config.survey import Survey, survey
 from holdfast.errors import UsageError
 from holdfast.home import home_directory
@@ -23,7 +25,7 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have it")
     parser.add_argument("--origin", action="store_true", help="where each value comes from")
-    parser.add_argument("--reveal", action="store_true", help="show the values of env.set, which may be secrets")
+    parser.add_argument("--reveal", action="store_true", help="show the values of env.set and accounts: maybe secrets")
     parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
 
 
@@ -59,6 +61,8 @@ def _show(found: Survey, arguments: argparse.Namespace) -> int:
         for key, value in table.items():
             full = f"per_agent.{agent}.{key}"
             _show_one(full, key, value, found.config.origins[full], arguments)
+    for full, value in lines_to_show(found.config.accounts, reveal=arguments.reveal).items():
+        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
     for text in (*map(str, found.problems), *found.warnings, *_ignored(found)):
         print(clean(f"holdfast: {text}"), file=sys.stderr)
     return UsageError.exit_code if found.problems else 0
@@ -66,10 +70,15 @@ def _show(found: Survey, arguments: argparse.Namespace) -> int:
 
 def _show_one(name: str, key: str, value: Any, origin: str, arguments: argparse.Namespace) -> None:
     """One line. `name` is `key`, or that of a single agent's own value for it."""
+    written = None if value is None else shown(key, value)
+    _print(name, "forever" if value == math.inf else value, written, origin, arguments)
+
+
+def _print(name: str, value: Any, written: str | None, origin: str, arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print_json({"key": name, "value": "forever" if value == math.inf else value, "origin": origin})
+        print_json({"key": name, "value": value, "origin": origin})
         return
-    line = f"{name} = {shown(key, value)}" if value is not None else f"# {name} is not set"
+    line = f"{name} = {written}" if written is not None else f"# {name} is not set"
     print(clean(f"{line:<51} # {origin}" if arguments.origin else line))
 
 

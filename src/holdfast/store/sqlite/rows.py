@@ -189,6 +189,7 @@ def run(row: Row) -> Run:
         stop_why=StopWhy(row["stop_why"]) if row["stop_why"] else None,
         stop_reason=row["stop_reason"],
         timeout=row["timeout"],
+        account=row["account"],
         outcome=row["outcome"],
         reason=row["reason"],
         claim=_claim(row["claim"]),

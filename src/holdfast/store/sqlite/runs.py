@@ -25,7 +25,14 @@ class SqliteRuns:
         self._tasks = Cursor(connection, "tasks")
         self._events = events
 
-    def intend(self, grip: Grip, run_id: str, now: Instant, allotted: Allotted | None = None) -> Run:
+    def intend(
+        self,
+        grip: Grip,
+        run_id: str,
+        now: Instant,
+        allotted: Allotted | None = None,
+        account: str | None = None,
+    ) -> Run:
         require_owner(self._tasks, grip)
         with refusing_duplicates(f"Task {grip.task_id} has a run that is not settled; a second one is refused."):
             self._sql.change(
@@ -35,6 +42,7 @@ class SqliteRuns:
                 fence=grip.fence,
                 timeout=allotted.seconds if allotted else None,
                 timeout_why=allotted.reason if allotted else None,
+                account=account,
                 now=now.wall,
             )
         faults.tx("run.intend")

@@ -2,7 +2,8 @@
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
-       (SELECT count(*) FROM runs WHERE runs.task_id = tasks.id) AS runs
+       (SELECT count(*) FROM runs WHERE runs.task_id = tasks.id) AS runs,
+       (SELECT account FROM runs WHERE runs.task_id = tasks.id ORDER BY number DESC LIMIT 1) AS account
 FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
@@ -25,7 +26,7 @@ ORDER BY seq DESC LIMIT 100
 
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
-       timeout, timeout_why, claim, reports
+       timeout, timeout_why, claim, reports, account
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: workspace

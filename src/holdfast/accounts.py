@@ -1,0 +1,114 @@
+"""Logins of agents: from the user's tables to what an agent is started with.
+
+Secrets are looked up here, when an agent starts, and go into its process' environment only: no store, no file, no log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from holdfast import config
+from holdfast.agents.port import DEFAULT_ACCOUNT, Account
+from holdfast.config.accounts import AUTO, AccountTable
+from holdfast.config.settings import CLI_AGENTS
+from holdfast.errors import LaunchError, UsageError
+
+LARGEST_SECRET = 64 * 1024
+
+
+class UserAccounts:
+    """What the user's file says of accounts, as it holds now. Implements supervisor.context.Accounts."""
+
+    def __init__(self, held: Callable[[], config.Config]) -> None:
+        self._held = held
+
+    def names(self, agent: str) -> Sequence[str]:
+        return names_of(self._held(), agent)
+
+    def choosable(self, agent: str) -> Sequence[str]:
+        tables = self._held().accounts.get(agent, {})
+        return [name for name in names_of(self._held(), agent) if name not in tables or tables[name].auto]
+
+    def look_up(self, agent: str, name: str) -> Account:
+        table = self._held().accounts.get(agent, {}).get(name)
+        if table is None:  # written a moment ago, perhaps, and not taken over yet
+            table = config.best_effort().accounts.get(agent, {}).get(name)
+        if table is None and name != DEFAULT_ACCOUNT:
+            raise LaunchError(_unknown(agent, name, self.names(agent)))
+        return account_of(agent, name, table or AccountTable())
+
+
+def names_of(settings: config.Config, agent: str) -> list[str]:
+    """An agent's accounts in the order of choice: the user's own login first. None for agents that have no logins."""
+    if agent not in CLI_AGENTS:
+        return []
+    return list(dict.fromkeys((DEFAULT_ACCOUNT, *settings.accounts.get(agent, {}))))
+
+
+def named_account(settings: config.Config, agent: str, given: str | None) -> str | None:
+    """The account that a new task is bound to; None: Holdfast chooses. Refuses what cannot be."""
+    if agent not in CLI_AGENTS:
+        if given is not None:
+            raise UsageError(
+                f"The agent '{agent}' has no accounts, so --account cannot be given; accounts are for "
+                f"{', '.join(CLI_AGENTS)}."
+            )
+        return None
+    wanted = given or str(settings[f"{agent}.account"])
+    if wanted in ("", AUTO):
+        return None
+    known = names_of(settings, agent)
+    if wanted not in known:
+        raise UsageError(f"{_unknown(agent, wanted, known)} Nothing was queued.")
+    return wanted
+
+
+def account_of(agent: str, name: str, table: AccountTable, environment: Mapping[str, str] = os.environ) -> Account:
+    """Ready for use. LaunchError where a secret is not to be had; its message never has one."""
+    place = f"accounts.{agent}.{name}.env"
+    return Account(
+        name=name,
+        config_dir=table.config_dir,
+        base_url=table.base_url,
+        env={key: _secret(f"{place}.{key}", value, environment) for key, value in table.env.items()},
+    )
+
+
+def _secret(key: str, value: str, environment: Mapping[str, str]) -> str:
+    how, _, where = value.partition(":")
+    if how == "env":
+        found = environment.get(where)
+        if not found:
+            raise LaunchError(
+                f"The account cannot be used: {key} names the variable {where}, which the supervisor's environment "
+                "does not have. Set it and start the supervisor again, then `holdfast retry` the task."
+            )
+        return found
+    return _from_file(key, os.path.expanduser(where)) if how == "file" else value
+
+
+def _from_file(key: str, path: str) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            text = os.read(fd, LARGEST_SECRET + 1).decode().strip()
+        finally:
+            os.close(fd)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise LaunchError(f"The account cannot be used: {key} names the file {path}: {why}.") from None
+    if not text or len(text) > LARGEST_SECRET or "\0" in text:
+        raise LaunchError(f"The account cannot be used: {key} names the file {path}, which holds no usable text.")
+    return text
+
+
+def _unknown(agent: str, name: str, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return (
+        f"There is no account '{name}' for {agent}.{hint} Known: {', '.join(known)}; "
+        f"more are tables [accounts.{agent}.NAME] in {config.user_file()}."
+    )

@@ -1,0 +1,196 @@
+"""More logins per agent: `[accounts.claude.work] config_dir = "~/.claude-work"`. In the user's own file only.
+
+`default` is the user's own login; a table of that name refines it. A value of `env` may say where the secret is instead
+of what it is: "env:NAME" or "file:PATH", looked up when an agent starts (accounts.py beside the packages).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.config.settings import CLI_AGENTS
+from holdfast.text import is_text
+
+SECTION = "accounts"
+DEFAULT = "default"
+AUTO = "auto"  # not an account: Holdfast chooses
+KEYS = ("config_dir", "base_url", "env", "auto")
+NAMES = "letters, digits, '.', '_' and '-', and begins with a letter or digit"
+ELSEWHERE = ("env:", "file:")  # a value that begins so names the place of the secret
+HIDDEN = "…"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LOGIN_IN_URL = re.compile(r"(?<=://)[^/@]*@")
+Complain = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AccountTable:
+    """One account as the file has it: secrets are not looked up yet."""
+
+    config_dir: str | None = None
+    base_url: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    auto: bool = True  # Holdfast may choose it for tasks that name none
+
+
+Accounts = dict[str, dict[str, AccountTable]]  # agent → name → table, in the order of the file
+
+
+def read_accounts(tables: object, complain: Complain) -> Accounts:
+    """Every account in the value of `accounts`; whatever is none goes to `complain(full key, text)`."""
+    found: Accounts = {}
+    example = f"'{SECTION}.claude.work'"
+    if not isinstance(tables, dict):
+        complain(SECTION, f"'{SECTION}' is a section of tables, such as {example}, and cannot be set itself")
+        return found
+    for agent, accounts in tables.items():
+        place = f"{SECTION}.{agent}"
+        if agent not in CLI_AGENTS:
+            known = f"accounts are for {', '.join(CLI_AGENTS)}"
+            complain(place, f"there is no agent '{agent[:60]}' with accounts ({known}){_meant(agent, CLI_AGENTS)}")
+        elif not isinstance(accounts, dict):
+            complain(place, f"'{place}' is a section of accounts, such as {example}, and cannot be set itself")
+        else:
+            for name, table in accounts.items():
+                account = _account(f"{place}.{name}", name, table, complain)
+                if account is not None:
+                    found.setdefault(agent, {})[name] = account
+    return found
+
+
+def refuse_in_repository(complain: Complain, user_file: str) -> None:
+    """A clone could send the user's prompts and keys wherever it likes: not even trust lets it."""
+    complain(
+        SECTION,
+        f"'{SECTION}' names logins and could show secrets, so it is never taken from a repository's file, trusted or "
+        f"not. Put it into {user_file}",
+    )
+
+
+def lines_to_show(accounts: Accounts, *, reveal: bool) -> dict[str, Any]:
+    """Full key → value for `config show`. What is a secret, or may be one, is hidden."""
+    found: dict[str, Any] = {}
+    for agent, tables in accounts.items():
+        for name, table in tables.items():
+            place = f"{SECTION}.{agent}.{name}"
+            found[f"{place}.config_dir"] = table.config_dir
+            found[f"{place}.base_url"] = table.base_url if reveal else _without_login(table.base_url)
+            found[f"{place}.env"] = {key: value if reveal else _hidden(value) for key, value in table.env.items()}
+            found[f"{place}.auto"] = table.auto
+    return {key: value for key, value in found.items() if value not in (None, {})}
+
+
+def holds_secrets(accounts: Accounts) -> bool:
+    """Whether a secret stands in the file itself."""
+    return any(
+        not value.startswith(ELSEWHERE)
+        for tables in accounts.values()
+        for table in tables.values()
+        for value in table.env.values()
+    ) or any(
+        _without_login(table.base_url) != table.base_url for tables in accounts.values() for table in tables.values()
+    )
+
+
+def _account(place: str, name: str, table: object, complain: Complain) -> AccountTable | None:
+    if not _NAME.fullmatch(name) or name == AUTO:
+        why = f"'{AUTO}' means that Holdfast chooses" if name == AUTO else f"it has only {NAMES}"
+        complain(place, f"'{name[:60]}' cannot be the name of an account: {why}")
+        return None
+    if not isinstance(table, dict):
+        complain(place, f"'{place}' is an account, a table with {', '.join(KEYS)}, and cannot be set itself")
+        return None
+    good = True
+
+    def refuse(key: str, text: str) -> None:
+        nonlocal good
+        good = False
+        complain(f"{place}.{key}", text)
+
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in _READERS:
+            refuse(key, f"there is no setting '{place}.{key[:60]}'{_meant(key, KEYS, f'{place}.')}")
+            continue
+        try:
+            values[key] = _READERS[key](value)
+        except ValueError as error:
+            refuse(key, f"{place}.{key}: {error}")
+    return AccountTable(**values) if good else None
+
+
+# -- values: messages never quote them, they may be secrets ------------------------------------------------------------
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not is_text(value):
+        raise ValueError("it is not text; write it in quotes")
+    if not value:
+        raise ValueError("it is empty; leave it out instead")
+    return value
+
+
+def _folder(value: object) -> str:
+    path = os.path.expanduser(_text(value))
+    if not os.path.isabs(path):
+        raise ValueError(f"'{path[:60]}' is not a whole path; begin it with / or ~")
+    return os.path.normpath(path)
+
+
+def _url(value: object) -> str:
+    url = _text(value)
+    if not url.startswith(("http://", "https://")) or any(letter.isspace() for letter in url):
+        raise ValueError("it is not an address that begins with http:// or https://")
+    return url
+
+
+def _variables(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError('it is not a table of texts, like { NAME = "env:OTHER_NAME" }')
+    for name, word in value.items():
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"'{name[:60]}' cannot be the name of an environment variable")
+        if name.startswith("HOLDFAST_"):
+            raise ValueError(f"{name[:60]} is a variable of Holdfast itself")
+        if not isinstance(word, str) or not is_text(word):
+            raise ValueError(f"the value of {name} is not text; write it in quotes")
+        place, _, rest = word.partition(":")
+        if place == "env" and not _VARIABLE.fullmatch(rest):
+            raise ValueError(f'{name}: behind "env:" the name of a variable is expected')
+        if place == "file" and not os.path.isabs(os.path.expanduser(rest)):
+            raise ValueError(f'{name}: behind "file:" a whole path is expected, which begins with / or ~')
+    return dict(value)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("it is neither true nor false")
+    return value
+
+
+_READERS: Mapping[str, Callable[[object], Any]] = {
+    "config_dir": _folder,
+    "base_url": _url,
+    "env": _variables,
+    "auto": _flag,
+}
+
+
+def _hidden(value: str) -> str:
+    return value if value.startswith(ELSEWHERE) else HIDDEN
+
+
+def _without_login(url: str | None) -> str | None:
+    return None if url is None else _LOGIN_IN_URL.sub(f"{HIDDEN}@", url)
+
+
+def _meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean '{prefix}{close[0]}'?" if close else ""

@@ -1,0 +1,122 @@
+"""Tables of accounts: every mistake on its line, no secret in any message, secrets found when they are needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.accounts import UserAccounts, account_of, named_account, names_of
+from holdfast.config.accounts import AccountTable, holds_secrets, lines_to_show
+from holdfast.config.files import read_file
+from holdfast.config.layers import Config, merge
+from holdfast.errors import LaunchError, UsageError
+
+SECRET = "sk-very-secret"
+
+GOOD = f"""\
+[accounts.claude.work]
+config_dir = "~/.claude-work"
+base_url = "https://me:{SECRET}@gateway.example"
+env = {{ ANTHROPIC_API_KEY = "env:WORK_KEY", OTHER = "{SECRET}" }}
+
+[accounts.claude.spare]
+auto = false
+[accounts.codex.default]
+config_dir = "/srv/codex"
+"""
+
+MISTAKES = {
+    "no such agent": ("\n[accounts.cluade.work]\n", 2, "there is no agent 'cluade'", "did you mean 'claude'?"),
+    "an agent without logins": ("[accounts.command.work]\n", 1, "there is no agent 'command' with accounts", ""),
+    "no such key": (
+        "[accounts.claude.work]\n\nconfig_dri = '/x'\n",
+        3,
+        "there is no setting 'accounts.claude.work.config_dri'",
+        "did you mean 'accounts.claude.work.config_dir'?",
+    ),
+    "a bad name": ("[accounts.claude.'a/b']\n", 1, "'a/b' cannot be the name of an account", "letters, digits"),
+    "a word of ours": ("[accounts.claude.auto]\n", 1, "'auto' cannot be the name", "Holdfast chooses"),
+    "no table": ("accounts.claude.work = 3\n", 1, "'accounts.claude.work' is an account, a table with", "config_dir"),
+    "no tables": ("accounts = 3\n", 1, "'accounts' is a section of tables", "cannot be set itself"),
+    "no accounts": ("[accounts]\nclaude = 3\n", 2, "'accounts.claude' is a section of accounts", ""),
+    "a part of a path": ("[accounts.claude.work]\nconfig_dir = 'x'\n", 2, "'x' is not a whole path", "/ or ~"),
+    "no address": (f"[accounts.claude.work]\nbase_url = '{SECRET}'\n", 2, "work.base_url: it is not an address", ""),
+    "a number": ("[accounts.claude.work]\nenv = { A = 1 }\n", 2, "the value of A is not text", ""),
+    "a bad variable": (f"[accounts.claude.work.env]\n'A=B' = '{SECRET}'\n", 1, "'A=B' cannot be the name of", ""),
+    "our variable": (f"[accounts.claude.work.env]\nHOLDFAST_X = '{SECRET}'\n", 1, "HOLDFAST_X is a variable of", ""),
+    "no variable": ("[accounts.claude.work]\nenv = { A = 'env:' }\n", 2, 'A: behind "env:" the name of', ""),
+    "no file": ("[accounts.claude.work]\nenv = { A = 'file:x' }\n", 2, 'A: behind "file:" a whole path', ""),
+    "no flag": ("[accounts.claude.work]\nauto = 'yes'\n", 2, "work.auto: it is neither true nor false", ""),
+}
+
+
+def config_of(path: Path, text: str) -> Config:
+    path.write_text(text)
+    layer = read_file(str(path), of_repository=False)
+    assert layer.problems == []
+    return merge([layer])
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_has_its_line_and_shows_no_secret(tmp_path: Path, name: str) -> None:
+    text, line, expected, more = MISTAKES[name]
+    (tmp_path / "config.toml").write_text(text)
+    layer = read_file(str(tmp_path / "config.toml"), of_repository=False)
+    assert [problem.line for problem in layer.problems] == [line]
+    said = str(layer.problems[0])
+    assert expected in said
+    assert more in said
+    assert SECRET not in said
+    assert layer.accounts == {}
+
+
+def test_a_repository_sets_no_accounts_trusted_or_not(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text(GOOD)
+    layer = read_file(str(tmp_path / "holdfast.toml"), of_repository=True)
+    assert [problem.line for problem in layer.problems] == [1]
+    assert "never taken from a repository's file, trusted or not" in layer.problems[0].text
+    assert layer.accounts == {}
+
+
+def test_tables_are_read_and_secrets_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/tess")
+    config = config_of(tmp_path / "config.toml", GOOD)
+    assert names_of(config, "claude") == ["default", "work", "spare"]
+    assert names_of(config, "codex") == ["default"]
+    assert names_of(config, "command") == []
+    assert UserAccounts(lambda: config).choosable("claude") == ["default", "work"]
+    assert config.accounts["claude"]["work"].config_dir == "/home/tess/.claude-work"
+    shown = lines_to_show(config.accounts, reveal=False)
+    assert shown["accounts.claude.work.base_url"] == "https://…@gateway.example"
+    assert shown["accounts.claude.work.env"] == {"ANTHROPIC_API_KEY": "env:WORK_KEY", "OTHER": "…"}
+    assert shown["accounts.codex.default.config_dir"] == "/srv/codex"
+    assert SECRET not in str(shown)
+    assert SECRET in str(lines_to_show(config.accounts, reveal=True))
+    assert holds_secrets(config.accounts)
+    assert SECRET not in repr(account_of("claude", "work", AccountTable(env={"A": SECRET})))
+
+
+def test_secrets_are_looked_up_when_they_are_needed(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{SECRET}\n")
+    table = AccountTable(env={"A": "env:WORK_KEY", "B": f"file:{tmp_path}/key", "C": "plain"})
+    found = account_of("claude", "work", table, {"WORK_KEY": "from outside"})
+    assert found.env == {"A": "from outside", "B": SECRET, "C": "plain"}
+    with pytest.raises(LaunchError, match=r"accounts\.claude\.work\.env\.A names the variable WORK_KEY"):
+        account_of("claude", "work", table, {})
+    gone = AccountTable(env={"B": f"file:{tmp_path}/gone"})
+    with pytest.raises(LaunchError, match="gone: No such file or directory"):
+        account_of("claude", "work", gone, {})
+
+
+def test_which_account_a_new_task_names(tmp_path: Path) -> None:
+    config = config_of(tmp_path / "config.toml", GOOD + "[claude]\naccount = 'spare'\n")
+    assert named_account(config, "claude", None) == "spare"
+    assert named_account(config, "claude", "work") == "work"
+    assert named_account(config, "claude", "auto") is None
+    assert named_account(config, "codex", None) is None
+    assert named_account(config, "command", None) is None
+    with pytest.raises(UsageError, match=r"There is no account 'wrok' for claude\. Did you mean 'work'"):
+        named_account(config, "claude", "wrok")
+    with pytest.raises(UsageError, match="The agent 'command' has no accounts"):
+        named_account(config, "command", "work")
