@@ -131,10 +131,10 @@ EVENTS: list[tuple[dict[str, Any], str]] = [
             "cost_usd": 0.002692,
             "turns": 2,
         },
-        "it took 12 300 tokens in (60 cached), 84 out, $0.0027, 2 turn(s), m-1",
+        "it took 12 300 tokens in (60 cached), 84 out, $0.0027, 2 turns, m-1",
     ),
     ({"event": "gap", "bytes": 7}, "[7 bytes are not kept]"),
-    ({"event": "raw", "text": "node: a warning"}, "node: a warning"),
+    ({"event": "raw", "text": "node: a warning", "stream": "err"}, "stderr: node: a warning"),
 ]
 
 

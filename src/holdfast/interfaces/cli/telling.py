@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.api.show import duration, moment
+from holdfast.api.show import duration, moment, took
 from holdfast.interfaces.cli.render import clean, is_terminal, one_line, paint
 
 Row = dict[str, Any]
@@ -127,7 +127,8 @@ class Teller:
         if event["text"][:64].lstrip().startswith("{"):
             self._unread += 1  # what its CLI tells other programs
         elif event["text"].strip():
-            self._line(one_line(event["text"], self._width), "dim")
+            where = "stderr: " if event["stream"] == "err" else ""
+            self._line(f"{where}{one_line(event['text'], self._width - len(where))}", "dim")
 
     def _gap(self, event: Row, _at: float | None) -> None:
         self._line(f"[{event['bytes']} bytes are not kept]", "dim")
@@ -161,27 +162,8 @@ class Teller:
         self._write(text)
 
 
-def took(total: Row) -> str:
-    """Tokens, money, turns and model in words; empty when nothing is known."""
-    words = []
-    if total["input"] or total["output"]:
-        cached = f" ({_count(total['cached'])} cached)" if total["cached"] else ""
-        words.append(f"{_count(total['input'])} tokens in{cached}, {_count(total['output'])} out")
-    if total["cost_usd"] is not None:
-        words.append(f"${total['cost_usd']:.4f}" if total["cost_usd"] < 1 else f"${total['cost_usd']:.2f}")
-    if total.get("turns") is not None:
-        words.append(f"{total['turns']} turn(s)")
-    if total.get("model"):
-        words.append(one_line(total["model"], 60))
-    return ", ".join(words)
-
-
 def _seconds(seconds: float) -> str:
     return f"{max(0.0, seconds):.1f}s" if seconds < 10 else duration(seconds)
-
-
-def _count(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
 
 
 def _words(name: str) -> str:
