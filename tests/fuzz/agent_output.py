@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from tests.agents.recordings import Recording, judged, lines_of, recordings
 
 from holdfast.agents.port import Stream
+from holdfast.core.agentevents import Text, ToolFinished, ToolStarted
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd
 from holdfast.roster import AGENTS
 
@@ -59,6 +61,9 @@ _WORDS = frozenset(
 _WRONG: tuple[Any, ...] = (None, [], {}, "", "x", 7, -1.5, True, [None], {"a": [1]}, [["x"]], 10**30, "9" * 30)
 NEVER_BY_WORDS = frozenset(Outcome) - {Outcome.COMPLETED, Outcome.FAILED, Outcome.CRASHED}
 
+SWOLLEN = 40_000  # characters
+SLOW = 3.0  # seconds of CPU, for all the lines of a case
+
 Lines = list[bytes]
 
 
@@ -94,6 +99,7 @@ def drawn(seed: str, number: int) -> Case:
 
 def broken(case: Case) -> str | None:
     """What is wrong with what our adapter makes of it, or None. Whatever it raises is let through."""
+    started = time.thread_time()
     agent = AGENTS[case.agent]
     out = b"\n".join(case.lines)
     for line in lines_of(out):
@@ -104,6 +110,8 @@ def broken(case: Case) -> str | None:
         agent.signs(line, Stream.ERR)
     verdict = judged(agent, out, case.err, case.end)
     verdict.reason.encode()  # it goes into the store
+    if (took := time.thread_time() - started) > SLOW:
+        return f"{case.agent}, {case.did}: took {took:.1f} s"
     if verdict.outcome in case.never:
         return f"{case.agent}, {case.did}: taken for {verdict.outcome} ({verdict.reason})"
     if case.only is not None and verdict.outcome is not case.only:
@@ -232,7 +240,22 @@ def _mistyped(case: Case, draw: random.Random) -> Case:
     lines = list(case.lines)
     for _ in range(draw.randrange(1, 4)):
         place = draw.randrange(len(lines))
-        lines[place] = _edited(lines[place], lambda slots: draw.choice(slots), spoil, lambda _key, _value: True)
+        lines[place] = _edited(lines[place], draw.choice, spoil, lambda _key, _value: True)
+    return replace(case, lines=lines)
+
+
+def _swollen(case: Case, draw: random.Random) -> Case:
+    """A field that goes on and on after it began as always: a pattern that tries everything would take for ever."""
+
+    def swell(parent: Any, key: Any) -> None:
+        filler = draw.choice(
+            ("(", "((x)", " ", "\n", "a ", "1", "9:", "try again at ", "limit reached ", "//", '{"a":')
+        )
+        parent[key] += filler * (SWOLLEN // len(filler))
+
+    lines = list(case.lines)
+    place = draw.randrange(len(lines))
+    lines[place] = _edited(lines[place], draw.choice, swell, lambda _key, value: isinstance(value, str))
     return replace(case, lines=lines)
 
 
@@ -245,6 +268,7 @@ SPOILS: Sequence[Callable[[Case, random.Random], Case]] = (
     _dirty,
     _strange,
     _mistyped,
+    _swollen,
 )
 
 
@@ -263,8 +287,17 @@ def _speaking(case: Case, draw: random.Random) -> Case:
 
 
 def _lying(case: Case, draw: random.Random) -> Case:
-    """The model, or a tool of it, says what a CLI says of its success."""
-    return _say(case, draw, LIES)
+    """The model, or a tool of it, says what a CLI says of its success; it had worked well up to then."""
+    others = [other for other in ALL if other.agent == case.agent and other.scenario in ("tool", "ok", "resume1")]
+    words = [line for other in others for line in other.out.split(b"\n") if _is_talk(case.agent, line)]
+    place = draw.randrange(len(case.lines) + 1)
+    talk = draw.sample(words, min(len(words), 3))
+    return _say(replace(case, lines=[*case.lines[:place], *talk, *case.lines[place:]]), draw, LIES)
+
+
+def _is_talk(agent: str, line: bytes) -> bool:
+    events = AGENTS[agent].parse(line.decode(errors="replace"), Stream.OUT)
+    return bool(events) and all(isinstance(event, Text | ToolStarted | ToolFinished) for event in events)
 
 
 def _say(case: Case, draw: random.Random, sayings: Sequence[str]) -> Case:

@@ -22,6 +22,8 @@ class Trouble(StrEnum):
     SESSION_LOST = "session_lost"  # the session to be continued is not there
     TURN_LIMIT = "turn_limit"
     BUDGET = "budget"
+    LOOP = "loop"  # the CLI saw the model go round in circles, and stopped it
+    INTERRUPTED = "interrupted"  # somebody outside asked the CLI to end, and it obeyed
     REFUSED = "refused"  # the CLI does not start like this: a bad flag, a missing consent, a wrong version
     OTHER = "other"
 
@@ -59,7 +61,10 @@ class ToolFinished:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Tokens and money. `is_total`: for all of the run, so it replaces what was counted before."""
+    """Tokens and money. Without a mark they are more of them.
+
+    `is_total`: for all of the run, so it replaces what was counted before. `settles`: for all since the last such word,
+    so it replaces what was counted after that. `of`: a message that may be told several times, and counts once."""
 
     input: int = 0  # those read from a cache included
     output: int = 0  # those of reasoning included
@@ -67,6 +72,8 @@ class Usage:
     reasoning: int = 0
     cost_usd: float | None = None  # None: it does not say
     is_total: bool = False
+    settles: bool = False
+    of: str = ""
     context_used: int | None = None
     context_size: int | None = None
 
@@ -96,12 +103,16 @@ class LimitNotice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """A structured error. `is_fatal`: by itself the run cannot succeed any more."""
+    """A structured error. `is_fatal`: by itself the run cannot succeed any more.
+
+    `outlasts_success`: nor does a later word of success undo it, for the CLI says that of every end.
+    """
 
     trouble: Trouble
     message: str = ""
     status: int | None = None
     is_fatal: bool = True
+    outlasts_success: bool = False
     reset: str | float | None = None
 
 
