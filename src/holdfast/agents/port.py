@@ -102,6 +102,11 @@ class AgentAdapter(Protocol):
         ...
 
     @property
+    def hides_tools(self) -> bool:
+        """True: it tells of a tool only when that is over, so that its silence alone proves nothing."""
+        ...
+
+    @property
     def passes(self) -> Sequence[str]:
         """Variables of the user's environment (patterns) that its own login needs."""
         ...
@@ -127,4 +132,6 @@ class AgentAdapter(Protocol):
 
 def sign_reader(adapter: AgentAdapter) -> SignReader | None:
     """How this agent's health is read from what it writes; None: not at all."""
-    return SignReader(adapter.signs, reads_errors=adapter.reads_errors) if adapter.reads_events else None
+    if not adapter.reads_events:
+        return None
+    return SignReader(adapter.signs, reads_errors=adapter.reads_errors, hides_tools=adapter.hides_tools)

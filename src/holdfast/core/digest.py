@@ -17,6 +17,7 @@ from holdfast.core.agentevents import (
     Result,
     Retry,
     SessionStarted,
+    StepStarted,
     Text,
     ToolFinished,
     ToolStarted,
@@ -72,6 +73,8 @@ class Digest:
             case SessionStarted():
                 self.session_id = event.id or self.session_id
                 self.model = event.model or self.model
+            case StepStarted():
+                self.result = None
             case Usage():
                 self._add_usage(event)
             case Retry():
