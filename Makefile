@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
-.PHONY: demo test lint types contracts unit faults storm docs bench lock clean
+.PHONY: demo test lint types contracts unit test-agents faults storm docs bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +23,13 @@ contracts: $(STAMP)
 # Twice the cores: most tests wait for real processes, not for the CPU.
 unit: $(STAMP)
 	@./scripts/setup_engine.sh
+	@./scripts/setup_agents.sh claude codex
 	$(BIN)/pytest -n $$(( $$(nproc) * 2 )) --dist=worksteal $(PYTEST_ARGS)
+
+# Every real agent CLI against the stub of its provider (docs/stub-llm.md); `unit` drives claude and codex only.
+test-agents: $(STAMP)
+	@./scripts/setup_agents.sh
+	HOLDFAST_TEST_AGENTS=all $(BIN)/pytest -n $$(nproc) --dist=worksteal -m agents $(PYTEST_ARGS)
 
 # The whole crash matrix, every await walk, more fuzzing: an hour or more. FAULTS_ARGS narrows the matrix.
 faults: $(STAMP)

@@ -236,7 +236,7 @@ async def _supervise_locked(
         writer=writer,
         processes=processes,
         strategy_of=strategies(home, git, runner, engines),
-        agents=AGENTS,
+        agents=dict(AGENTS),  # all of them now: what is installed may change under us
         environment=agent_environment,
         surroundings=surroundings_of,
         accounts=UserAccounts(source.held),
@@ -322,7 +322,7 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
             writer=writer,
             processes=processes,
             strategy_of=strategies(home, git, runner, engines),
-            agents=AGENTS,
+            agents=dict(AGENTS),
             environment=agent_environment,
             limits=limits_of(settings),
             settings=Settings(agents=1),

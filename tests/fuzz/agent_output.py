@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -59,6 +60,9 @@ _WORDS = frozenset(
 _WRONG: tuple[Any, ...] = (None, [], {}, "", "x", 7, -1.5, True, [None], {"a": [1]}, [["x"]], 10**30, "9" * 30)
 NEVER_BY_WORDS = frozenset(Outcome) - {Outcome.COMPLETED, Outcome.FAILED, Outcome.CRASHED}
 
+SWOLLEN = 40_000  # characters
+SLOW = 3.0  # seconds of CPU, for all the lines of a case
+
 Lines = list[bytes]
 
 
@@ -94,6 +98,7 @@ def drawn(seed: str, number: int) -> Case:
 
 def broken(case: Case) -> str | None:
     """What is wrong with what our adapter makes of it, or None. Whatever it raises is let through."""
+    started = time.thread_time()
     agent = AGENTS[case.agent]
     out = b"\n".join(case.lines)
     for line in lines_of(out):
@@ -104,6 +109,8 @@ def broken(case: Case) -> str | None:
         agent.signs(line, Stream.ERR)
     verdict = judged(agent, out, case.err, case.end)
     verdict.reason.encode()  # it goes into the store
+    if (took := time.thread_time() - started) > SLOW:
+        return f"{case.agent}, {case.did}: took {took:.1f} s"
     if verdict.outcome in case.never:
         return f"{case.agent}, {case.did}: taken for {verdict.outcome} ({verdict.reason})"
     if case.only is not None and verdict.outcome is not case.only:
@@ -232,7 +239,22 @@ def _mistyped(case: Case, draw: random.Random) -> Case:
     lines = list(case.lines)
     for _ in range(draw.randrange(1, 4)):
         place = draw.randrange(len(lines))
-        lines[place] = _edited(lines[place], lambda slots: draw.choice(slots), spoil, lambda _key, _value: True)
+        lines[place] = _edited(lines[place], draw.choice, spoil, lambda _key, _value: True)
+    return replace(case, lines=lines)
+
+
+def _swollen(case: Case, draw: random.Random) -> Case:
+    """A field that goes on and on after it began as always: a pattern that tries everything would take for ever."""
+
+    def swell(parent: Any, key: Any) -> None:
+        filler = draw.choice(
+            ("(", "((x)", " ", "\n", "a ", "1", "9:", "try again at ", "limit reached ", "//", '{"a":')
+        )
+        parent[key] += filler * (SWOLLEN // len(filler))
+
+    lines = list(case.lines)
+    place = draw.randrange(len(lines))
+    lines[place] = _edited(lines[place], draw.choice, swell, lambda _key, value: isinstance(value, str))
     return replace(case, lines=lines)
 
 
@@ -245,6 +267,7 @@ SPOILS: Sequence[Callable[[Case, random.Random], Case]] = (
     _dirty,
     _strange,
     _mistyped,
+    _swollen,
 )
 
 

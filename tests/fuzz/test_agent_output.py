@@ -13,7 +13,7 @@ import pytest
 from tests.fuzz.agent_output import ALL, broken, drawn
 from tests.fuzz.test_inputs import CASE, SEED
 
-COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", "1200"))
+COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", "800"))
 SHARDS = 2
 
 

@@ -228,7 +228,6 @@ def _tool_words(item: Mapping[str, Any]) -> tuple[str, str, str]:
 # "Reconnecting... 2/5 (why)", "Reconnecting... waiting for network (why)", "stream error: why; retrying 2/5 in …"
 _TRIES_AGAIN = re.compile(r"^(?:reconnecting|retrying)\b|^stream error\b.*; retrying\b", re.IGNORECASE | re.DOTALL)
 _COUNT = re.compile(r"\b(\d{1,4})/(\d{1,4})\b")
-_WHY = re.compile(r"\((.*)\)\s*$", re.DOTALL)
 _STATUS = re.compile(r"\bstatus:? (\d{3})\b")
 _ADDRESS = re.compile(r"\b(?:https?|wss?)://\S+")
 _SPENT = re.compile(r"chatgpt plan, upgrade|spend cap", re.IGNORECASE)
@@ -242,8 +241,7 @@ _REFUSED = re.compile(r"^error: |^Error (?:loading|finding|parsing) |^Error: (?:
 def _retry(message: str) -> Retry | None:
     if not _TRIES_AGAIN.search(message[:4096]):
         return None
-    found = _WHY.search(message)
-    why = found.group(1) if found is not None else message
+    why = _in_brackets(message)
     trouble, status = _trouble(why)
     if "waiting for network" in message[:80].lower():
         trouble = Trouble.NETWORK
@@ -256,6 +254,12 @@ def _retry(message: str) -> Retry | None:
         message=_plain(why),
         reset=why if trouble in _OF_LIMITS else None,
     )
+
+
+def _in_brackets(message: str) -> str:
+    """What stands between its first bracket and the one at its end, else all of it. No pattern: it may be long."""
+    _, opened, why = message.rstrip().partition("(")
+    return why[:-1] if opened and why.endswith(")") else message
 
 
 def _failure(message: str) -> Failure:

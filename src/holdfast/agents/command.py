@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.agents.port import Command, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import AgentEvent, Raw
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.signs import Sign
+
+if TYPE_CHECKING:
+    from holdfast.core.agentevents import AgentEvent
+    from holdfast.core.signs import Sign
 
 
 class CommandAgent:
@@ -32,6 +35,8 @@ class CommandAgent:
         return Verdict(outcome=Outcome.FAILED, reason=f"the command exited with code {code}", error_tail=tail)
 
     def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
+        from holdfast.core.agentevents import Raw  # `add` has to start fast, and never comes here
+
         return (Raw(text=line),)  # any text may mean anything
 
     def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
@@ -41,3 +46,6 @@ class CommandAgent:
 def _argv(options: Mapping[str, object]) -> list[str]:
     words = options.get("argv")
     return [str(word) for word in words] if isinstance(words, list | tuple) else []
+
+
+COMMAND = CommandAgent()

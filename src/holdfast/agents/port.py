@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.agentevents import AgentEvent
-from holdfast.core.agentevents import Stream as Stream  # adapters import it from here
-from holdfast.core.outcome import ProcessEnd, Verdict
-from holdfast.core.signs import Sign, SignReader
+from holdfast.core.streams import Stream as Stream  # adapters import it from here
+
+if TYPE_CHECKING:  # a command that only asks whether a task can be accepted has to start fast
+    from holdfast.core.agentevents import AgentEvent
+    from holdfast.core.outcome import ProcessEnd, Verdict
+    from holdfast.core.signs import Sign, SignReader
 
 DEFAULT_ACCOUNT = "default"  # the user's own login
 
@@ -102,11 +104,6 @@ class AgentAdapter(Protocol):
         ...
 
     @property
-    def hides_tools(self) -> bool:
-        """True: it tells of a tool only when that is over, so that its silence alone proves nothing."""
-        ...
-
-    @property
     def passes(self) -> Sequence[str]:
         """Variables of the user's environment (patterns) that its own login needs."""
         ...
@@ -132,6 +129,6 @@ class AgentAdapter(Protocol):
 
 def sign_reader(adapter: AgentAdapter) -> SignReader | None:
     """How this agent's health is read from what it writes; None: not at all."""
-    if not adapter.reads_events:
-        return None
-    return SignReader(adapter.signs, reads_errors=adapter.reads_errors, hides_tools=adapter.hides_tools)
+    from holdfast.core.signs import SignReader
+
+    return SignReader(adapter.signs, reads_errors=adapter.reads_errors) if adapter.reads_events else None

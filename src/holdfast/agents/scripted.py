@@ -8,7 +8,17 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.agents.port import Command, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import AgentEvent, Raw, Text, ToolFinished, ToolStarted
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    Raw,
+    Result,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+)
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.signs import Sign, SignKind
 from holdfast.testing import player
@@ -22,6 +32,15 @@ _LIMITS = {
     "billing": Outcome.BILLING,
     "overloaded": Outcome.OVERLOADED,
     "network": Outcome.NETWORK,
+}
+_TROUBLES = {
+    "rate": Trouble.RATE_LIMIT,
+    "usage": Trouble.USAGE_LIMIT,
+    "context": Trouble.CONTEXT,
+    "auth": Trouble.AUTH,
+    "billing": Trouble.BILLING,
+    "overloaded": Trouble.OVERLOADED,
+    "network": Trouble.NETWORK,
 }
 
 
@@ -76,9 +95,7 @@ class ScriptedAgent:
 
     def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
         for event in _events([line]):
-            if event["holdfast"] == "tool":
-                return (_tool_event(event),)
-            return (Raw(text=line),)
+            return (_told(event, line),)
         return (Text(text=line),)
 
     def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
@@ -89,6 +106,24 @@ class ScriptedAgent:
                     return (_tool_sign(event),)
                 return (Sign(kind=SignKind.STEP, content=str(event.get("name"))),)
         return (Sign(kind=SignKind.PROGRESS, content=line),) if line.strip() else ()
+
+
+def _told(event: Mapping[str, object], line: str) -> AgentEvent:
+    match event["holdfast"]:
+        case "tool":
+            return _tool_event(event)
+        case "session":
+            return SessionStarted(id=str(event.get("id")))
+        case "result":
+            return Result(ok=event.get("status") == "success")
+        case "limit":
+            until = event.get("until")
+            return Failure(
+                trouble=_TROUBLES.get(str(event.get("kind")), Trouble.RATE_LIMIT),
+                message=f"a {event.get('kind')} limit, as the scenario wants it",
+                reset=float(until) if isinstance(until, int | float) else None,
+            )
+    return Raw(text=line)
 
 
 def _tool_event(event: Mapping[str, object]) -> AgentEvent:
@@ -130,3 +165,6 @@ def _events(output: Iterable[str]) -> Iterable[dict[str, object]]:
                 continue  # cut off in the middle by a kill
             if isinstance(event, dict):
                 yield event
+
+
+SCRIPTED = ScriptedAgent()

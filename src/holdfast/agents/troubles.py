@@ -50,6 +50,11 @@ _BY_CODE: dict[str, Trouble] = {
     "unavailable": Trouble.OVERLOADED,
     "service_unavailable": Trouble.OVERLOADED,
     "timeout_error": Trouble.NETWORK,
+    "connection_failed": Trouble.NETWORK,
+    "connection_error": Trouble.NETWORK,
+    "connection_timeout": Trouble.NETWORK,
+    "request_timeout": Trouble.NETWORK,
+    "network_error": Trouble.NETWORK,
 }
 
 # In order: the first that is found decides. A limit of the plan is often sent as a rate limit, so it comes first.
@@ -77,7 +82,8 @@ _BY_TEXT: tuple[tuple[Trouble, re.Pattern[str]], ...] = tuple(
         ),
         (
             Trouble.CONTEXT,
-            r"context[_ ]length|context window|prompt is too long|maximum context|input token count|too many tokens"
+            r"context[_ ](?:length|limit)|context window|conversation is too long"
+            r"|prompt is too long|maximum context|input token count|too many tokens"
             r"|token limit"
             r"|maximum number of tokens|input (?:is )?too long|request too large",
         ),

@@ -62,6 +62,8 @@ class Queries:
         task["labels"] = settings["labels"]
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
+        task["account"] = settings.get("agent_options", {}).get("account")
+        task["time_zone"] = settings.get("environment", {}).get("set", {}).get("TZ")  # of the agent, if it is not ours
         task.update(_rules(settings))
         task["runs"] = [_run(row) for row in self._reader.view("runs", id=task_id)]
         newest = task["runs"][-1]["account"] if task["runs"] else None

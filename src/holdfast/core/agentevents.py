@@ -9,13 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Stream(StrEnum):
-    """Where a line was written."""
-
-    OUT = "out"
-    ERR = "err"
-
-
 class Trouble(StrEnum):
     """What stands in an agent's way, as far as its own structured words tell."""
 
@@ -29,6 +22,7 @@ class Trouble(StrEnum):
     SESSION_LOST = "session_lost"  # the session to be continued is not there
     TURN_LIMIT = "turn_limit"
     BUDGET = "budget"
+    INTERRUPTED = "interrupted"  # somebody outside asked the CLI to end, and it obeyed
     REFUSED = "refused"  # the CLI does not start like this: a bad flag, a missing consent, a wrong version
     OTHER = "other"
 
@@ -71,7 +65,10 @@ class ToolFinished:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Tokens and money. `is_total`: for all of the run, so it replaces what was counted before."""
+    """Tokens and money. Without a mark they are more of them.
+
+    `is_total`: for all of the run, so it replaces what was counted before. `settles`: for all since the last such word,
+    so it replaces what was counted after that. `of`: a message that may be told several times, and counts once."""
 
     input: int = 0  # those read from a cache included
     output: int = 0  # those of reasoning included
@@ -79,6 +76,8 @@ class Usage:
     reasoning: int = 0
     cost_usd: float | None = None  # None: it does not say
     is_total: bool = False
+    settles: bool = False
+    of: str = ""
     context_used: int | None = None
     context_size: int | None = None
 

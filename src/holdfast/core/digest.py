@@ -6,8 +6,7 @@ word, exit code 0, and no fatal error behind that word. Never the model's text, 
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.core.agentevents import (
     AgentEvent,
@@ -27,6 +26,7 @@ from holdfast.core.agentevents import (
 from holdfast.core.outcome import Outcome, ProcessEnd, RunUsage, Verdict
 from holdfast.core.resets import reset_time
 from holdfast.core.signs import printable
+from holdfast.core.spending import Spending
 
 MOST_WORDS = 300  # of an agent's error message in our reason
 
@@ -42,6 +42,7 @@ RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
     (Trouble.NETWORK, Outcome.NETWORK, "the provider could not be reached"),
     (Trouble.TURN_LIMIT, Outcome.TURN_LIMIT, "its limit of turns is reached"),
     (Trouble.BUDGET, Outcome.OVER_BUDGET, "its budget is spent"),
+    (Trouble.INTERRUPTED, Outcome.EXTERNAL_KILL, "it was interrupted from outside"),
     (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
     (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
 )
@@ -60,8 +61,7 @@ class Digest:
     limit: LimitNotice | None = None  # the newest rejection
     warning: LimitNotice | None = None
     said_something: bool = False  # at least one event that we understood
-    _usage: RunUsage = field(default_factory=RunUsage)
-    _has_usage: bool = False
+    spending: Spending = field(default_factory=Spending)
 
     def add(self, event: AgentEvent) -> None:
         if isinstance(event, Raw):
@@ -76,7 +76,7 @@ class Digest:
             case StepStarted():
                 self.result = None
             case Usage():
-                self._add_usage(event)
+                self.spending.add(event)
             case Retry():
                 self.retry = event
             case LimitNotice(rejected=True):
@@ -116,40 +116,21 @@ class Digest:
             self.failures.clear()
             self.retry = None
 
-    def _add_usage(self, usage: Usage) -> None:
-        before = RunUsage() if usage.is_total else self._usage
-        cost = _sum_of_costs(before.cost_usd, usage.cost_usd)
-        self._usage = RunUsage(
-            input=before.input + max(0, usage.input),
-            output=before.output + max(0, usage.output),
-            cached=before.cached + max(0, usage.cached),
-            reasoning=before.reasoning + max(0, usage.reasoning),
-            cost_usd=self._usage.cost_usd if cost is None else cost,
-        )
-        self._has_usage = True
-
     @property
     def usage(self) -> RunUsage | None:
         """None: the agent said nothing about it."""
-        if not self._has_usage and not self.model:
+        if not self.spending.is_told and not self.model:
             return None
         turns = self.result.turns if self.result is not None else None
-        return RunUsage(
-            input=self._usage.input,
-            output=self._usage.output,
-            cached=self._usage.cached,
-            reasoning=self._usage.reasoning,
-            cost_usd=self._usage.cost_usd,
-            turns=turns,
-            model=self.model,
-        )
+        return replace(self.spending.total, turns=turns, model=self.model)
 
     def verdict(self, end: ProcessEnd, error_tail: str, now: float, zone: str | None) -> Verdict:
         """How the agent's own words judge its end. `now` and `zone` are those in which it said them."""
         outcome, reason, reset = self._judged(end)
         resets_at = None
         if outcome in _OF_LIMITS:
-            hints = (reset, self.limit.reset if self.limit is not None else None)
+            hints = [hint for hint in (reset, self.limit.reset if self.limit is not None else None) if hint is not None]
+            hints.sort(key=lambda hint: isinstance(hint, str))  # a number is exact, a text is often rounded
             resets_at = next((at for hint in hints if (at := _time_of(hint, now, zone)) is not None), None)
         return Verdict(
             outcome=outcome,
@@ -182,12 +163,6 @@ class Digest:
 
     def _limit_words(self) -> str:
         return f"the {self.limit.scope} window" if self.limit is not None and self.limit.scope else ""
-
-
-def _sum_of_costs(before: float | None, more: float | None) -> float | None:
-    if more is None or not math.isfinite(more) or more < 0:
-        return before
-    return more + (before or 0.0)
 
 
 def _time_of(hint: str | float | None, now: float, zone: str | None) -> float | None:

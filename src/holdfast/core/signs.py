@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from holdfast.core.agentevents import Stream
+from holdfast.core.streams import Stream
 
 REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
 MOST_TOOLS = 256

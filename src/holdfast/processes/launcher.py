@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from holdfast import clock, faults
-from holdfast.core.agentevents import Stream
 from holdfast.core.liveness import Identity, Life
 from holdfast.core.outcome import Cause, ProcessEnd
+from holdfast.core.streams import Stream
 from holdfast.errors import LaunchError
 from holdfast.processes import cgroups as groups
 from holdfast.processes.cgroups import Cgroups

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.core.agentevents import Stream
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Report
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.rules import DEFAULT_LIMITS, RunLimits
 from holdfast.core.scene import Stray
 from holdfast.core.signs import SignReader, Talk
+from holdfast.core.streams import Stream
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 from holdfast import clock, faults
-from holdfast.core.agentevents import Stream
 from holdfast.core.liveness import Identity
 from holdfast.core.signs import MOST_WORDS, SignReader, Talk, printable
+from holdfast.core.streams import Stream
 from holdfast.processes.reading import OutputReader
 from holdfast.processes.rundir import CHANNEL
 

@@ -1,16 +1,14 @@
-"""Commands that only look: ps, show, why, events, logs, alerts. They import little until they must."""
+"""Commands that only look: ps, show, why, events, alerts. They import little until they must."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
-from codecs import getincrementaldecoder
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import (
     ago,
@@ -23,7 +21,6 @@ from holdfast.interfaces.cli.render import (
     rich_table,
     table,
 )
-from holdfast.sparse import data_blocks
 
 Row = dict[str, Any]
 RECENT = 3600.0  # failures stay in `ps` for an hour without --all
@@ -226,85 +223,6 @@ def _event_line(event: Row) -> str:
     colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
     return f"{at} {paint(event['kind'].ljust(20), colour)} {clean(event['message'])}"
-
-
-# -- logs --------------------------------------------------------------------------------------------------------------
-
-
-def configure_logs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the task ends")
-    parser.add_argument("--run", type=number(1), metavar="N", help="the task's N-th run (the last one by default)")
-    parser.add_argument("--err", action="store_true", help="standard error instead of standard output")
-    parser.add_argument("--raw", action="store_true", help="do not filter escape sequences")
-
-
-def run_logs(arguments: argparse.Namespace) -> int:
-    queries = Queries(home_directory())
-    task_id = queries.resolve(arguments.id)
-    shown: LogPrinter | None = None
-    while True:
-        task = queries.task(task_id)
-        run = _pick_run(task, arguments.run)
-        if run is None and not arguments.follow:
-            raise NotFound(f"Task {task_id} has no run yet; see `holdfast why {task_id}`.")
-        is_over = not arguments.follow or task["state"] in ("completed", "failed", "cancelled")
-        if run is not None:
-            path = os.path.join(queries.run_directory(run["id"]), "err.log" if arguments.err else "out.log")
-            if not arguments.follow and not os.path.exists(path) and run["state"] == "settled":
-                raise NotFound(
-                    f"The output of run {run['number']} of task {task_id} is gone: the setting `retention.runs` says "
-                    "how long it is kept."
-                )
-            if shown is None or shown.path != path:
-                shown = LogPrinter(path, raw=arguments.raw)
-            shown.go_on(final=is_over)
-        if is_over:
-            return 0
-        time.sleep(0.1)
-
-
-def _pick_run(task: Row, number: int | None) -> Row | None:
-    if number is None:
-        return task["runs"][-1] if task["runs"] else None
-    for run in task["runs"]:
-        if run["number"] == number:
-            return dict(run)
-    raise NotFound(f"Task {task['id']} has no run {number}; it had {len(task['runs'])}.")
-
-
-class LogPrinter:
-    """Prints a growing file. Characters and escape sequences that lie across two reads stay whole."""
-
-    def __init__(self, path: str, *, raw: bool) -> None:
-        self.path = path
-        self._raw = raw
-        self._position = 0
-        self._decoder = getincrementaldecoder("utf-8")("replace")
-        self._held = ""  # the beginning of a line whose end is not there yet
-
-    def go_on(self, *, final: bool) -> None:
-        try:
-            with open(self.path, "rb") as file:
-                for offset, block in data_blocks(file.fileno(), self._position):
-                    if offset > self._position:
-                        self._write(f"\n[{offset - self._position} bytes are not kept]\n")
-                    self._position = offset + len(block)
-                    self._write(self._decoder.decode(block))
-        except FileNotFoundError:
-            return
-        if final:
-            self._write(self._decoder.decode(b"", final=True), rest=True)
-        sys.stdout.flush()
-
-    def _write(self, text: str, *, rest: bool = False) -> None:
-        if self._raw:
-            sys.stdout.write(text)
-            return
-        self._held += text
-        cut = len(self._held) if rest else self._held.rfind("\n") + 1
-        sys.stdout.write(clean(self._held[:cut]))
-        self._held = self._held[cut:]
 
 
 # -- alerts ------------------------------------------------------------------------------------------------------------

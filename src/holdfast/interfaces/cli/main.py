@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("look", "everything about one task"),
     "why": ("look", "why a task is where it is, and what happens next"),
     "events": ("look", "what happened, in order"),
-    "logs": ("look", "an agent's output"),
+    "logs": ("logs", "what an agent says and does"),
     "alerts": ("look", "what needs a person"),
     "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),
     "cancel": ("tasks", "end a task; its work is saved"),

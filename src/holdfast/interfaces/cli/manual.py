@@ -131,10 +131,13 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("ps", "logs"),
     ),
     "logs": Page(
-        "An agent's output, with escape sequences filtered out. Kept for `retention.runs` after the task ended.",
+        "What an agent says and does: its words, tools, retries and limits, and what they took. Of an agent that is a "
+        "plain command: its output, without escape sequences. Kept for `retention.runs` after the task ended.",
         (
             ("of the last run", "holdfast logs 7f3a"),
-            ("as it is written", "holdfast logs 7f3a --follow"),
+            ("as it happens", "holdfast logs 7f3a --follow"),
+            ("one event per line, for scripts", "holdfast logs 7f3a --json"),
+            ("what its CLI wrote, byte for byte", "holdfast logs 7f3a --raw"),
             ("standard error of the first run", "holdfast logs 7f3a --run 1 --err"),
         ),
         (*READS, 4),

@@ -15,7 +15,7 @@ from holdfast.api.repos import absolute
 from holdfast.api.subscribe import follow
 from holdfast.errors import Conflict, Unavailable, UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.live import BottomLine
+from holdfast.interfaces.cli.live import AgentWords, BottomLine
 from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json
 from holdfast.text import is_text
 
@@ -203,8 +203,10 @@ def run_run(arguments: argparse.Namespace) -> int:
     if queries.supervisor() is None:
         _ensure_supervisor(queries)
     print(f"Task {task.id}: {one_line(task.spec.prompt, 70)}", file=sys.stderr)
-    with BottomLine(queries, task.id) as bottom:
-        final = _attend(commands, queries, task.id, bottom)
+    words = AgentWords(queries, task.id, task.spec.agent)
+    with BottomLine(queries, task.id, words) as bottom:
+        final = _attend(commands, queries, task.id, bottom, words)
+        words.go_on(final=True)
     if arguments.json:
         print_json(final)
     else:
@@ -220,13 +222,16 @@ def _ensure_supervisor(queries: Queries) -> None:
         print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
 
 
-def _attend(commands: Commands, queries: Queries, task_id: str, bottom: BottomLine) -> dict[str, Any]:
+def _attend(
+    commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords
+) -> dict[str, Any]:
     """Show events until the task ends or pauses. The first Ctrl-C cancels, the second detaches."""
     interrupts = seen = 0
     watching = follow(queries, after=0, task_id=task_id)
     while True:
         try:
             for events in watching:
+                words.go_on()  # before what we say of it: its end comes behind its last words
                 for event in events:
                     _tell(event)
                     seen = event["seq"]

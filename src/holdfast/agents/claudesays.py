@@ -1,0 +1,260 @@
+"""What Claude Code says (`--output-format stream-json`), as events. Errors only from fields that are the CLI's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdfast.agents.cli import amount, compact, json_object, status_of, table, tables, whole, words
+from holdfast.agents.port import Stream
+from holdfast.agents.troubles import trouble_of
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    LimitNotice,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+    Usage,
+)
+
+_SYNTHETIC = "<synthetic>"  # the model's name in messages that the CLI wrote itself
+_TELLING = ("command", "file_path", "pattern", "url", "prompt")  # of a tool's input
+_ASIDE = ("description", "timeout", "run_in_background", "subagent_type")
+_BY_SUBTYPE = {"error_max_turns": Trouble.TURN_LIMIT, "error_max_budget_usd": Trouble.BUDGET}
+_BY_REASON = {
+    "max_turns": Trouble.TURN_LIMIT,
+    "prompt_too_long": Trouble.CONTEXT,
+    "blocking_limit": Trouble.CONTEXT,
+    "aborted_streaming": Trouble.INTERRUPTED,
+    "aborted_tools": Trouble.INTERRUPTED,
+}
+_LOST = re.compile(r"no conversation found|requires a valid session|session (?:id )?\S* ?(?:was )?not found", re.I)
+_BAD_START = re.compile(
+    r"cannot be used with root|session id \S+ is already in use|^error: (?:unknown (?:option|command)|option '"
+    r"|missing required|too many arguments|invalid)",
+    re.I,
+)
+
+
+def parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
+    if stream is Stream.ERR:
+        return (_said_aside(line),)
+    said = json_object(line)
+    if said is None:
+        return (Raw(text=line),)
+    found = list(_events(said))
+    return found if found else (Raw(text=line),)
+
+
+def _said_aside(line: str) -> AgentEvent:
+    """Standard error has what goes wrong before there is a session; its tools and its model never write there."""
+    if _LOST.search(line[:1000]):
+        return Failure(trouble=Trouble.SESSION_LOST, message=line[:1000])
+    if _BAD_START.search(line[:1000]):
+        return Failure(trouble=Trouble.REFUSED, message=line[:1000])
+    return Raw(text=line)
+
+
+def _events(said: dict[str, Any]) -> Iterator[AgentEvent]:
+    match said.get("type"), said.get("subtype"):
+        case "system", "init":
+            yield SessionStarted(id=words(said.get("session_id")), model=words(said.get("model")))
+        case "system", "api_retry":
+            yield _retry(said)
+        case "assistant", _:
+            yield from _assistant(said)
+        case "user", _:
+            for block in tables(table(said.get("message")).get("content")):
+                yield from _tool_result(block)
+        case "stream_event", _:
+            yield from _delta(table(table(said.get("event")).get("delta")))
+        case "rate_limit_event", _:
+            yield from _limit(table(said.get("rate_limit_info")))
+        case "result", _:
+            yield from _result(said)
+
+
+def _retry(said: dict[str, Any]) -> Retry:
+    status, code = status_of(said.get("error_status")), words(said.get("error"))
+    trouble = trouble_of(status=status, code=code, text=words(said.get("error_message")))
+    if trouble is Trouble.OTHER and status is None:
+        trouble = Trouble.NETWORK  # there was no answer at all
+    delay = amount(said.get("retry_delay_ms"))
+    return Retry(
+        trouble=trouble,
+        attempt=whole(said.get("attempt")) or None,
+        most=whole(said.get("max_retries")) or None,
+        delay=None if delay is None else delay / 1000,
+        status=status,
+        message=" ".join(str(part) for part in (status, code) if part),
+    )
+
+
+def _assistant(said: dict[str, Any]) -> Iterator[AgentEvent]:
+    message = table(said.get("message"))
+    if said.get("is_api_error_message") is True or message.get("model") == _SYNTHETIC:
+        yield from _synthetic(said, message)
+        return
+    for block in tables(message.get("content")):
+        kind = words(block.get("type"))
+        if kind == "text":
+            yield Text(text=words(block.get("text")))
+        elif kind == "thinking":
+            yield Text(text=words(block.get("thinking")), is_thought=True)
+        elif kind.endswith("tool_use"):
+            yield _tool(block)
+        elif kind.endswith("tool_result"):
+            yield from _tool_result(block, kind)
+    if usage := table(message.get("usage")):
+        yield _tokens(usage, of=words(message.get("id")))
+
+
+def _synthetic(said: dict[str, Any], message: dict[str, Any]) -> Iterator[AgentEvent]:
+    """The CLI speaks in the model's place: an error, mostly; without an error's marks it is only a remark."""
+    text = "\n".join(words(block.get("text")) for block in tables(message.get("content")))
+    if said.get("is_api_error_message") is not True and not said.get("error"):
+        yield Text(text=text)
+        return
+    params = table(table(said.get("api_error_params")).get("rate_limit_info"))
+    # A sub-agent's trouble is for its parent to handle.
+    yield _failure(said, text, is_fatal=said.get("parent_tool_use_id") is None, reset=amount(params.get("resetsAt")))
+
+
+def _tool(block: dict[str, Any]) -> ToolStarted:
+    given = table(block.get("input"))
+    deadline = amount(given.get("timeout")) if block.get("name") == "Bash" else None
+    return ToolStarted(
+        id=words(block.get("id")),
+        name=words(block.get("name")),
+        input=_in_words(given),
+        deadline=deadline / 1000 if deadline is not None and deadline > 0 else None,
+    )
+
+
+def _in_words(given: dict[str, Any]) -> str:
+    """The telling part first. All of the rest behind it: fifty edits of one file are fifty steps, and no loop."""
+    lead = next((key for key in _TELLING if words(given.get(key))), None)
+    if lead is None:
+        return compact(given)
+    rest = {key: value for key, value in given.items() if key not in (lead, *_ASIDE)}
+    return f"{given[lead]} {compact(rest)}" if rest else str(given[lead])
+
+
+def _tool_result(block: dict[str, Any], kind: str = "") -> Iterator[ToolFinished]:
+    if not (kind or words(block.get("type"))).endswith("tool_result"):
+        return
+    content = block.get("content")
+    if isinstance(content, list):
+        content = "\n".join(words(part.get("text")) for part in tables(content))
+    yield ToolFinished(id=words(block.get("tool_use_id")), ok=block.get("is_error") is not True, output=words(content))
+
+
+def _delta(delta: dict[str, Any]) -> Iterator[Text]:
+    if text := words(delta.get("text")):
+        yield Text(text=text, is_delta=True)
+    elif thought := words(delta.get("thinking")):
+        yield Text(text=thought, is_delta=True, is_thought=True)
+
+
+def _limit(info: dict[str, Any]) -> Iterator[LimitNotice]:
+    """The plan's windows. Newer versions tell of each; what counts is the one that is closed, else the fullest."""
+    scope, window = words(info.get("rateLimitType")), info
+    windows = [(name, found) for name, found in table(info.get("unifiedWindows")).items() if isinstance(found, dict)]
+    if windows and info.get("resetsAt") is None:
+        scope, window = max(windows, key=lambda named: (named[1].get("status") == "rejected", _fullness(named[1]) or 0))
+    status = words(info.get("status")) or words(window.get("status"))
+    if status in ("", "allowed"):
+        return
+    yield LimitNotice(
+        rejected=status == "rejected" and info.get("isUsingOverage") is not True,
+        scope=scope,
+        utilization=_fullness(window),
+        reset=amount(window.get("resetsAt")),
+    )
+
+
+def _fullness(window: dict[str, Any]) -> float | None:
+    return amount(window.get("utilization"))
+
+
+def _result(said: dict[str, Any]) -> Iterator[AgentEvent]:
+    yield from _spent(said)
+    ok = said.get("is_error") is False and said.get("subtype") == "success"
+    text = words(said.get("result"))
+    if not ok:
+        errors = said.get("errors")
+        spoken = [words(error) for error in errors if error] if isinstance(errors, list) else []
+        # Its `result` is an error of the CLI where it ended by one; in other endings it may be the model's last words.
+        is_api_error = said.get("subtype") == "success" and said.get("terminal_reason") != "completed"
+        yield _failure(said, text if text and is_api_error else "; ".join(spoken)[:4000])
+    if denied := sorted({words(denial.get("tool_name")) for denial in tables(said.get("permission_denials"))}):
+        message = f"not permitted, so it did without: {', '.join(denied)[:400]}"
+        yield Failure(trouble=Trouble.OTHER, message=message, is_fatal=False)
+    yield Result(ok=ok, text=text, turns=whole(said.get("num_turns")) or None)
+
+
+def _failure(said: dict[str, Any], text: str, *, is_fatal: bool = True, reset: float | None = None) -> Failure:
+    status, trouble = status_of(said.get("api_error_status")), _trouble(said, text)
+    hint = reset if reset is not None else text if trouble in (Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT) else None
+    return Failure(trouble=trouble, message=text, status=status, is_fatal=is_fatal, reset=hint)
+
+
+def _trouble(said: dict[str, Any], text: str) -> Trouble:
+    named = _BY_SUBTYPE.get(words(said.get("subtype"))) or _BY_REASON.get(words(said.get("terminal_reason")))
+    if named is not None:
+        return named
+    if _LOST.search(text[:1000]):
+        return Trouble.SESSION_LOST
+    # From the most telling field to the least: connection_failed, overloaded_error, server_error.
+    codes = [words(said.get(field)) for field in ("api_error", "api_error_type", "error")]
+    code = next((code for code in codes if trouble_of(code=code) is not Trouble.OTHER), "")
+    status = status_of(said.get("api_error_status"))
+    found = trouble_of(status=status, code=code, text=text)
+    if found is Trouble.OVERLOADED and status is None and trouble_of(text=text) is Trouble.NETWORK:
+        return Trouble.NETWORK  # it calls a provider that did not answer a server error
+    return found
+
+
+def _spent(said: dict[str, Any]) -> Iterator[Usage]:
+    """Of this run only. `total_cost_usd` and `modelUsage` go on counting when a session is continued."""
+    models = said.get("model_usage_since_last_result")
+    if isinstance(models, dict):
+        if models:
+            yield _of_models(list(tables(list(models.values()))))
+    elif usage := table(said.get("usage")):
+        yield _tokens(usage, cost=amount(said.get("total_cost_usd")), is_total=True)
+
+
+def _of_models(models: Sequence[dict[str, Any]]) -> Usage:
+    def total(*names: str) -> int:
+        return sum(whole(model.get(name)) for model in models for name in names)
+
+    costs = [cost for model in models if (cost := amount(model.get("costUSD"))) is not None]
+    return Usage(
+        input=total("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"),
+        output=total("outputTokens"),
+        cached=total("cacheReadInputTokens"),
+        reasoning=total("thinkingTokens"),
+        cost_usd=sum(costs) if costs else None,
+        settles=True,
+    )
+
+
+def _tokens(usage: dict[str, Any], *, of: str = "", cost: float | None = None, is_total: bool = False) -> Usage:
+    cached = whole(usage.get("cache_read_input_tokens"))
+    return Usage(
+        input=whole(usage.get("input_tokens")) + whole(usage.get("cache_creation_input_tokens")) + cached,
+        output=whole(usage.get("output_tokens")),
+        cached=cached,
+        reasoning=whole(table(usage.get("output_tokens_details")).get("thinking_tokens")),
+        cost_usd=cost,
+        of=of,
+        is_total=is_total,
+    )

@@ -1,0 +1,184 @@
+"""A run's output as events, in the same words for every agent: what `logs`, `run` and `show` read.
+
+Events are plain dicts with stable names (docs/reference/json.md). Nothing is dropped: what an adapter does not
+understand comes as `raw`, what is no longer on disk as `gap`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+from holdfast.agents.port import AgentAdapter, Stream
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    LimitNotice,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
+from holdfast.core.digest import Digest
+from holdfast.core.resets import reset_time
+from holdfast.sparse import data_blocks, open_plain
+
+Row = dict[str, Any]
+LONGEST_LINE = 16 << 20  # bytes; of a longer line only its length is told
+MOST_WORDS = 64 * 1024  # characters of one text: more is clipped, and said to be
+
+NAMES: dict[type, str] = {
+    SessionStarted: "session",
+    Text: "text",
+    ToolStarted: "tool_started",
+    ToolFinished: "tool_finished",
+    Usage: "usage",
+    Retry: "retry",
+    LimitNotice: "limit",
+    Failure: "error",
+    Result: "result",
+    Raw: "raw",
+}
+
+
+def adapter_of(agent: str) -> AgentAdapter | None:
+    """None: an agent that this version does not know, of a task that another one added."""
+    from holdfast.roster import AGENTS
+
+    return AGENTS.get(agent)
+
+
+def speaks_events(agent: str) -> bool:
+    """Whether its output is more than text to us."""
+    adapter = adapter_of(agent)
+    return adapter is not None and adapter.reads_events
+
+
+class Transcript:
+    """The events of one run, from its beginning. `go_on` gives those that were written since it was asked last."""
+
+    def __init__(self, directory: str, agent: str, run: Row, zone: str | None = None) -> None:
+        self.run_id = str(run["id"])
+        self.digest = Digest()
+        self._number = run["number"]
+        self._zone = zone
+        self._ended_at = run.get("ended_at")
+        adapter = adapter_of(agent)
+        self._parse: Callable[[str, Stream], Sequence[AgentEvent]] = _raw if adapter is None else adapter.parse
+        self._streams = [(Stream.OUT, GrowingLines(os.path.join(directory, "out.log")))]
+        if getattr(adapter, "reads_errors", False):
+            self._streams.append((Stream.ERR, GrowingLines(os.path.join(directory, "err.log"))))
+        self._is_over = False
+
+    def go_on(self, *, final: bool) -> Iterator[Row]:
+        """`final`: nothing more will be written; a last line without an end counts, and a total closes the run."""
+        for stream, lines in self._streams:
+            for line in lines.go_on(final=final):
+                if isinstance(line, int):
+                    yield self._row("gap", stream, bytes=line)
+                    continue
+                for event in self._parse(line, stream):
+                    self.digest.add(event)
+                    yield self._told(event, stream)
+        if final and not self._is_over:
+            self._is_over = True
+            total = totals(self.digest)
+            if total is not None:
+                yield self._row("total", Stream.OUT, **total)
+
+    def _told(self, event: AgentEvent, stream: Stream) -> Row:
+        found = {field.name: getattr(event, field.name) for field in fields(event)}
+        if "reset" in found:
+            hint, now = found.pop("reset"), self._ended_at or time.time()
+            found["resets_at"] = None if hint is None else reset_time(hint, now, self._zone)
+        clipped = {name: value[:MOST_WORDS] for name, value in found.items() if _is_long(value)}
+        if clipped:
+            found |= clipped
+            found["clipped"] = True
+        return self._row(NAMES[type(event)], stream, **found)
+
+    def _row(self, name: str, stream: Stream, /, **more: object) -> Row:
+        return {"event": name, "run": self._number, "stream": str(stream), **more}
+
+
+def totals(digest: Digest) -> Row | None:
+    """What a run took, as far as its agent told. None: it told nothing."""
+    usage = digest.usage
+    if usage is None:
+        return None
+    return {
+        "session_id": digest.session_id,
+        "model": usage.model or None,
+        "input": usage.input,
+        "output": usage.output,
+        "cached": usage.cached,
+        "reasoning": usage.reasoning,
+        "cost_usd": usage.cost_usd,
+        "turns": usage.turns,
+    }
+
+
+def _raw(line: str, _stream: Stream) -> Sequence[AgentEvent]:
+    return (Raw(text=line),)
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, str) and len(value) > MOST_WORDS
+
+
+class GrowingLines:
+    """A growing file, line by line; a number stands for so many bytes that are not kept, or not looked at."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._at = 0
+        self._rest = bytearray()  # the beginning of a line whose end is not there yet
+        self._overlong = 0  # bytes of a line that is too long to be read
+
+    def go_on(self, *, final: bool) -> Iterator[str | int]:
+        try:
+            fd = open_plain(self._path)
+        except OSError:
+            return  # not there yet, or gone: the agent can remove it
+        try:
+            for offset, block in data_blocks(fd, self._at):
+                missing, self._at = offset - self._at, offset + len(block)
+                if missing > 0:
+                    yield from self._end_of_line()
+                    yield missing
+                yield from self._lines(block)
+        finally:
+            os.close(fd)
+        if final:
+            yield from self._end_of_line()
+
+    def _lines(self, block: bytes) -> Iterator[str | int]:
+        *whole, rest = block.split(b"\n")
+        for piece in whole:
+            self._add(piece)
+            if not self._rest and not self._overlong:
+                yield ""
+            yield from self._end_of_line()
+        self._add(rest)
+
+    def _add(self, piece: bytes) -> None:
+        if self._overlong or len(self._rest) + len(piece) > LONGEST_LINE:
+            self._overlong += len(self._rest) + len(piece)
+            self._rest.clear()
+        else:
+            self._rest += piece
+
+    def _end_of_line(self) -> Iterator[str | int]:
+        if self._overlong:
+            yield self._overlong
+        elif self._rest:
+            yield self._rest.decode(errors="replace").rstrip("\r")
+        self._rest.clear()
+        self._overlong = 0

@@ -1,0 +1,201 @@
+"""An agent's events for people: its words, its tools, its troubles, and what it took. The same in `logs` and `run`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.api.show import duration, moment
+from holdfast.interfaces.cli.render import clean, is_terminal, one_line, paint
+
+Row = dict[str, Any]
+WIDE = 160  # columns of one line that is not for a terminal
+LONGEST = 20_000  # characters of one text: more is clipped, and said to be
+OUTPUT_LINES = 3  # of a tool that failed
+_MARKS = {"open": "▸", "ok": "✓", "bad": "✗", "warn": "!", "wait": "…", "unknown": "·"}
+_PLAIN_MARKS = {"open": ">", "ok": "+", "bad": "x", "warn": "!", "wait": "~", "unknown": "-"}
+
+
+class Teller:
+    """Told event by event; `at` is when it was seen to happen, for how long a tool took (None: it was read later)."""
+
+    def __init__(self, write: Callable[[str], object], stream: Any = None) -> None:
+        self._write = write
+        self._stream = stream or sys.stdout
+        is_utf8 = "utf" in (getattr(self._stream, "encoding", None) or "").lower()
+        self._marks = _MARKS if is_utf8 else _PLAIN_MARKS
+        self._width = shutil.get_terminal_size((WIDE, 24)).columns if is_terminal(self._stream) else WIDE
+        self._is_inside = False  # the last piece of text has not ended its line
+        self._tools: dict[str, tuple[str, float | None]] = {}  # those that are open: what they do, since when
+        self._held: str | None = None  # the newest one, not told yet: perhaps its end comes right behind
+        self._in: tuple[str, str] = ("", "")  # session and model
+        self._last_text = ""
+        self._unread = 0  # lines that mean nothing to us
+        self.last_line = ""
+
+    def tell(self, event: Row, at: float | None = None) -> None:
+        if event["event"] != "tool_finished" or event["id"] != self._held:
+            self.catch_up()
+        getattr(self, f"_{event['event']}")(event, at)
+
+    def catch_up(self) -> None:
+        """Nothing more for the moment: what was held back for a nicer line is told now."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._line(f"{self._marks['open']} {self._tools[held][0]}", "cyan")
+
+    # -- one method per event ------------------------------------------------------------------------------------
+
+    def _session(self, event: Row, _at: float | None) -> None:
+        """Some CLIs repeat it on every line."""
+        known, self._in = self._in, (event["id"] or self._in[0], event["model"] or self._in[1])
+        if self._in != known:
+            model = f", {one_line(self._in[1], 60)}" if self._in[1] else ""
+            self._line(f"session {one_line(self._in[0], 80)}{model}", "dim")
+
+    def _text(self, event: Row, _at: float | None) -> None:
+        words = clean(event["text"])
+        if not words.strip() and not event["is_delta"]:
+            return
+        if len(words) > LONGEST:
+            words = f"{words[:LONGEST]}… [{len(words) - LONGEST} more characters: --raw]"
+        colour = "dim" if event["is_thought"] else ""
+        if event["is_delta"]:
+            self._put(paint(words, colour, self._stream) if colour else words)
+            self._is_inside = not words.endswith("\n")
+            self.last_line = words.strip() or self.last_line
+            return
+        self._last_text = words.strip()
+        for line in words.strip("\n").split("\n"):
+            self._line(line, colour)
+
+    def _tool_started(self, event: Row, at: float | None) -> None:
+        what = one_line(event["input"], max(20, self._width - len(event["name"]) - 16))
+        self._tools[event["id"]] = (f"{one_line(event['name'], 60)}  {what}".rstrip(), at)
+        self._held = event["id"]
+
+    def _tool_finished(self, event: Row, at: float | None) -> None:
+        self._held = None
+        name = one_line(event["name"], 60) or "tool"
+        what, since = self._tools.pop(event["id"], (name, None))
+        took = f"  ({_seconds(at - since)})" if at is not None and since is not None else ""
+        mark = {True: "ok", False: "bad", None: "unknown"}[event["ok"]]
+        self._line(f"{self._marks[mark]} {what}{took}", "red" if event["ok"] is False else "cyan")
+        if event["ok"] is False:
+            said = [line for line in clean(event["output"]).splitlines() if line.strip()]
+            for line in said[-OUTPUT_LINES:]:
+                self._line(f"    {one_line(line, self._width - 4)}", "dim")
+
+    def _retry(self, event: Row, _at: float | None) -> None:
+        number = f" {event['attempt']}" if event["attempt"] is not None else ""
+        number += f" of {event['most']}" if number and event["most"] is not None else ""
+        delay = f" in {_seconds(event['delay'])}" if event["delay"] is not None else ""
+        why = f"{_words(event['trouble'])}{_status(event)}{_said(event['message'])}{_until(event)}"
+        self._line(f"{self._marks['wait']} tries again{number and ','}{number}{delay}: {why}", "yellow")
+
+    def _limit(self, event: Row, _at: float | None) -> None:
+        used = f" {event['utilization']:.0%} used" if event["utilization"] is not None else ""
+        scope = f" ({_words(event['scope'])})" if event["scope"] else ""
+        if event["rejected"]:
+            self._line(f"{self._marks['bad']} usage limit reached{scope}{_until(event)}", "red")
+        else:
+            self._line(f"{self._marks['warn']} usage limit near{scope}{used and ':'}{used}{_until(event)}", "yellow")
+
+    def _error(self, event: Row, _at: float | None) -> None:
+        mark, colour = ("bad", "red") if event["is_fatal"] else ("warn", "yellow")
+        kind = "" if event["trouble"] == "other" else f" ({_words(event['trouble'])})"
+        self._line(f"{self._marks[mark]} error{kind}{_status(event)}{_said(event['message'])}{_until(event)}", colour)
+
+    def _result(self, event: Row, _at: float | None) -> None:
+        said = clean(event["text"]).strip()
+        is_news = said and said != self._last_text
+        if is_news:
+            self._text({"text": said, "is_delta": False, "is_thought": False}, None)
+        mark, word, colour = ("ok", "done", "green") if event["ok"] else ("bad", "ended with an error", "red")
+        turns = f" after {event['turns']} turn(s)" if event["turns"] is not None else ""
+        self._line(f"{self._marks[mark]} {word}{turns}", colour)
+
+    def _total(self, event: Row, _at: float | None) -> None:
+        told = took(event)
+        if told:
+            self._line(f"it took {told}", "dim")
+        self._tell_unread()
+
+    def _raw(self, event: Row, _at: float | None) -> None:
+        if event["text"][:64].lstrip().startswith("{"):
+            self._unread += 1  # what its CLI tells other programs
+        elif event["text"].strip():
+            self._line(one_line(event["text"], self._width), "dim")
+
+    def _gap(self, event: Row, _at: float | None) -> None:
+        self._line(f"[{event['bytes']} bytes are not kept]", "dim")
+
+    def _usage(self, event: Row, at: float | None) -> None:
+        """Only its sum is told, at the end."""
+
+    def end(self) -> None:
+        """The run is over."""
+        self.catch_up()
+        if self._is_inside:
+            self._put("\n")
+            self._is_inside = False
+        self._tell_unread()
+
+    def _tell_unread(self) -> None:
+        if self._unread:
+            self._line(f"[{self._unread} line(s) that say nothing to people are not shown: --raw]", "dim")
+            self._unread = 0
+
+    # -- output --------------------------------------------------------------------------------------------------
+
+    def _line(self, text: str, colour: str = "") -> None:
+        if self._is_inside:
+            self._put("\n")
+            self._is_inside = False
+        self.last_line = text.strip() or self.last_line
+        self._put(f"{paint(text, colour, self._stream) if colour else text}\n")
+
+    def _put(self, text: str) -> None:
+        self._write(text)
+
+
+def took(total: Row) -> str:
+    """Tokens, money, turns and model in words; empty when nothing is known."""
+    words = []
+    if total["input"] or total["output"]:
+        cached = f" ({_count(total['cached'])} cached)" if total["cached"] else ""
+        words.append(f"{_count(total['input'])} tokens in{cached}, {_count(total['output'])} out")
+    if total["cost_usd"] is not None:
+        words.append(f"${total['cost_usd']:.4f}" if total["cost_usd"] < 1 else f"${total['cost_usd']:.2f}")
+    if total.get("turns") is not None:
+        words.append(f"{total['turns']} turn(s)")
+    if total.get("model"):
+        words.append(one_line(total["model"], 60))
+    return ", ".join(words)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{max(0.0, seconds):.1f}s" if seconds < 10 else duration(seconds)
+
+
+def _count(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def _words(name: str) -> str:
+    return one_line(name, 60).replace("_", " ")
+
+
+def _status(event: Row) -> str:
+    return f", HTTP {event['status']}" if event["status"] is not None else ""
+
+
+def _said(message: str) -> str:
+    said = one_line(message, 300)
+    return f": {said}" if said else ""
+
+
+def _until(event: Row) -> str:
+    return f"; it ends {moment(event['resets_at'])}" if event["resets_at"] is not None else ""

@@ -1,0 +1,124 @@
+"""The scenarios by name, and what each answers to a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from holdfast.testing.stub import tools
+from holdfast.testing.stub.talk import Answer, Call, Conversation, Failure, Manner, Text
+
+DONE = "Hello, the task is done."
+OUT_FILE, OUT_TEXT = "out.txt", "hello from agent"
+NOHUP = "nohup sleep 1002 >/dev/null 2>&1 & echo $! > pid.txt"
+SLOW = "echo started > slow.txt; sleep 1003"
+LIMIT_TEXT = "Claude AI usage limit reached|1794714959"
+RETRY_SOON, RETRY_LATE, RESET_IN = 2, 3600, 2 * 3600
+
+FAILURES = ("401", "429", "429-long", "usage-limit", "credit", "500", "503", "529", "context-too-long")
+# Every scenario with the sentence that help and docs show. What stands in capitals is an argument in the path.
+SCENARIOS = {
+    "ok": "answers with a text",
+    "tool": f"has the agent write {OUT_FILE}, then answers",
+    "shell": "has the agent run the shell command COMMAND (shell/COMMAND), then answers",
+    "nohup": "has the agent leave a background process (its pid in pid.txt), then answers",
+    "slowtool": f"has the agent run a command that never ends; asked again after a kill, has it write {OUT_FILE}",
+    "limittext": "the model says that a usage limit was reached, as ordinary text: a success",
+    "warning": "answers, and warns in its headers that the usage limit is near",
+    "401": "the key is not valid",
+    "429": "too many requests, try again in 2 s (429/SECONDS for another time)",
+    "429-long": "too many requests, try again in an hour",
+    "usage-limit": "the plan's usage limit is reached, for two hours (usage-limit/SECONDS for another time)",
+    "credit": "the account has no credit",
+    "500": "the provider has an internal error",
+    "503": "the provider is overloaded, as OpenAI and Google say it",
+    "529": "the provider is overloaded, as Anthropic says it",
+    "context-too-long": "the conversation does not fit into the model's context",
+    "refused": "nobody listens: the connection is refused",
+    "reset": "the connection is reset",
+    "hang": "no answer, not even headers",
+    "hang-stream": "headers and the first words, then nothing",
+    "cut-stream": "the stream is cut midway",
+    "error-stream": "an error event in the middle of the stream",
+    "flaky": "the first N requests fail as 529 does (flaky/N/KEY), then as `tool`",
+    "first": "the first N requests fail as FAILURE does (first/FAILURE/N/KEY), then as `tool`",
+}
+_MANNERS = {
+    "reset": Manner.RESET,
+    "hang": Manner.SILENT,
+    "hang-stream": Manner.STALLED,
+    "cut-stream": Manner.CUT,
+    "error-stream": Manner.ERROR_EVENT,
+}
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A tool call that a scenario wants; done as soon as the history holds a call with `mark` in its arguments."""
+
+    mark: str
+    make: Callable[[Conversation], Call | None]
+
+
+def answer_to(scenario: str, arguments: Sequence[str], conversation: Conversation, tries: int) -> Answer:
+    """What `scenario` answers; `tries` is how many requests came to the same address before this one."""
+    if scenario in ("flaky", "first"):
+        kind, count = ("529", arguments[:1]) if scenario == "flaky" else (arguments[0], arguments[1:2])
+        if tries < int("".join(count) or 1):
+            return Answer(reply=_failure(kind, ()))
+        scenario, arguments = "tool", ()
+    if scenario in FAILURES:
+        return Answer(reply=_failure(scenario, arguments))
+    if scenario in _MANNERS:
+        return Answer(reply=Text(DONE), manner=_MANNERS[scenario])
+    for step in _steps(scenario, arguments):
+        if not any(step.mark in call for call in conversation.calls) and (call := step.make(conversation)):
+            return Answer(reply=call)
+    if scenario == "tool" and _wants_listings(conversation):
+        return Answer(reply=Text(f"{OUT_FILE}\n```\n{OUT_TEXT}\n```\n"))
+    return Answer(reply=Text(LIMIT_TEXT if scenario == "limittext" else DONE), warning=scenario == "warning")
+
+
+def unknown(scenario: str, arguments: Sequence[str]) -> str:
+    """Why there is no such scenario; nothing if there is."""
+    if scenario not in SCENARIOS:
+        return f"There is no scenario {scenario!r}. There are: {', '.join(SCENARIOS)}."
+    if scenario == "shell" and not arguments:
+        return "The scenario shell needs a command: shell/COMMAND, urlencoded."
+    if scenario == "first" and (not arguments or arguments[0] not in FAILURES):
+        return f"The scenario first needs a failure: first/FAILURE/N/KEY, one of {', '.join(FAILURES)}."
+    numbers = {"flaky": arguments[:1], "first": arguments[1:2], "429": arguments[:1], "usage-limit": arguments[:1]}
+    if any(not number.isdecimal() for number in numbers.get(scenario, ())):
+        return f"The scenario {scenario} takes a whole number, not {'/'.join(arguments)!r}."
+    return ""
+
+
+def _failure(kind: str, arguments: Sequence[str]) -> Failure:
+    asked = int(arguments[0]) if arguments else None
+    if kind == "429-long":
+        return Failure("429", RETRY_LATE)
+    default = {"429": RETRY_SOON, "usage-limit": RESET_IN}.get(kind, 0)
+    return Failure(kind, default if asked is None else asked)
+
+
+def _steps(scenario: str, arguments: Sequence[str]) -> list[_Step]:
+    write = _Step(OUT_FILE, lambda conversation: tools.write_file(conversation, OUT_FILE, OUT_TEXT))
+    match scenario:
+        case "tool":
+            return [write]
+        case "shell":
+            return [_shell("/".join(arguments))]  # a client may have put the slashes back
+        case "nohup":
+            return [_shell(NOHUP)]
+        case "slowtool":
+            return [_shell(SLOW), write]
+    return []
+
+
+def _shell(command: str) -> _Step:
+    return _Step(command, lambda conversation: tools.run_command(conversation, command))
+
+
+def _wants_listings(conversation: Conversation) -> bool:
+    """An agent without tools that takes whole files out of the model's text (aider)."""
+    return not conversation.tools and "*file listing*" in conversation.system
