@@ -71,7 +71,6 @@ class CliAgent:
     continue_by_hand: Callable[[str, Account], Sequence[str]] | None = None  # session → the command of a person
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
     reads_errors: bool = False  # some of its events stand only on standard error
-    hides_tools: bool = False  # it tells of a tool only when that is over
     version_arguments: Sequence[str] = ("--version",)
     reads_events: bool = True
 

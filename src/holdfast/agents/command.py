@@ -17,7 +17,6 @@ class CommandAgent:
     name = "command"
     reads_events = False
     reads_errors = False
-    hides_tools = False
     passes: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:

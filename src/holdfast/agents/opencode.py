@@ -2,9 +2,9 @@
 
 Seen with 1.18.33:
 - It has no last event. It succeeded if it exits with 0 and the last step of the model ended with "stop".
-- On a spent plan, and while it sleeps out a Retry-After, it writes nothing at all to standard output. `--print-logs`
-  has it say on standard error why; the errors of the small model that makes a title are nothing to us.
-- A tool is told of only when it is over: its processes must be looked at before its silence means anything.
+- On a spent plan, and while it sleeps out a Retry-After, it writes nothing at all to standard output, and of a tool it
+  tells only when that is over. `--print-logs` has it say more on standard error: why it tries again, and what it lets a
+  tool do (which is when one begins). What the small model does that makes a title is nothing to us.
 - OPENCODE_CONFIG_CONTENT is laid over the user's own configuration, key by key; of two permissions that fit the later
   key decides, and that may be the user's. An agent (a profile) of our own has its rules behind all of those.
 - A permission that would be asked for is refused, and then the whole turn is over: nothing may be left at "ask".
@@ -57,6 +57,7 @@ KEY = "OPENAI_API_KEY"  # where such an account has its key
 _OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
 _LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would try for hours, in vain
 PROFILE = "holdfast"
+UNTOLD = "log"  # the id of a tool that only the log tells of yet: it tells no id
 # A list of what is allowed: a server of tools, or a subagent with rules of its own, could do anything.
 _LOOKING: dict[str, object] = {
     "*": "deny",
@@ -77,7 +78,7 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
     return (
         "run",
         *("--format", "json"),
-        *("--print-logs", "--log-level", "ERROR"),
+        *("--print-logs", "--log-level", "INFO"),
         *("--agent", PROFILE),
         *(("--model", model) if (model := _model(order)) else ()),
         *(("--session", order.session_id) if order.session_id is not None else ()),
@@ -228,12 +229,19 @@ def _of_errors(line: str) -> Sequence[AgentEvent]:
     if not line.startswith("timestamp="):
         return _last_words(line)
     said = {key: _unquoted(value) for key, value in _FIELD.findall(line)}
-    session = said.get("session.id", "")
-    if said.get("message") == "stream error" and said.get("small") != "true":
-        event = _trying_again(said, said.get("timestamp", ""))
-        return (SessionStarted(id=session), event) if session else (event,)
-    if said.get("message") == "failed" and said.get("error", "").startswith("Provider"):
-        return (Failure(trouble=Trouble.REFUSED, message=said["error"]),)
+    if said.get("small") == "true":
+        return ()
+    match said.get("message"):
+        case "created" if said.get("parentID") == "undefined" and said.get("id", "").startswith("ses_"):
+            return (SessionStarted(id=said["id"]),)
+        case "evaluated" if said.get("action.action") == "allow":
+            return (ToolStarted(id=UNTOLD, name=said.get("permission", ""), input=said.get("pattern", "")),)
+        case "stream":  # the model is asked: whatever tool there was is over
+            return (ToolFinished(id=UNTOLD),)
+        case "stream error":
+            return (_trying_again(said),)
+        case "failed" if said.get("error", "").startswith("Provider"):
+            return (Failure(trouble=Trouble.REFUSED, message=said["error"]),)
     return ()
 
 
@@ -244,18 +252,18 @@ def _last_words(line: str) -> Sequence[AgentEvent]:
     return (Failure(trouble=Trouble.SESSION_LOST if lost else Trouble.REFUSED, message=line[len("Error: ") :]),)
 
 
-def _trying_again(said: Mapping[str, str], at: str) -> AgentEvent:
+def _trying_again(said: Mapping[str, str]) -> AgentEvent:
     """It says nothing of what it will do, but it always tries again, later and later."""
     message = _CLASS.sub("", said.get("error.error") or said.get("error.error.message", ""))
     trouble = trouble_of(code=said.get("error.error.code") or said.get("error.error.type", ""), text=message)
-    reset = _moment(message, at) if trouble in _OF_LIMITS else None
+    reset = _moment(message, said.get("timestamp", "")) if trouble in _OF_LIMITS else None
     if trouble in _LASTING:
         return Failure(trouble=trouble, message=message, reset=reset)
     return Retry(trouble=trouble, message=message, reset=reset)
 
 
 def _moment(message: str, at: str) -> str | float:
-    """ "Try again in an hour", from when it was said: whoever reads this may do so much later."""
+    """An hour from when it was said: whoever reads this may do so much later."""
     try:
         said_at = datetime.fromisoformat(at).timestamp()
     except ValueError:
@@ -283,13 +291,8 @@ OPENCODE = CliAgent(
     passes=(
         *("OPENCODE_API_KEY", "OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR"),
         *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
-        *(
-            "ANTHROPIC_API_KEY",
-            "OPENAI_API_KEY",
-            "GEMINI_API_KEY",
-            "GOOGLE_GENERATIVE_AI_API_KEY",
-            "OPENROUTER_API_KEY",
-        ),
+        *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
+        *("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
     ),
     capabilities=Capabilities(cost=True, reset_time=True),
     login=Login(
@@ -302,5 +305,4 @@ OPENCODE = CliAgent(
     continue_by_hand=_by_hand,
     transcript=lambda _session, config, _workspace: f"{config}/opencode/opencode.db",
     reads_errors=True,
-    hides_tools=True,
 )

@@ -48,7 +48,6 @@ class ScriptedAgent:
     name = "scripted"
     reads_events = True
     reads_errors = False
-    hides_tools = False
     passes: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:

@@ -64,7 +64,6 @@ def _now(queries: Queries, task: Row, run: Row) -> list[str]:
         started_at=view.started_at,
         watched_since=view.started_at,
         reads_events=adapter.reads_events,
-        hides_tools=adapter.hides_tools,
         output_at=view.output_at,
         heartbeat_at=view.channel_at,
         tools=tuple(view.talk.tools.values()),

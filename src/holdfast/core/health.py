@@ -58,8 +58,7 @@ class Facts:
     now: float
     started_at: float
     watched_since: float  # later than started_at: by a supervisor that took it over
-    reads_events: bool  # its adapter understands its output, …
-    hides_tools: bool = False  # … which tells of a tool only when that is over
+    reads_events: bool  # its adapter understands its output
     output_at: float | None = None  # the newest output; None: never any
     heartbeat_at: float | None = None  # the newest heartbeat or report
     tools: tuple[OpenTool, ...] = ()
@@ -75,7 +74,7 @@ class Facts:
     @property
     def needs_tree(self) -> bool:
         """Whether silence alone proves nothing."""
-        return bool(self.tools) or not self.reads_events or self.hides_tools
+        return bool(self.tools) or not self.reads_events
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -227,9 +226,7 @@ def _evidence(facts: Facts, rules: HealthRules) -> tuple[str, ...]:
         "no heartbeat" if facts.heartbeat_at is None else f"last heartbeat {seconds(now - facts.heartbeat_at)} ago",
     ]
     if facts.reads_events:
-        said += [_tool_words(tool, now) for tool in facts.tools] or [
-            "a tool is told of only when it is over" if facts.hides_tools else "no tool open"
-        ]
+        said += [_tool_words(tool, now) for tool in facts.tools] or ["no tool open"]
         said.append(f"{facts.steps} events without progress (limit {rules.loop_steps or 'none'})")
     else:
         said.append("its agent writes no events that we read")

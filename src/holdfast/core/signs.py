@@ -47,7 +47,6 @@ class SignReader:
 
     signs: Callable[[str, Stream], Sequence[Sign]]
     reads_errors: bool = False
-    hides_tools: bool = False  # it tells of a tool only when that is over
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -72,7 +72,6 @@ class Watch:
             started_at=self.view.started_at,
             watched_since=self.watched_since,
             reads_events=self.patient.signs is not None,
-            hides_tools=self.patient.signs is not None and self.patient.signs.hides_tools,
             output_at=self.view.output_at,
             heartbeat_at=self.view.channel_at,
             tools=tuple(talk.tools.values()),
