@@ -13,6 +13,7 @@ from typing import Any
 from tests.agents.recordings import Recording, judged, lines_of, recordings
 
 from holdfast.agents.port import Stream
+from holdfast.core.agentevents import Text, ToolFinished, ToolStarted
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd
 from holdfast.roster import AGENTS
 
@@ -286,8 +287,17 @@ def _speaking(case: Case, draw: random.Random) -> Case:
 
 
 def _lying(case: Case, draw: random.Random) -> Case:
-    """The model, or a tool of it, says what a CLI says of its success."""
-    return _say(case, draw, LIES)
+    """The model, or a tool of it, says what a CLI says of its success; it had worked well up to then."""
+    others = [other for other in ALL if other.agent == case.agent and other.scenario in ("tool", "ok", "resume1")]
+    words = [line for other in others for line in other.out.split(b"\n") if _is_talk(case.agent, line)]
+    place = draw.randrange(len(case.lines) + 1)
+    talk = draw.sample(words, min(len(words), 3))
+    return _say(replace(case, lines=[*case.lines[:place], *talk, *case.lines[place:]]), draw, LIES)
+
+
+def _is_talk(agent: str, line: bytes) -> bool:
+    events = AGENTS[agent].parse(line.decode(errors="replace"), Stream.OUT)
+    return bool(events) and all(isinstance(event, Text | ToolStarted | ToolFinished) for event in events)
 
 
 def _say(case: Case, draw: random.Random, sayings: Sequence[str]) -> Case:

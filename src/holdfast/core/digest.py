@@ -42,6 +42,7 @@ RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
     (Trouble.NETWORK, Outcome.NETWORK, "the provider could not be reached"),
     (Trouble.TURN_LIMIT, Outcome.TURN_LIMIT, "its limit of turns is reached"),
     (Trouble.BUDGET, Outcome.OVER_BUDGET, "its budget is spent"),
+    (Trouble.LOOP, Outcome.LOOPING, "it went round in circles"),
     (Trouble.INTERRUPTED, Outcome.EXTERNAL_KILL, "it was interrupted from outside"),
     (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
     (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
@@ -112,8 +113,8 @@ class Digest:
 
     def _add_result(self, result: Result) -> None:
         self.result = result
-        if result.ok:  # whatever went wrong before, it came through
-            self.failures.clear()
+        if result.ok:  # whatever went wrong before, it came through; unless that ended it
+            self.failures = {key: failure for key, failure in self.failures.items() if failure.outlasts_success}
             self.retry = None
 
     @property
