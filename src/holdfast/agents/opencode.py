@@ -176,7 +176,7 @@ def _step(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
         output=whole(tokens.get("output")) + reasoning,
         cached=cached,
         reasoning=reasoning,
-        cost_usd=amount(part.get("cost")),
+        cost_usd=amount(part.get("cost")) or None,  # of a model whose price it does not know it says 0
     )
     reason = words(part.get("reason"))
     if reason == "stop":
@@ -234,6 +234,8 @@ def _of_errors(line: str) -> Sequence[AgentEvent]:
     match said.get("message"):
         case "created" if said.get("parentID") == "undefined" and said.get("id", "").startswith("ses_"):
             return (SessionStarted(id=said["id"]),)
+        case "loop":
+            return (SessionStarted(id=said.get("session.id", "")),)
         case "evaluated" if said.get("action.action") == "allow":
             return (ToolStarted(id=UNTOLD, name=said.get("permission", ""), input=said.get("pattern", "")),)
         case "stream":  # the model is asked: whatever tool there was is over
