@@ -157,7 +157,8 @@ class Digest:
             return Outcome.CRASHED, f"it reported success, but exited with {_exit_words(end)}", None
         if self.retry is not None:  # it ended, or was ended, while it tried again and again
             outcome, words = next((o, w) for trouble, o, w in RULES if trouble is self.retry.trouble)
-            return outcome, _quoted(words, self.retry.message), self.retry.reset
+            delay = None if self.retry.delay is None else f"try again in {self.retry.delay:.0f} seconds"
+            return outcome, _quoted(words, self.retry.message), delay if self.retry.reset is None else self.retry.reset
         if self.result is not None:
             return Outcome.FAILED, _quoted("the agent reported failure", self.result.text), None
         return Outcome.CRASHED, f"it ended without reporting a result ({_exit_words(end)})", None
