@@ -16,6 +16,7 @@ from holdfast.core.agentevents import (
     Result,
     Retry,
     SessionStarted,
+    StepStarted,
     Text,
     ToolFinished,
     ToolStarted,
@@ -73,6 +74,8 @@ class Digest:
             case SessionStarted():
                 self.session_id = event.id or self.session_id
                 self.model = event.model or self.model
+            case StepStarted():
+                self.result = None
             case Usage():
                 self.spending.add(event)
             case Retry():
@@ -95,8 +98,8 @@ class Digest:
         """
         came_through = self.result is not None and self.result.ok
         match event:
-            case Result():
-                return  # only its output says how it ended
+            case Result() | ToolFinished():
+                return  # only its output says how it ended; and that a tool is over says nothing of the model
             case Failure(is_fatal=True):
                 if not came_through:
                     self.failures.setdefault(event.trouble, event)
@@ -154,7 +157,8 @@ class Digest:
             return Outcome.CRASHED, f"it reported success, but exited with {_exit_words(end)}", None
         if self.retry is not None:  # it ended, or was ended, while it tried again and again
             outcome, words = next((o, w) for trouble, o, w in RULES if trouble is self.retry.trouble)
-            return outcome, _quoted(words, self.retry.message), self.retry.reset
+            delay = None if self.retry.delay is None else f"try again in {self.retry.delay:.0f} seconds"
+            return outcome, _quoted(words, self.retry.message), delay if self.retry.reset is None else self.retry.reset
         if self.result is not None:
             return Outcome.FAILED, _quoted("the agent reported failure", self.result.text), None
         return Outcome.CRASHED, f"it ended without reporting a result ({_exit_words(end)})", None
