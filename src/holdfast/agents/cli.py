@@ -38,6 +38,7 @@ class Capabilities:
     reset_time: bool = False  # a usage limit comes with its end
     budget: bool = False  # it stops by itself at an amount of money
     turns: bool = False  # it stops by itself after so many turns
+    session_usage: bool = False  # what it tells of tokens is the sum of its session, earlier runs of it included
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

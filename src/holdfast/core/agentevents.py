@@ -35,6 +35,11 @@ class SessionStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StepStarted:
+    """The model is asked again: whatever was reported before, it was not the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Text:
     """The model's words. Never evidence of anything."""
 
@@ -132,4 +137,16 @@ class Raw:
     text: str
 
 
-AgentEvent = SessionStarted | Text | ToolStarted | ToolFinished | Usage | Retry | LimitNotice | Failure | Result | Raw
+AgentEvent = (
+    SessionStarted
+    | StepStarted
+    | Text
+    | ToolStarted
+    | ToolFinished
+    | Usage
+    | Retry
+    | LimitNotice
+    | Failure
+    | Result
+    | Raw
+)

@@ -16,6 +16,7 @@ from holdfast.core.agentevents import (
     Result,
     Retry,
     SessionStarted,
+    StepStarted,
     Text,
     ToolFinished,
     ToolStarted,
@@ -73,6 +74,8 @@ class Digest:
             case SessionStarted():
                 self.session_id = event.id or self.session_id
                 self.model = event.model or self.model
+            case StepStarted():
+                self.result = None
             case Usage():
                 self.spending.add(event)
             case Retry():
@@ -95,8 +98,8 @@ class Digest:
         """
         came_through = self.result is not None and self.result.ok
         match event:
-            case Result():
-                return  # only its output says how it ended
+            case Result() | ToolFinished():
+                return  # only its output says how it ended; and that a tool is over says nothing of the model
             case Failure(is_fatal=True):
                 if not came_through:
                     self.failures.setdefault(event.trouble, event)
