@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.testing.stub import tools
-from holdfast.testing.stub.catalogue import FAILURES, OUT_FILE, OUT_TEXT
+from holdfast.testing.stub.catalogue import FAILURES
+from holdfast.testing.stub.catalogue import OUT_FILE as OUT_FILE
+from holdfast.testing.stub.catalogue import OUT_TEXT as OUT_TEXT
 from holdfast.testing.stub.talk import Answer, Call, Conversation, Failure, Manner, Text
 
 DONE = "Hello, the task is done."
