@@ -11,6 +11,7 @@ from holdfast.core.agentevents import (
     Result,
     Retry,
     SessionStarted,
+    StepStarted,
     Text,
     ToolFinished,
     ToolStarted,
@@ -49,6 +50,8 @@ def _sign(event: AgentEvent) -> Sign | None:
                 name=event.name,
                 content=event.output[:MOST_CONTENT] or "ended",
             )
+        case StepStarted():
+            return Sign(kind=SignKind.TOOL_CLOSED, content="a step")
         case Retry():
             return Sign(
                 kind=SignKind.RETRY,
