@@ -156,8 +156,8 @@ def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
 
 def _usage(event: Mapping[str, Any]) -> Sequence[Usage]:
     usage = table(event.get("usage"))
-    if not usage:
-        return ()
+    if not any(whole(value) for value in usage.values()):
+        return ()  # it did not come to ask: nothing that would replace what its session has used before
     return (
         Usage(
             input=whole(usage.get("input_tokens")),
