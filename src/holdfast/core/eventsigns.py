@@ -26,6 +26,12 @@ _HOPELESS = frozenset({Trouble.AUTH, Trouble.BILLING, Trouble.USAGE_LIMIT, Troub
 """No further try of the same process helps."""
 
 
+_PLAIN: dict[type, Sign] = {
+    StepStarted: Sign(kind=SignKind.TOOL_CLOSED, content="a step"),  # of a tool without an id
+    LimitNotice: Sign(kind=SignKind.STEP, content="limit"),
+}
+
+
 def signs_of(events: Iterable[AgentEvent]) -> list[Sign]:
     return [sign for event in events if (sign := _sign(event)) is not None]
 
@@ -50,8 +56,6 @@ def _sign(event: AgentEvent) -> Sign | None:
                 name=event.name,
                 content=event.output[:MOST_CONTENT] or "ended",
             )
-        case StepStarted():
-            return Sign(kind=SignKind.TOOL_CLOSED, content="a step")
         case Retry():
             return Sign(
                 kind=SignKind.RETRY,
@@ -71,6 +75,4 @@ def _sign(event: AgentEvent) -> Sign | None:
             return Sign(kind=SignKind.PROGRESS)
         case Result():
             return Sign(kind=SignKind.DOOMED, content=event.text or "it reported failure")
-        case LimitNotice():
-            return Sign(kind=SignKind.STEP, content="limit")
-    return None
+    return _PLAIN.get(type(event))
