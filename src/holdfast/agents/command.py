@@ -18,6 +18,7 @@ class CommandAgent:
     reads_events = False
     reads_errors = False
     passes: Sequence[str] = ()
+    litter: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         if not _argv(options):
