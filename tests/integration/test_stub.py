@@ -284,6 +284,28 @@ def test_what_no_scenario_is_named(stub: StubServer) -> None:
     assert [name for name in SCENARIOS if f"`{name}" not in page] == [], "docs/stub-llm.md does not name them"
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_no_request_is_refused(stub: StubServer, protocol: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whatever a CLI sends, it gets an answer, and no thread dies of it."""
+    _, path, _ = PROTOCOLS[protocol]
+    broken: list[bytes] = [b"", b"[]", b"{", b"null", b'{"messages": 3, "input": 3, "contents": 3, "tools": 3}']
+    broken.append(b'{"messages": [[], {"content": [{"type": "tool_use"}], "tool_calls": [{"function": 1}]}]}')
+    broken.append(b'{"contents": [{"parts": [{"functionCall": 3}, {"text": 3}]}], "input": [{"type": "reasoning"}]}')
+        b'{"contents": [{"parts": [{"functionCall": 3}, {"text": 3}]}], "input": [{"type": "function_call"}]}'
+    )
+    for body in broken:
+        connection = http.client.HTTPConnection("127.0.0.1", stub.port, timeout=20)
+        connection.request("POST", f"/ok{path}", body)
+        assert connection.getresponse().status in (200, 400), body
+        connection.close()
+    connection = http.client.HTTPConnection("127.0.0.1", stub.port, timeout=20)
+    chunks = iter([b'{"model"', b': "m"}'])
+    connection.request("POST", f"/ok{path}", chunks, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_beside_a_program_with_a_log(tmp_path: Path) -> None:
     port, log = tmp_path / "port", tmp_path / "log.jsonl"
     command = [sys.executable, "-m", "holdfast.testing.stub", "--port-file", str(port), "--log", str(log)]
