@@ -291,8 +291,6 @@ def test_what_is_no_request_is_refused(stub: StubServer, protocol: str, capfd: p
     broken: list[bytes] = [b"", b"[]", b"{", b"null", b'{"messages": 3, "input": 3, "contents": 3, "tools": 3}']
     broken.append(b'{"messages": [[], {"content": [{"type": "tool_use"}], "tool_calls": [{"function": 1}]}]}')
     broken.append(b'{"contents": [{"parts": [{"functionCall": 3}, {"text": 3}]}], "input": [{"type": "reasoning"}]}')
-        b'{"contents": [{"parts": [{"functionCall": 3}, {"text": 3}]}], "input": [{"type": "function_call"}]}'
-    )
     for body in broken:
         connection = http.client.HTTPConnection("127.0.0.1", stub.port, timeout=20)
         connection.request("POST", f"/ok{path}", body)
