@@ -196,8 +196,9 @@ def test_limits_say_when_they_end(stub: StubServer) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_broken_connections(stub: StubServer, protocol: str) -> None:
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError) as reset:
         ask(stub.url("reset"), protocol)
+    assert reset.type is ConnectionResetError  # a good-bye without an answer would be a kind of it
     with pytest.raises(ConnectionRefusedError):
         ask(stub.url("refused"), protocol)
     with pytest.raises(http.client.IncompleteRead):

@@ -25,7 +25,6 @@ class House(Protocol):
     """What a connection needs of its server."""
 
     log: Log
-    hang_ends: int  # a descriptor, readable as soon as nobody shall hang any more
     resets: set[socket.socket]  # connections that end without a good-bye
 
 
@@ -163,10 +162,9 @@ class Handler(BaseHTTPRequestHandler):
         return cast(House, self.server)
 
     def _hang(self) -> None:
-        """Until the client goes away, the server ends, or nobody can be waiting any more."""
+        """Until the client goes away, the server ends (which shuts the connection), or nobody can be waiting any more."""
         ends = select.poll()  # select() cannot take descriptors beyond 1023
         ends.register(self.connection, select.POLLIN | select.POLLHUP)
-        ends.register(self._house().hang_ends, select.POLLIN | select.POLLHUP)
         ends.poll(_LONGEST_HANG * 1000)
         self.close_connection = True
 
