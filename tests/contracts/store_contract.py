@@ -574,6 +574,9 @@ FENCED: Mapping[str, FencedWrite] = {
         lambda scene, grip: scene.ended_run(grip),
         lambda tx, grip, run, now: tx.tasks.settle(grip, run, COMPLETED, COMPLETE, KEEP, now),
     ),
+    "tasks.leave_session": FencedWrite(
+        lambda scene, grip: None, lambda tx, grip, _, now: tx.tasks.leave_session(grip, "work", now)
+    ),
     "runs.intend": FencedWrite(lambda scene, grip: new_id(), lambda tx, grip, run, now: tx.runs.intend(grip, run, now)),
     "runs.started": FencedWrite(
         lambda scene, grip: scene.intend_run(grip), lambda tx, grip, run, now: tx.runs.started(grip, run, 7, now)

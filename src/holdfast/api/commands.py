@@ -11,6 +11,7 @@ from typing import Any
 from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
+from holdfast.core.policy import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
 from holdfast.core.states import TaskState
 from holdfast.errors import Conflict, UsageError
@@ -179,7 +180,13 @@ class Commands:
 
     def resume(self, task_id: str) -> str:
         """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""
-        decision = self._store.write(lambda tx: tx.tasks.resume(task_id, who(), clock.now()))
+
+        def go_on(tx: Any) -> ResumeDecision:
+            _refuse_while_shut(tx, task_id)
+            decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now())
+            return decided
+
+        decision = self._store.write(go_on)
         doorbell.ring(self.home)
         if not decision.allowed:
             raise Conflict(decision.message)
@@ -194,6 +201,17 @@ class Commands:
 
     def ack_alert(self, alert_id: int) -> None:
         self._store.write(lambda tx: tx.events.ack_alert(alert_id, who(), clock.now()))
+
+
+def _refuse_while_shut(tx: Any, task_id: str) -> None:
+    """It would only wait in the queue, one resume poorer: what helps is to open its account."""
+    account = tx.accounts.keeping_back(tx.tasks.get(task_id), clock.now())
+    if account is not None:
+        how = "stopped" if account.until is None else "parked"
+        raise Conflict(
+            f"Task {task_id} waits for its account {account.full_name}, which is {how}: {account.reason}. Nothing was "
+            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks go on."
+        )
 
 
 def check_prompt(prompt: str) -> None:

@@ -40,9 +40,7 @@ class Queries:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         held = self._held() if any(row["state"] == "queued" for row in rows) else None
         for row in rows:
-            settings = json.loads(row.pop("settings"))
-            row["labels"] = settings["labels"]
-            row["account"] = row["account"] or settings["agent_options"].get("account")
+            row["labels"] = json.loads(row.pop("settings"))["labels"]
             row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
         return rows
 
@@ -66,8 +64,7 @@ class Queries:
         task["time_zone"] = settings.get("environment", {}).get("set", {}).get("TZ")  # of the agent, if it is not ours
         task.update(_rules(settings))
         task["runs"] = [_run(row) for row in self._reader.view("runs", id=task_id)]
-        newest = task["runs"][-1]["account"] if task["runs"] else None
-        task["account"] = newest or settings["agent_options"].get("account")
+        task["account"] = task["account"] or (task["runs"][-1]["account"] if task["runs"] else None)
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
         task["needs"] = self._reader.view("needs", id=task_id)

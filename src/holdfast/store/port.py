@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from holdfast.core.accounts import NOBODY, ShutAccount, ShutOut
 from holdfast.core.adaptive import Allotted
 from holdfast.core.model import (
     Event,
@@ -82,6 +83,11 @@ def unended_alert(run_id: str) -> str:
     return f"unended:{run_id}"
 
 
+def account_alert(full_name: str) -> str:
+    """The key of the alert that an account does not work; it is closed when a run under it completes."""
+    return f"account:{full_name}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentNews:
     """What an agent reported since the last time: how far its channel was read, and what was in it."""
@@ -96,7 +102,10 @@ class AgentNews:
 class Tasks(Protocol):
     def add(self, spec: TaskSpec, now: Instant) -> Task: ...
     def get(self, task_id: str) -> Task: ...
-    def claim(self, host_id: str, now: Instant) -> Task | None: ...
+    def claim(self, host_id: str, now: Instant, shut_out: ShutOut = NOBODY) -> Task | None:
+        """The next task, past those that are shut out."""
+        ...
+
     def adopt(self, task: Task, host_id: str, now: Instant) -> Task: ...
     def set_base(self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant) -> None: ...
     def settle(
@@ -119,14 +128,21 @@ class Tasks(Protocol):
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None: ...
     def resume(self, task_id: str, by: str, now: Instant) -> ResumeDecision: ...
     def due_to_resume(self, now: Instant) -> Sequence[str]: ...
-    def something_waits(self, now: Instant) -> bool:
+    def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
+        """Its session was of an account that is gone: the next run begins anew, in the same workspace."""
+        ...
+
+    def something_waits(self, now: Instant, shut_out: ShutOut = NOBODY) -> bool:
         """Whether `claim` would find a task."""
         ...
 
     def next_due(self, now: Instant) -> float | None: ...
     def running_elsewhere(self, host_id: str) -> Sequence[Task]: ...
     def running_here(self, host_id: str) -> Sequence[Task]: ...
-    def unfinished_count(self) -> int: ...
+    def unfinished_count(self, shut_out: ShutOut = NOBODY) -> int:
+        """What waits or runs and will go on by itself, but for the tasks that are shut out."""
+        ...
+
     def ledger(self, task: Task) -> Sequence[Spend]: ...
 
 
@@ -306,6 +322,23 @@ class History(Protocol):
         ...
 
 
+class Accounts(Protocol):
+    """Accounts that are not used for a while; they are shut by `tasks.settle`."""
+
+    def shut(self, now: Instant) -> Sequence[ShutAccount]: ...
+    def open_due(self, now: Instant) -> Sequence[str]:
+        """Those whose time has come are open again; their full names."""
+        ...
+
+    def resume(self, agent: str, name: str, by: str, now: Instant) -> Sequence[str]:
+        """An operator opens one. The tasks that were paused because of it and wait for a person."""
+        ...
+
+    def keeping_back(self, task: Task, now: Instant) -> ShutAccount | None:
+        """The shut account because of which a paused task waits."""
+        ...
+
+
 class Transaction(Protocol):
     """All facets over one snapshot; commits as a whole."""
 
@@ -327,6 +360,8 @@ class Transaction(Protocol):
     def events(self) -> Events: ...
     @property
     def history(self) -> History: ...
+    @property
+    def accounts(self) -> Accounts: ...
 
 
 Operation = Callable[[Transaction], T]

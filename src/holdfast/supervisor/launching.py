@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
+from collections.abc import Mapping
 
 from holdfast.agents.port import USERS_OWN, Ended, Stream, WorkOrder
 from holdfast.core.model import Run, Task, Workspace
@@ -82,12 +84,21 @@ def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: Proc
             output=live.output(),
             error_tail=live.error_tail(),
             at=context.clock().wall if end.at is None else end.at,
-            zone=context.environment(task.spec.environment).get("TZ"),
+            zone=_zone(context, task, run),
             session_id=task.session_id,
             new_session=session_of(run.id),
             errors=live.output(Stream.ERR),
         )
     )
+
+
+def _zone(context: Context, task: Task, run: Run) -> str | None:
+    """Where the agent's clock stood: some say the end of a limit in local time."""
+    own: Mapping[str, str] = {}
+    if run.account is not None:
+        with contextlib.suppress(LaunchError):  # its account has changed since
+            own = context.accounts.look_up(task.spec.agent, run.account).env
+    return own.get("TZ") or context.environment(task.spec.environment).get("TZ")
 
 
 def session_of(run_id: str) -> str:

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": ("look", "what happened, in order"),
     "logs": ("logs", "what an agent says and does"),
     "alerts": ("look", "what needs a person"),
+    "accounts": ("logins", "logins of agents: which are shut and why; open one again"),
     "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),
     "cancel": ("tasks", "end a task; its work is saved"),
     "retry": ("tasks", "queue a failed or cancelled task again"),

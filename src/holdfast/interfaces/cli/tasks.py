@@ -182,6 +182,7 @@ def run_add(arguments: argparse.Namespace) -> int:
         print_json({"id": task.id, "state": str(task.state), "supervisor": running is not None})
         return 0
     print(task.id)
+    _say_if_it_waits(home, task.id)
     if running is None:
         print("Queued. No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
     return 0
@@ -211,7 +212,19 @@ def run_run(arguments: argparse.Namespace) -> int:
         print_json(final)
     else:
         _tell_end(queries, final)
+    if final["state"] == "queued":  # until somebody mends its account
+        _say_if_it_waits(home, task.id)
+        return EXIT_OF_STATE["paused"]
     return EXIT_OF_STATE.get(final["state"], 130)
+
+
+def _say_if_it_waits(home: str, task_id: str) -> None:
+    from holdfast.api.accounts import waits_for_account
+
+    queries = Queries(home)
+    why = waits_for_account(queries, queries.state(task_id))
+    if why is not None:
+        print(clean(why), file=sys.stderr)
 
 
 def _ensure_supervisor(queries: Queries) -> None:
@@ -225,7 +238,9 @@ def _ensure_supervisor(queries: Queries) -> None:
 def _attend(
     commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords
 ) -> dict[str, Any]:
-    """Show events until the task ends or pauses. The first Ctrl-C cancels, the second detaches."""
+    """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
+    from holdfast.api.accounts import waits_for_operator
+
     interrupts = seen = 0
     watching = follow(queries, after=0, task_id=task_id)
     while True:
@@ -239,6 +254,8 @@ def _attend(
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events:
                     return _after_cleanup(queries, task_id)
+                if not events and state["state"] == "queued" and waits_for_operator(queries, state):
+                    return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     _ensure_supervisor(queries)
         except KeyboardInterrupt:
