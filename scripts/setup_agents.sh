@@ -57,15 +57,27 @@ install_aider() { # name, directory, log
             -r "$locks/aider/requirements.lock" >>"$3" 2>&1 </dev/null
 }
 
-point_at() { # name, final directory: what `bin/NAME` runs
+point_at() { # name, directory: the program that `bin/NAME` becomes a link to
     case $1 in
-    claude) # its npm launcher is put together by an install script; the real binary lies in the package of the platform
-        for found in "$2"/node_modules/@anthropic-ai/claude-code-*/claude; do
-            [ -f "$found" ] && { chmod +x "$found"; echo "$found"; return; }
-        done ;;
-    aider) echo "$2/venv/bin/aider" ;;
-    *) echo "$2/node_modules/.bin/$1" ;;
+    # The npm launchers of these are put together by install scripts; the binaries lie in the packages of the platform.
+    claude) set -- "$2"/node_modules/@anthropic-ai/claude-code-*/claude ;;
+    opencode) set -- "$2"/node_modules/opencode-*-*/bin/opencode ;;
+    aider) set -- "$2/venv/bin/aider" ;;
+    *) set -- "$2/node_modules/.bin/$1" ;;
     esac
+    for found in "$@"; do # of several (for older processors) the first that runs
+        chmod +x "$found" 2>/dev/null
+        version_said_by "$found" >/dev/null 2>&1 && break
+    done
+    echo "$found"
+}
+
+version_said_by() { # program
+    scratch=$(mktemp -d)
+    HOME=$scratch XDG_CACHE_HOME=$scratch timeout 120 "$1" --version 2>&1 </dev/null
+    set -- $?
+    rm -rf "$scratch"
+    return "$1"
 }
 
 set_up() { # name
@@ -80,18 +92,15 @@ set_up() { # name
     [ "$1" = aider ] && installer=install_aider
     $installer "$1" "$target" "$log" || { give_up "$1" "$target" "$(last_error "$log")"; rm -rf "$target"; return 1; }
     program=$(point_at "$1" "$target")
-    scratch=$(mktemp -d)
-    if ! said=$(HOME=$scratch XDG_CACHE_HOME=$scratch timeout 120 "$program" --version 2>&1 </dev/null); then
-        give_up "$1" "$target" "$1 --version fails: $(echo "$said" | tail -1 | cut -c1-200)"
-    else
-        case $said in
-        *"$version"*)
-            mkdir "$target/bin.new" && ln -s "$program" "$target/bin.new/$1" && mv "$target/bin.new" "$target/bin"
-            rm -f "$target.skipped" "$log" ;;
-        *) give_up "$1" "$target" "it says it is '$(echo "$said" | tail -1 | cut -c1-80)', not $version" ;;
-        esac
-    fi
-    rm -rf "$scratch"
+    said=$(version_said_by "$program") || said="$1 --version fails: $(echo "$said" | tail -1)"
+    case $said in
+    *"$version"*)
+        mkdir "$target/bin.new" && ln -s "$program" "$target/bin.new/$1" && mv "$target/bin.new" "$target/bin"
+        rm -f "$target.skipped" "$log" ;;
+    *)
+        give_up "$1" "$target" "$(echo "$said" | tail -1 | cut -c1-200), not $version"
+        rm -rf "$target" ;;
+    esac
 }
 
 [ $# = 0 ] && set -- claude codex gemini opencode qwen copilot aider

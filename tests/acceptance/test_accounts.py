@@ -1,4 +1,4 @@
-"""Accounts, from outside: a small program plays Claude Code from its recordings, as its account's directory tells it."""
+"""Accounts, from outside: a program plays Claude Code from its recordings, as its account's directory says."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.acceptance.test_cli_contract import started
+from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, wait_until
 
 
@@ -52,3 +53,44 @@ def test_run_shows_the_agents_words(fleet: Fleet) -> None:
     assert "Bash  make" in done.stderr
     assert "  | ✓ done\n" in done.stderr
     assert "I begin" not in done.stdout
+
+
+def test_a_real_cli_is_shown_with_what_it_takes_and_how_to_go_on(fleet: Fleet) -> None:
+    """Issue 6: live tokens and session id; totals in show, why, ps and stats; the command that goes on by hand."""
+    binary = fake_cli(fleet.root / "bin", "codex", lines=recorded("codex", "tool"), hold=6, then="echo hello > out.txt")
+    session = "01a1dd20-6772-7411-a4cb-82410abad377"
+    fleet.env["HOLDFAST_CODEX_BINARY"] = str(binary)
+    fleet.up()
+    task_id = fleet.add("write it", "--agent", "codex", "--keep-workspace")
+    fleet.wait_started(task_id)
+    wait_until(lambda: "the task is done" in fleet.cli("logs", task_id).stdout, "it has said something")
+
+    [run] = fleet.shown(task_id)["runs"]
+    assert run["session_id"] == session
+    assert run["outcome"] is None
+    looks = fleet.cli("show", task_id).stdout
+    assert f"codex resume {session}" in looks
+    assert f"holdfast cancel {task_id}" in looks
+    (fleet.root / "bin" / "codex.go").touch()
+    fleet.wait_state(task_id, "completed")
+    fleet.wait_clean()
+
+    shown = fleet.shown(task_id)
+    [run] = shown["runs"]
+    assert (run["session_id"], run["tokens"], run["cost_usd"]) == (session, 284, None)
+    assert run["usage"] == {"input": 200, "output": 84, "cached": 60, "reasoning": 10}
+    assert shown["usage"]["tokens"] == 284
+    assert shown["by_hand"] == {
+        "session_id": session,
+        "command": f"cd {shown['workspace']['path']} && codex resume {session}",
+        "warning": None,
+    }
+    why = fleet.cli("why", task_id).stdout
+    assert "It took 200 tokens in (60 cached), 84 out." in why
+    assert "Continue it by hand: cd " in why
+    [row] = fleet.json("ps", "--all")
+    assert (row["tokens"], row["cost_usd"], row["runs"]) == (284, None, 1)
+    [row] = fleet.json("stats")
+    assert (row["tokens"], row["input"], row["cached"], row["cost_usd"]) == (284, 200, 60, None)
+    assert "200 tokens in" in fleet.cli("stats").stdout
+    assert "▸ Bash" not in fleet.cli("logs", task_id, "--raw").stdout

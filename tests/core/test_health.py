@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.agentevents import AgentEvent, Failure, Result, Retry, Text, Trouble
 from holdfast.core.cputrail import AT_WORK, QUIET_SHARE, CpuTrail
+from holdfast.core.eventsigns import signs_of
 from holdfast.core.health import (
     LOOK_TWICE,
     STOP_WHY,
@@ -21,11 +23,13 @@ from holdfast.core.health import (
     seconds,
     window_of,
 )
+from holdfast.core.plight import Plight, PlightKind
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import REMEMBERED, OpenTool, Sign, SignKind, Talk
 
 RULES = HealthRules()  # stuck after 300 s, tool_silence 2700 s, start-up 300 s, 50 steps
-ALIVE, STUCK, LOOPING, STARTUP = Condition
+ALIVE, STUCK, LOOPING, STARTUP, DOOMED = Condition
+RETRYING, FATAL, HOPELESS = PlightKind
 NOW = 10_000.0
 
 
@@ -54,6 +58,12 @@ def tree(*, quiet: float = 400.0, child: float | None = None, looked: float = 0.
         share=0.002,
         span=quiet,
     )
+
+
+def trouble(kind: PlightKind, ago: float, next_try: float | None = None, **facts: object) -> Facts:
+    """It just wrote something, and that is what stands in its way."""
+    plight = Plight(kind=kind, words="no", since=NOW - ago, next_try=None if next_try is None else NOW + next_try)
+    return events(**{"output_at": NOW, "plight": plight, **facts})
 
 
 TABLE = [
@@ -148,6 +158,24 @@ TABLE = [
         RULES,
         STUCK,
     ),
+    ("a fatal error a moment ago", trouble(FATAL, 14), RULES, ALIVE),
+    ("a fatal error, and it goes on", trouble(FATAL, 15), RULES, DOOMED),
+    ("a fatal error while a tool runs", trouble(FATAL, 15, tools=tool()), RULES, ALIVE),
+    ("it tries again, which cannot help", trouble(HOPELESS, 0), RULES, DOOMED),
+    ("the same while a tool runs", trouble(HOPELESS, 0, tools=tool()), RULES, DOOMED),
+    ("it tries again, for a while", trouble(RETRYING, 89), RULES, ALIVE),
+    ("it tries again and again", trouble(RETRYING, 90), RULES, DOOMED),
+    ("it tried once, and sleeps", trouble(RETRYING, 90, output_at=NOW - 90), RULES, DOOMED),
+    ("it tries again while a tool runs", trouble(RETRYING, 90, tools=tool()), RULES, ALIVE),
+    ("its next try comes in time", trouble(RETRYING, 0, next_try=60), RULES, ALIVE),
+    ("its next try comes too late", trouble(RETRYING, 60, next_try=60), RULES, DOOMED),
+    ("it may be silent for less than it may try again", trouble(RETRYING, 9), replace(RULES, stuck_after=9.0), DOOMED),
+    ("doomed is off", trouble(HOPELESS, 999), replace(RULES, doomed_after=math.inf), ALIVE),
+    ("patience without end", trouble(RETRYING, 999), replace(RULES, retry_patience=math.inf), ALIVE),
+    ("doomed, taken over a moment ago", trouble(FATAL, 999, watched_since=NOW - 9), RULES, ALIVE),
+    ("doomed, taken over and looked at", trouble(FATAL, 999, watched_since=NOW - 10), RULES, DOOMED),
+    ("hopeless, taken over", trouble(HOPELESS, 999, watched_since=NOW), RULES, DOOMED),
+    ("doomed comes before circles", trouble(RETRYING, 90, steps=99), RULES, DOOMED),
     ("busy for too long, taken over a moment ago", plain(output_at=NOW - 2800, watched_since=NOW - 1), RULES, ALIVE),
 ]
 
@@ -165,7 +193,20 @@ def test_the_table(name: str, facts: Facts, rules: HealthRules, expected: Condit
 moments = st.floats(0, NOW)
 limits = st.sampled_from([0.0, 1.0, 30.0, 300.0, 2700.0, math.inf])
 all_rules = st.builds(
-    HealthRules, stuck_after=limits, tool_silence=limits, startup_timeout=limits, loop_steps=st.sampled_from([0, 3, 50])
+    HealthRules,
+    stuck_after=limits,
+    tool_silence=limits,
+    startup_timeout=limits,
+    loop_steps=st.sampled_from([0, 3, 50]),
+    doomed_after=limits,
+    retry_patience=limits,
+)
+plights = st.builds(
+    Plight,
+    kind=st.sampled_from(PlightKind),
+    words=st.text(max_size=5),
+    since=moments,
+    next_try=st.none() | st.floats(0, 2 * NOW),
 )
 trees = st.builds(
     TreeFacts,
@@ -192,6 +233,7 @@ all_facts = st.builds(
     tools=tools,
     steps=st.integers(0, 99),
     last_step=st.text(max_size=5),
+    plight=st.none() | plights,
     tree=st.none() | trees,
 )
 
@@ -211,7 +253,8 @@ def test_every_verdict_has_a_reason_and_evidence(facts: Facts, rules: HealthRule
 def test_a_sign_of_life_is_life(facts: Facts, rules: HealthRules) -> None:
     """Whatever else was seen: output or a heartbeat just now ends every silence."""
     for fresh in (replace(facts, output_at=facts.now), replace(facts, heartbeat_at=facts.now)):
-        assert judge(fresh, rules).condition in (ALIVE, LOOPING)
+        assert judge(fresh, rules).condition in (ALIVE, LOOPING, DOOMED)
+        assert judge(replace(fresh, plight=None), rules).condition in (ALIVE, LOOPING)
 
 
 @given(all_facts, all_rules, st.floats(0, 5000))
@@ -323,6 +366,38 @@ def test_an_event_without_content_of_its_own_is_a_step() -> None:
     assert talk.steps == 5
     talk.hear(Sign(kind=SignKind.PROGRESS), 1.0)  # tokens, say
     assert talk.steps == 0
+
+
+NETWORK = Retry(trouble=Trouble.NETWORK, message="refused")
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ((NETWORK,), (RETRYING, 1.0)),
+        ((NETWORK, NETWORK), (RETRYING, 1.0)),
+        ((NETWORK, Text(text="now")), None),
+        ((NETWORK, Text(text="now"), NETWORK), (RETRYING, 3.0)),
+        ((Failure(trouble=Trouble.OTHER), NETWORK, Failure(trouble=Trouble.OTHER)), (FATAL, 1.0)),
+        ((Failure(trouble=Trouble.OTHER, is_fatal=False),), None),
+        ((NETWORK, Result(ok=False)), (FATAL, 2.0)),
+        ((Failure(trouble=Trouble.OTHER), Result(ok=True)), None),
+        ((Retry(trouble=Trouble.AUTH),), (HOPELESS, 1.0)),
+        ((Retry(trouble=Trouble.BILLING),), (HOPELESS, 1.0)),
+        ((Retry(trouble=Trouble.USAGE_LIMIT),), (HOPELESS, 1.0)),
+        ((Retry(trouble=Trouble.RATE_LIMIT, delay=60.0),), (RETRYING, 1.0)),
+        ((NETWORK, Retry(trouble=Trouble.RATE_LIMIT, delay=61.0), NETWORK), (HOPELESS, 2.0)),
+    ],
+)
+def test_what_stands_in_its_way(said: tuple[AgentEvent, ...], expected: tuple[PlightKind, float] | None) -> None:
+    """From when on there was nothing but trouble; the next supervisor knows it too."""
+    talk = Talk()
+    for at, event in enumerate(said, 1):
+        for sign in signs_of([event]):
+            talk.hear(sign, float(at))
+    for known in (talk, Talk.load(json.loads(json.dumps(talk.dump())))):
+        assert known.plight == talk.plight
+        assert (None if known.plight is None else (known.plight.kind, known.plight.since)) == expected
 
 
 @pytest.mark.parametrize("word", ["\ud800", "a\nb\x1b[2J\0", "x" * 10_000, "\ud800" * 10_000])

@@ -66,10 +66,10 @@ def test_words_tools_and_ends_are_lines_for_people(tmp_path: Path) -> None:
         "▸ Read  a.txt",
         "in between",
         "· Read  a.txt",
-        "✗ error (usage limit): a usage limit, as the scenario wants it; it ends 2027-01-15 08:01:40 UTC",
+        "✗ error (usage limit): a usage limit, as the scenario wants it; it resets 2027-01-15 08:01:40 UTC",
         "✓ done",
         f"{'x' * 20_000}… [10000 more characters: --raw]",
-        "[1 line(s) that say nothing to people are not shown: --raw]",
+        "[1 more line(s) that say nothing to people: --raw]",
     ]
 
 
@@ -107,7 +107,7 @@ EVENTS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"event": "limit", "rejected": False, "scope": "five_hour", "utilization": 0.85, "resets_at": 1_800_000_000.0},
-        "! usage limit near (five hour): 85% used; it ends 2027-01-15 08:00:00 UTC",
+        "! usage limit near (five hour): 85% used; it resets 2027-01-15 08:00:00 UTC",
     ),
     (
         {"event": "limit", "rejected": True, "scope": "", "utilization": None, "resets_at": None},
@@ -119,7 +119,7 @@ EVENTS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"event": "result", "ok": False, "text": "it\nbroke", "turns": 2},
-        "it\nbroke\n✗ ended with an error after 2 turn(s)",
+        "it\nbroke\n✗ ended with an error",
     ),
     (
         {
@@ -131,10 +131,11 @@ EVENTS: list[tuple[dict[str, Any], str]] = [
             "cost_usd": 0.002692,
             "turns": 2,
         },
-        "it took 12 300 tokens in (60 cached), 84 out, $0.0027, 2 turn(s), m-1",
+        "it took 12 300 tokens in (60 cached), 84 out, $0.0027, 2 turns, m-1",
     ),
     ({"event": "gap", "bytes": 7}, "[7 bytes are not kept]"),
-    ({"event": "raw", "text": "node: a warning"}, "node: a warning"),
+    ({"event": "raw", "text": "not JSON", "stream": "out"}, "not JSON"),
+    ({"event": "raw", "text": "node: a warning", "stream": "err"}, "[1 line(s) on its standard error: --err]"),
 ]
 
 

@@ -316,14 +316,15 @@ def test_trouble_on_standard_error_is_heard_where_the_adapter_reads_it(run: Path
     for name, steps in (("output", 0), ("both", 2)):
         view = RunView(str(run), heard_in(name), clock.monotonic())
         view.look(clock.monotonic())
-        assert (view.talk.steps, view.talk.doomed_at) == (steps, None)
+        assert (view.talk.steps, view.talk.plight) == (steps, None)
     append(run / "out.log", "well\n")
     append(run / "err.log", "fatal: no\n")
     view.look(clock.monotonic())  # of one look nobody knows the order: the trouble stands, …
-    assert (view.talk.steps, view.talk.doomed) == (0, "fatal: no")
+    assert view.talk.plight is not None
+    assert (view.talk.steps, view.talk.plight.words) == (0, "fatal: no")
     append(run / "out.log", "on it goes\n")
     view.look(clock.monotonic())  # … until it goes on
-    assert view.talk.doomed_at is None
+    assert view.talk.plight is None
 
 
 def test_who_takes_over_reads_errors_once(run: Path) -> None:

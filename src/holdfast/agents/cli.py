@@ -38,6 +38,7 @@ class Capabilities:
     reset_time: bool = False  # a usage limit comes with its end
     budget: bool = False  # it stops by itself at an amount of money
     turns: bool = False  # it stops by itself after so many turns
+    session_usage: bool = False  # what it tells of tokens is the sum of its session, earlier runs of it included
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +73,8 @@ class CliAgent:
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
     reads_errors: bool = False  # some of its events stand only on standard error
     version_arguments: Sequence[str] = ("--version",)
+    fresh_config: Mapping[str, str] = field(default_factory=dict)  # what a configuration directory must hold (path →
+    # text) so that the CLI takes an account's address without a login: for rehearsals and tests, that make one
     reads_events: bool = True
 
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
@@ -183,6 +186,15 @@ def status_of(value: object) -> int | None:
     if isinstance(value, str) and value.isdigit() and len(value) == 3:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600 else None
+
+
+_TELLING = ("command", "file_path", "absolute_path", "path", "dir_path", "notebook_path", "pattern", "query", "url")
+
+
+def tool_input(value: object) -> str:
+    """A tool's input for people: its command, its file or what it looks for; else all of it."""
+    found = next((words(table(value).get(key)) for key in _TELLING if words(table(value).get(key))), "")
+    return found or compact(value)
 
 
 def compact(value: object) -> str:

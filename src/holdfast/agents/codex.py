@@ -313,7 +313,7 @@ CODEX = CliAgent(
     standard_input=_standard_input,
     refusal=_refusal,
     passes=("CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE", "OPENAI_API_KEY"),
-    capabilities=Capabilities(reset_time=True),
+    capabilities=Capabilities(reset_time=True, session_usage=True),
     login=Login(
         config_variable="CODEX_HOME",
         config_directory="~/.codex",

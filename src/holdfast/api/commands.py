@@ -286,6 +286,8 @@ def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimit
         startup_timeout=_startup_timeout(new, settings),
         on_stuck=new.on_stuck or settings["health.on_stuck"],
         loop_steps=settings["health.loop_steps"],
+        doomed_after=settings["health.doomed_after"],
+        retry_patience=settings["health.retry_patience"],
         claim_grace=settings["health.claim_grace"],
     )
     limits = {

@@ -11,6 +11,7 @@ from holdfast.api.queries import Queries
 from holdfast.core.cputrail import CpuTrail
 from holdfast.core.health import Condition, Facts, TreeFacts, judge, window_of
 from holdfast.core.liveness import Identity
+from holdfast.core.outcome import Outcome
 from holdfast.core.rules import HealthRules, rules_from
 from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.trees import trees
@@ -23,14 +24,15 @@ _HUNG = frozenset({Condition.STUCK, Condition.LOOPING, Condition.STARTUP_TIMEOUT
 
 def health_lines(queries: Queries, task: Row) -> list[str]:
     """For `holdfast why`: the evidence of now for a running agent, that of the verdict for one that was hung."""
-    lines = _verdicts(queries, task, [run for run in task["runs"] if run["outcome"] in _HUNG])
+    lines = _verdicts(queries, task, [run for run in task["runs"] if run["outcome"] not in (None, Outcome.COMPLETED)])
     if task["runs"] and task["state"] == "running" and task["runs"][-1]["state"] in ("started", "stopping"):
         lines += _now(queries, task, task["runs"][-1])
     return lines
 
 
-def _verdicts(queries: Queries, task: Row, hung: list[Row]) -> list[str]:
-    if not hung:
+def _verdicts(queries: Queries, task: Row, ended: list[Row]) -> list[str]:
+    """A doomed run has the outcome of what it met: a limit, the network …"""
+    if not ended:
         return []
     told = {
         event["run"]: event
@@ -38,9 +40,10 @@ def _verdicts(queries: Queries, task: Row, hung: list[Row]) -> list[str]:
         if event["kind"] == "agent.stuck"
     }
     return [
-        f"Health of run {run['number']}: {run['outcome']}; {'; '.join(told[run['id']]['data']['evidence'])}."
-        for run in hung
-        if run["id"] in told
+        f"Health of run {run['number']}: {event['reason']}; {'; '.join(event['data']['evidence'])}."
+        for run in ended
+        if (event := told.get(run["id"])) is not None
+        and (run["outcome"] in _HUNG or event["reason"] == Condition.DOOMED)
     ]
 
 
@@ -69,6 +72,7 @@ def _now(queries: Queries, task: Row, run: Row) -> list[str]:
         tools=tuple(view.talk.tools.values()),
         steps=view.talk.steps,
         last_step=view.talk.last_step,
+        plight=view.talk.plight,
         tree=tree,
     )
     condition = view.told or judge(facts, rules).condition

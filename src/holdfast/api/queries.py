@@ -40,9 +40,20 @@ class Queries:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         held = self._held() if any(row["state"] == "queued" for row in rows) else None
         for row in rows:
+            row["runs"], row["tokens"], row["cost_usd"] = json.loads(row["runs"])
+            if row["runs"] > 1 and row["tokens"] is not None:
+                self._count_once(row)
             row["labels"] = json.loads(row.pop("settings"))["labels"]
             row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
         return rows
+
+    def _count_once(self, task: Row) -> None:
+        """Where an agent told the sum of its session in each run."""
+        from holdfast.api.usage import sum_of
+
+        total = sum_of(task["agent"], [_run(row) for row in self._reader.view("runs", id=task["id"])])
+        if total is not None:
+            task["tokens"], task["cost_usd"] = total["tokens"], total["cost_usd"]
 
     def _held(self) -> str | None:
         """Why the supervisor starts nothing new at the moment, if that is so."""
@@ -60,7 +71,6 @@ class Queries:
         task["labels"] = settings["labels"]
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
-        task["account"] = settings.get("agent_options", {}).get("account")
         task["time_zone"] = settings.get("environment", {}).get("set", {}).get("TZ")  # of the agent, if it is not ours
         task.update(_rules(settings))
         task["runs"] = [_run(row) for row in self._reader.view("runs", id=task_id)]
@@ -184,6 +194,7 @@ def _rules(settings: Row) -> Row:
 def _run(row: Row) -> Row:
     """With what its agent said of itself: the result that it claimed, and its newest progress."""
     claim, reports = row.pop("claim"), row.pop("reports")
+    row["usage"] = json.loads(row["usage"]) if row["usage"] else None
     kept = json.loads(claim) if claim else {}
     row["claim"] = {key: kept[key] for key in ("kind", "message", "at")} if claim else None
     row["progress"] = json.loads(reports)["progress"] if reports else None

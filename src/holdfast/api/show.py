@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from holdfast.errors import UsageError
+from holdfast.text import one_line
 from holdfast.units import parse_duration, parse_size, show_duration
 
 Row = dict[str, Any]
@@ -19,6 +20,25 @@ def duration(seconds: float) -> str:
 def moment(at: float | None) -> str | None:
     """A wall time for people, in their zone."""
     return None if at is None else time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
+
+
+def took(total: Row) -> str:
+    """Tokens, money, turns and model in words; empty when nothing is known."""
+    words = []
+    if total.get("input") or total.get("output"):
+        cached = f" ({_count(total['cached'])} cached)" if total.get("cached") else ""
+        words.append(f"{_count(total.get('input', 0))} tokens in{cached}, {_count(total.get('output', 0))} out")
+    if total.get("cost_usd") is not None:
+        words.append(f"${total['cost_usd']:.4f}" if total["cost_usd"] < 1 else f"${total['cost_usd']:.2f}")
+    if total.get("turns"):
+        words.append(f"{total['turns']} turn{'s' if total['turns'] > 1 else ''}")
+    if total.get("model"):
+        words.append(one_line(total["model"], 60))
+    return ", ".join(words)
+
+
+def _count(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
 
 
 def budgets(task: Row) -> Row:

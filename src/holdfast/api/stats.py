@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from holdfast.api.queries import Queries
 from holdfast.core.outcome import EXPECTED
 
 Row = dict[str, Any]
+TOOK = ("tokens", "input", "output", "cached", "cost_usd")  # None: no agent told it
 WIDTHS = {None: 0, "hour": 3600, "day": 86400}
 
 
@@ -19,7 +21,17 @@ def reliability(queries: Queries, *, agent: str | None = None, after: float = 0.
     for row in queries.view("ends", **question):
         key = row["since"], row["agent"]
         _add(found.setdefault(key, _nothing(*key, percentiles.get(key))), row)
+    for row in queries.view("took", **question, by_session=_by_session({name for _since, name in found})):
+        total = found.get((row["since"], row["agent"]))
+        if total is not None:
+            total.update({name: row[name] for name in TOOK})
     return [_finished(row) for row in found.values()]
+
+
+def _by_session(agents: set[str]) -> str:
+    from holdfast.api.usage import tells_of_sessions
+
+    return json.dumps([name for name in sorted(agents) if tells_of_sessions(name)])
 
 
 def _nothing(since: float | None, agent: str, ranks: Row | None) -> Row:
@@ -37,6 +49,7 @@ def _nothing(since: float | None, agent: str, ranks: Row | None) -> Row:
             "p95": ranks["p95"] if ranks else None,
         },
         "forgotten": 0,
+        **dict.fromkeys(TOOK),
         "timed": 0,
         "seconds": 0.0,
     }

@@ -85,7 +85,7 @@ class Transcript:
                     yield self._row("gap", stream, bytes=line)
                     continue
                 for event in self._parse(line, stream):
-                    self.digest.add(event)
+                    self.digest.add(event) if stream is Stream.OUT else self.digest.add_aside(event)
                     yield self._told(event, stream)
         if final and not self._is_over:
             self._is_over = True
@@ -97,7 +97,8 @@ class Transcript:
         found = {field.name: getattr(event, field.name) for field in fields(event)}
         if "reset" in found:
             hint, now = found.pop("reset"), self._ended_at or time.time()
-            found["resets_at"] = None if hint is None else reset_time(hint, now, self._zone)
+            if not isinstance(event, Retry):  # "in 2 s" from when? A retry has its own delay
+                found["resets_at"] = None if hint is None else reset_time(hint, now, self._zone)
         clipped = {name: value[:MOST_WORDS] for name, value in found.items() if _is_long(value)}
         if clipped:
             found |= clipped

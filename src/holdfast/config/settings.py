@@ -148,6 +148,12 @@ SETTINGS: dict[str, Setting] = {
         "kill", one_of("kill", "notify"), "Whether a stuck or looping run is ended, or only told of."
     ),
     "health.loop_steps": Setting(50, count(0), "A run loops after so many events without progress; 0 switches it off."),
+    "health.doomed_after": Setting(
+        15.0, age, "A run that reported a fatal error and goes on is ended after this long; `forever` switches it off."
+    ),
+    "health.retry_patience": Setting(
+        90.0, age, "A run that only tries again, without any progress, is ended after this long: the wait is ours."
+    ),
     "health.claim_grace": Setting(30.0, parse_duration, "How long an agent that reported its result has to exit."),
     "health.adaptive_timeout": Setting(
         False, boolean, "The timeout follows earlier runs of the same kind: 1.5 × their mean, from five runs on."

@@ -22,6 +22,7 @@ class Trouble(StrEnum):
     SESSION_LOST = "session_lost"  # the session to be continued is not there
     TURN_LIMIT = "turn_limit"
     BUDGET = "budget"
+    LOOP = "loop"  # the CLI saw the model go round in circles, and stopped it
     INTERRUPTED = "interrupted"  # somebody outside asked the CLI to end, and it obeyed
     REFUSED = "refused"  # the CLI does not start like this: a bad flag, a missing consent, a wrong version
     OTHER = "other"
@@ -31,6 +32,11 @@ class Trouble(StrEnum):
 class SessionStarted:
     id: str
     model: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepStarted:
+    """The model is asked again: whatever was reported before, it was not the end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,12 +108,16 @@ class LimitNotice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """A structured error. `is_fatal`: by itself the run cannot succeed any more."""
+    """A structured error. `is_fatal`: by itself the run cannot succeed any more.
+
+    `outlasts_success`: nor does a later word of success undo it, for the CLI says that of every end.
+    """
 
     trouble: Trouble
     message: str = ""
     status: int | None = None
     is_fatal: bool = True
+    outlasts_success: bool = False
     reset: str | float | None = None
 
 
@@ -127,4 +137,16 @@ class Raw:
     text: str
 
 
-AgentEvent = SessionStarted | Text | ToolStarted | ToolFinished | Usage | Retry | LimitNotice | Failure | Result | Raw
+AgentEvent = (
+    SessionStarted
+    | StepStarted
+    | Text
+    | ToolStarted
+    | ToolFinished
+    | Usage
+    | Retry
+    | LimitNotice
+    | Failure
+    | Result
+    | Raw
+)

@@ -16,6 +16,7 @@ from holdfast.core.agentevents import (
     Result,
     Retry,
     SessionStarted,
+    StepStarted,
     Text,
     ToolFinished,
     ToolStarted,
@@ -41,6 +42,7 @@ RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
     (Trouble.NETWORK, Outcome.NETWORK, "the provider could not be reached"),
     (Trouble.TURN_LIMIT, Outcome.TURN_LIMIT, "its limit of turns is reached"),
     (Trouble.BUDGET, Outcome.OVER_BUDGET, "its budget is spent"),
+    (Trouble.LOOP, Outcome.LOOPING, "it went round in circles"),
     (Trouble.INTERRUPTED, Outcome.EXTERNAL_KILL, "it was interrupted from outside"),
     (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
     (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
@@ -72,6 +74,8 @@ class Digest:
             case SessionStarted():
                 self.session_id = event.id or self.session_id
                 self.model = event.model or self.model
+            case StepStarted():
+                self.result = None
             case Usage():
                 self.spending.add(event)
             case Retry():
@@ -94,8 +98,8 @@ class Digest:
         """
         came_through = self.result is not None and self.result.ok
         match event:
-            case Result():
-                return  # only its output says how it ended
+            case Result() | ToolFinished():
+                return  # only its output says how it ended; and that a tool is over says nothing of the model
             case Failure(is_fatal=True):
                 if not came_through:
                     self.failures.setdefault(event.trouble, event)
@@ -109,8 +113,8 @@ class Digest:
 
     def _add_result(self, result: Result) -> None:
         self.result = result
-        if result.ok:  # whatever went wrong before, it came through
-            self.failures.clear()
+        if result.ok:  # whatever went wrong before, it came through; unless that ended it
+            self.failures = {key: failure for key, failure in self.failures.items() if failure.outlasts_success}
             self.retry = None
 
     @property
@@ -153,7 +157,8 @@ class Digest:
             return Outcome.CRASHED, f"it reported success, but exited with {_exit_words(end)}", None
         if self.retry is not None:  # it ended, or was ended, while it tried again and again
             outcome, words = next((o, w) for trouble, o, w in RULES if trouble is self.retry.trouble)
-            return outcome, _quoted(words, self.retry.message), self.retry.reset
+            delay = None if self.retry.delay is None else f"try again in {self.retry.delay:.0f} seconds"
+            return outcome, _quoted(words, self.retry.message), delay if self.retry.reset is None else self.retry.reset
         if self.result is not None:
             return Outcome.FAILED, _quoted("the agent reported failure", self.result.text), None
         return Outcome.CRASHED, f"it ended without reporting a result ({_exit_words(end)})", None

@@ -21,7 +21,7 @@ EVENTS: Mapping[str, str] = {
     "agent.progress": "an agent told how far it is; the newest of every ten seconds",
     "agent.claimed": "an agent reported its result (`complete` or `fail`); it has `health.claim_grace` to exit",
     "agent.reports-refused": "once per run: something in its channel is no report of this run, and was ignored",
-    "agent.stuck": "a living agent is hung (stuck, looping, no sign of life ever); once per episode, with evidence",
+    "agent.stuck": "a living agent is hung (silent, looping, doomed, never alive); once per episode, with evidence",
     "agent.recovered": "an agent that was told of as stuck shows signs of life again",
     "agent.terminated": "once per run: how its agent ended, and whether that was unexpected",
     "workspace.created": "a workspace is ready for its task",

@@ -14,11 +14,15 @@ from holdfast.core.agentevents import (
     Text,
     ToolFinished,
     ToolStarted,
+    Trouble,
     Usage,
 )
+from holdfast.core.plight import LONGEST_DELAY
 from holdfast.core.signs import Sign, SignKind
 
 MOST_CONTENT = 4096  # characters that are compared with what was said before
+_HOPELESS = frozenset({Trouble.AUTH, Trouble.BILLING, Trouble.USAGE_LIMIT, Trouble.SESSION_LOST})
+"""No further try of the same process helps."""
 
 
 def signs_of(events: Iterable[AgentEvent]) -> list[Sign]:
@@ -46,7 +50,12 @@ def _sign(event: AgentEvent) -> Sign | None:
                 content=event.output[:MOST_CONTENT] or "ended",
             )
         case Retry():
-            return Sign(kind=SignKind.STEP, content=f"retry: {event.message or event.trouble}")
+            return Sign(
+                kind=SignKind.RETRY,
+                content=event.message or str(event.trouble),
+                delay=event.delay,
+                is_hopeless=event.trouble in _HOPELESS or (event.delay or 0.0) > LONGEST_DELAY,
+            )
         case Failure(is_fatal=True):
             return Sign(kind=SignKind.DOOMED, content=event.message or str(event.trouble))
         case Failure():
@@ -55,8 +64,10 @@ def _sign(event: AgentEvent) -> Sign | None:
             return Sign(kind=SignKind.STEP, content="a step without words")
         case SessionStarted(id=session):
             return Sign(kind=SignKind.PROGRESS, content=f"session {session}")
+        case Result(ok=True):
+            return Sign(kind=SignKind.PROGRESS)
         case Result():
-            return Sign(kind=SignKind.PROGRESS, content="result")
+            return Sign(kind=SignKind.DOOMED, content=event.text or "it reported failure")
         case LimitNotice():
             return Sign(kind=SignKind.STEP, content="limit")
     return None

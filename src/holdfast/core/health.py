@@ -1,6 +1,7 @@
 """Is a living agent at work? From what was seen of a run to a diagnosis with its evidence (R-TERM-04, R-TERM-07).
 
-Three rules, each of which can be switched off:
+Four rules, each of which can be switched off:
+- doomed: its own error says that it cannot succeed, or it only tries again and again (core/plight.py);
 - looping: so many events in a row said nothing new;
 - start-up: never any sign of life;
 - stuck: silence. While the agent reads events and no tool of it is open, silence of output and heartbeat decides alone:
@@ -13,10 +14,11 @@ All moments are CLOCK_MONOTONIC: a laptop that slept must not time everything ou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.core.model import StopWhy
+from holdfast.core.plight import Plight, PlightKind, given_up_at, why_given_up
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import OpenTool
 
@@ -29,12 +31,14 @@ class Condition(StrEnum):
     STUCK = "stuck"
     LOOPING = "looping"
     STARTUP_TIMEOUT = "startup_timeout"
+    DOOMED = "doomed"
 
 
 STOP_WHY = {
     Condition.STUCK: StopWhy.STUCK,
     Condition.LOOPING: StopWhy.LOOPING,
     Condition.STARTUP_TIMEOUT: StopWhy.STARTUP,
+    Condition.DOOMED: StopWhy.DOOMED,
 }
 
 
@@ -64,6 +68,7 @@ class Facts:
     tools: tuple[OpenTool, ...] = ()
     steps: int = 0  # events in a row without progress
     last_step: str = ""
+    plight: Plight | None = None
     tree: TreeFacts | None = None  # None: nobody has looked yet
 
     @property
@@ -103,6 +108,28 @@ class _Silence:
 
 
 def judge(facts: Facts, rules: HealthRules) -> Diagnosis:
+    doomed_at = _doomed_at(facts, rules)
+    if facts.plight is not None and facts.now >= doomed_at:
+        why = why_given_up(facts.plight, seconds(facts.now - facts.plight.since))
+        return _found(Condition.DOOMED, why, facts, rules)
+    found = _judge_signs(facts, rules)
+    if found.condition is Condition.ALIVE and doomed_at < found.due:
+        return replace(found, look_at=min(found.look_at, doomed_at), due=doomed_at)
+    return found
+
+
+def _doomed_at(facts: Facts, rules: HealthRules) -> float:
+    """inf: no such verdict is near."""
+    plight = facts.plight
+    if plight is None:
+        return math.inf
+    at = given_up_at(plight, rules, has_open_tool=bool(facts.tools))
+    if plight.kind is PlightKind.HOPELESS or facts.watched_since <= facts.started_at:
+        return at
+    return max(at, facts.watched_since + min(max(0.0, at - plight.since), LOOK_TWICE))
+
+
+def _judge_signs(facts: Facts, rules: HealthRules) -> Diagnosis:
     if 0 < rules.loop_steps <= facts.steps:
         said = f': "{facts.last_step}"' if facts.last_step else ""
         return _found(Condition.LOOPING, f"{facts.steps} events in a row without progress{said}", facts, rules)
@@ -228,6 +255,8 @@ def _evidence(facts: Facts, rules: HealthRules) -> tuple[str, ...]:
     if facts.reads_events:
         said += [_tool_words(tool, now) for tool in facts.tools] or ["no tool open"]
         said.append(f"{facts.steps} events without progress (limit {rules.loop_steps or 'none'})")
+        if facts.plight is not None:
+            said.append(f"{facts.plight.kind} for {seconds(now - facts.plight.since)}: {facts.plight.words}")
     else:
         said.append("its agent writes no events that we read")
     if facts.tree is not None:

@@ -179,10 +179,11 @@ def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | N
     if stop_why is None:
         return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast")
     if stop_why in _OVER_SILENCE and from_agent.outcome in _TROUBLES:
-        why = f"{from_agent.reason}; it did not end by itself ({stop_reason or stop_why})"
-        return replace(from_agent, reason=why)
+        how = "" if stop_why is StopWhy.DOOMED else f" ({stop_reason or stop_why})"  # that would say the same again
+        return replace(from_agent, reason=f"{from_agent.reason}; it did not end by itself{how}")
     if stop_why is StopWhy.DOOMED and from_agent.outcome is not Outcome.COMPLETED:
-        return replace(from_agent, outcome=Outcome.FAILED, reason=f"{from_agent.reason} ({stop_reason or stop_why})")
+        outcome = Outcome.FAILED if from_agent.outcome is Outcome.CRASHED else from_agent.outcome
+        return replace(from_agent, outcome=outcome, reason=f"{from_agent.reason} ({stop_reason or stop_why})")
     if stop_why in _BY_STOP:
         return _with(from_agent, _BY_STOP[stop_why], stop_reason or f"ended by us ({stop_why})")
     if stop_why is StopWhy.CLAIMED:

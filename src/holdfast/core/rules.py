@@ -19,6 +19,8 @@ class HealthRules:
     startup_timeout: float = 300.0  # seconds until the first sign of life
     on_stuck: str = "kill"  # kill | notify
     loop_steps: int = 50  # events in a row without progress; 0 switches it off
+    doomed_after: float = 15.0  # seconds that an agent which reported a fatal error has to end
+    retry_patience: float = 90.0  # seconds that it may only try again, without any progress
     claim_grace: float = 30.0  # seconds that an agent which reported its result has to exit
 
 

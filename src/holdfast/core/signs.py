@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from holdfast.core.plight import Plight, PlightKind, worsened
 from holdfast.core.streams import Stream
 
 REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
@@ -27,6 +28,7 @@ class SignKind(StrEnum):
     STEP = "step"  # an event that by itself says nothing new: a tick, a retry, "thinking"
     TOOL_OPENED = "tool_opened"
     TOOL_CLOSED = "tool_closed"
+    RETRY = "retry"  # it tries again by itself
     DOOMED = "doomed"  # a fatal error: by itself it cannot succeed any more, even if it goes on
 
 
@@ -39,6 +41,8 @@ class Sign:
     tool: str = ""  # which tool call: its id
     name: str = ""  # the tool's name, for people
     deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
+    delay: float | None = None  # seconds until its next try, if it says so
+    is_hopeless: bool = False  # that try cannot help
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,7 @@ class Talk:
         self.tools: dict[str, OpenTool] = {}
         self.steps = 0  # events in a row without progress
         self.last_step = ""  # what the newest of them said
-        self.doomed = ""  # the fatal error that it reported, …
-        self.doomed_at: float | None = None  # … and when, while nothing new followed
+        self.plight: Plight | None = None  # what stands in its way, while nothing new followed
         self.progress_at: float | None = None  # when the newest progress was made, at the earliest
         self._lately: dict[int, None] = {}  # in order, the newest last; sums, so that it stays small
 
@@ -83,9 +86,11 @@ class Talk:
         elif sign.kind is SignKind.TOOL_CLOSED:
             self.tools.pop(sign.tool[:MOST_ID], None)
         elif sign.kind is SignKind.DOOMED:
-            self._doom(sign, at)
+            self._worsen(sign, PlightKind.FATAL, at)
             return
-        is_new = sign.kind is not SignKind.STEP and self._is_new(sign)
+        elif sign.kind is SignKind.RETRY:
+            self._worsen(sign, PlightKind.HOPELESS if sign.is_hopeless else PlightKind.RETRYING, at)
+        is_new = sign.kind not in (SignKind.STEP, SignKind.RETRY) and self._is_new(sign)
         if is_new:
             self.progressed(at if not_before is None else not_before)
         elif sign.kind is not SignKind.TOOL_CLOSED:  # its opening was counted
@@ -96,7 +101,7 @@ class Talk:
         """Something new: said by the agent, or seen elsewhere."""
         self.steps = 0
         self.progress_at = at
-        self.doomed, self.doomed_at = "", None
+        self.plight = None
 
     def _open(self, sign: Sign, at: float) -> None:
         deadline = sign.deadline
@@ -109,10 +114,10 @@ class Talk:
             deadline_at=at + deadline if is_told and deadline is not None else None,
         )
 
-    def _doom(self, sign: Sign, at: float) -> None:
-        if self.doomed_at is None:
-            self.doomed_at = at
-        self.doomed = printable(sign.content, MOST_WORDS) or "a fatal error"
+    def _worsen(self, sign: Sign, kind: PlightKind, at: float) -> None:
+        words = printable(sign.content, MOST_WORDS) or "an error without words"
+        next_try = at + sign.delay if sign.delay is not None and math.isfinite(sign.delay) else None
+        self.plight = worsened(self.plight, Plight(kind=kind, words=words, since=at, next_try=next_try))
 
     def _is_new(self, sign: Sign) -> bool:
         if not sign.content:
@@ -131,8 +136,7 @@ class Talk:
             "tools": {key: [tool.name, tool.opened_at, tool.deadline_at] for key, tool in self.tools.items()},
             "steps": self.steps,
             "last_step": self.last_step,
-            "doomed": self.doomed,
-            "doomed_at": self.doomed_at,
+            "plight": None if self.plight is None else self.plight.dump(),
             "progress_at": self.progress_at,
             "lately": list(self._lately),
         }
@@ -149,8 +153,7 @@ class Talk:
             )
         talk.steps = int(kept["steps"])
         talk.last_step = printable(str(kept["last_step"]), MOST_WORDS)
-        talk.doomed = printable(str(kept.get("doomed", "")), MOST_WORDS)
-        talk.doomed_at = None if kept.get("doomed_at") is None else float(kept["doomed_at"])
+        talk.plight = None if kept.get("plight") is None else Plight.load(kept["plight"])
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk

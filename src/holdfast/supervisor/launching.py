@@ -6,9 +6,10 @@ import contextlib
 import os
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 
 from holdfast.agents.port import USERS_OWN, Ended, Stream, WorkOrder
-from holdfast.core.model import Run, Task, Workspace
+from holdfast.core.model import Run, Strategy, Task, Workspace
 from holdfast.core.outcome import ProcessEnd, Verdict
 from holdfast.errors import LaunchError
 from holdfast.ids import new_id
@@ -25,6 +26,8 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
     if problem is not None:
         raise LaunchError(f"The agent cannot be started: {problem}.")
     account = USERS_OWN if run.account is None else context.accounts.look_up(spec.agent, run.account)
+    if spec.strategy is Strategy.CONTAINER:
+        account = replace(account, config_dir=None)  # a directory of this machine, which is not there
     run_dir = os.path.join(context.home, "runs", run.id)
     command = adapter.build(
         WorkOrder(
@@ -64,6 +67,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
         orphan_grace=spec.orphan_grace,
         limits=spec.limits,
         files=command.files,
+        chosen=tuple(command.env),
         token=token,
         metadata={
             "task": task.id,

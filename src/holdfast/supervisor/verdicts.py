@@ -13,6 +13,7 @@ HEADLINES = {
     Condition.STUCK: "is stuck",
     Condition.LOOPING: "goes in circles",
     Condition.STARTUP_TIMEOUT: "does not come to life",
+    Condition.DOOMED: "cannot succeed any more, and goes on",
 }
 NO_FILE = "no file of its workspace changed since it last said something new"
 NOT_ALL_FILES = "not all of its workspace could be looked at; no change was seen in the rest"

@@ -6,6 +6,7 @@ import math
 
 from holdfast.core.cputrail import CpuTrail
 from holdfast.core.health import Diagnosis, Facts, TreeFacts, judge, window_of
+from holdfast.core.plight import Plight
 from holdfast.processes.port import Tree, View
 from holdfast.supervisor.context import Patient
 
@@ -40,10 +41,10 @@ class Watch:
         return 0 < self.patient.rules.loop_steps <= self.view.talk.steps
 
     @property
-    def which_rule(self) -> tuple[bool, int]:
+    def which_rule(self) -> tuple[bool, int, Plight | None]:
         """When this changes, another threshold holds: the moment of the next look must be found anew."""
         has_sign = self.view.output_at is not None or self.view.channel_at is not None
-        return has_sign, len(self.view.talk.tools)
+        return has_sign, len(self.view.talk.tools), self.view.talk.plight
 
     def ending_within(self, grace: float, now: float) -> None:
         self.alarm_at = min(self.alarm_at, now + grace + UNENDED_AFTER)
@@ -77,6 +78,7 @@ class Watch:
             tools=tuple(talk.tools.values()),
             steps=talk.steps,
             last_step=talk.last_step,
+            plight=talk.plight,
             tree=self._tree_facts(),
         )
 

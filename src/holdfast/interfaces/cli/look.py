@@ -50,12 +50,29 @@ def run_ps(arguments: argparse.Namespace) -> int:
         return _watch(queries, everything=arguments.all)
     rows = queries.tasks(everything=arguments.all, recent=time.time() - RECENT)
     if rows:
-        table(_PS_HEADERS, [_ps_row(row) for row in rows], state_column=1)
+        table(*_ps_table(rows), state_column=1)
     print(_summary(queries), file=sys.stderr)
     return 0
 
 
 _PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
+
+
+def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """With a column of costs where an agent told some."""
+    headers, lines = list(_PS_HEADERS), [_ps_row(row) for row in rows]
+    if any(row["tokens"] for row in rows):
+        headers.insert(5, "TOOK")
+        for row, line in zip(rows, lines, strict=True):
+            line.insert(5, _took(row))
+    return headers, lines
+
+
+def _took(row: Row) -> str:
+    """Money where it is known, else tokens."""
+    if row["cost_usd"] is not None:
+        return f"${row['cost_usd']:.2f}"
+    return f"{row['tokens'] / 1000:.0f}k tok" if row["tokens"] else "-"
 
 
 def _ps_row(row: Row) -> list[str]:
@@ -91,7 +108,7 @@ def _watch(queries: Queries, *, everything: bool) -> int:
 
     def screen() -> Any:
         rows = queries.tasks(everything=everything, recent=time.time() - RECENT)
-        return Group(rich_table(_PS_HEADERS, [_ps_row(row) for row in rows], 1), Text(_summary(queries), style="dim"))
+        return Group(rich_table(*_ps_table(rows), 1), Text(_summary(queries), style="dim"))
 
     with Live(screen(), refresh_per_second=4, screen=False) as live:
         while True:
@@ -108,11 +125,13 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    from holdfast.api.show import budgets, moment
+    from holdfast.api.show import budgets, moment, took
+    from holdfast.api.usage import by_hand_lines, complete, details
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     task["budgets"] = budgets(task)
+    complete(queries, task)
     if arguments.json:
         del task["spends"]
         print_json(task)
@@ -129,12 +148,17 @@ def run_show(arguments: argparse.Namespace) -> int:
         paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after'])}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
         budgets=", ".join(f"{name} {used['spent']}/{used['limit']}" for name, used in task["budgets"].items()),
+        took=task["usage"] and took(task["usage"]),
     )
     for run in task["runs"]:
         ended = f"{run['outcome']}: {clean(run['reason'])}" if run["outcome"] else "…"
         print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {ended}")
+        for line in details(run):
+            print(f"      {paint(clean(line), 'dim')}")
     for salvage in task["salvages"]:
         print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")
+    for line in by_hand_lines(task):
+        print(clean(line))
     return 0
 
 
@@ -153,6 +177,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.accounts import waits_for_account
     from holdfast.api.health import health_lines
     from holdfast.api.show import budgets, explain
+    from holdfast.api.usage import complete, usage_lines
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
@@ -160,6 +185,8 @@ def run_why(arguments: argparse.Namespace) -> int:
     waits = waits_for_account(queries, task)
     lines += [waits] if waits else []
     lines += health_lines(queries, task)
+    complete(queries, task)
+    lines += usage_lines(task)
     lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
     used = budgets(task)
     events = queries.last_events(task_id=task["id"], limit=12)

@@ -45,8 +45,14 @@ def run_stats(arguments: argparse.Namespace) -> int:
 
 
 def _print(rows: list[Row], by: str | None) -> None:
+    from holdfast.api.show import took
+
     heads = ["AGENT", "RUNS", "UNEXPECTED", "MEAN", "P50", "P95", "RESTARTS", "ENDS"]
     lines = [_line(row) for row in rows]
+    if any(row["tokens"] for row in rows):
+        heads.insert(-1, "TOOK")
+        for row, line in zip(rows, lines, strict=True):
+            line.insert(-1, took(row) or "-")
     if by is not None:
         head, form = _FORMATS[by]
         heads = [head, *heads]

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.api.show import duration, moment
+from holdfast.api.show import duration, moment, took
 from holdfast.interfaces.cli.render import clean, is_terminal, one_line, paint
 
 Row = dict[str, Any]
 WIDE = 160  # columns of one line that is not for a terminal
 LONGEST = 20_000  # characters of one text: more is clipped, and said to be
+MOST_WORDS = 300  # characters of an error's message
 OUTPUT_LINES = 3  # of a tool that failed
 _MARKS = {"open": "▸", "ok": "✓", "bad": "✗", "warn": "!", "wait": "…", "unknown": "·"}
 _PLAIN_MARKS = {"open": ">", "ok": "+", "bad": "x", "warn": "!", "wait": "~", "unknown": "-"}
@@ -30,14 +31,17 @@ class Teller:
         self._is_inside = False  # the last piece of text has not ended its line
         self._tools: dict[str, tuple[str, float | None]] = {}  # those that are open: what they do, since when
         self._held: str | None = None  # the newest one, not told yet: perhaps its end comes right behind
+        self._aside = False  # told from standard error, behind all the rest
         self._in: tuple[str, str] = ("", "")  # session and model
         self._last_text = ""
-        self._unread = 0  # lines that mean nothing to us
+        self._unread = 0  # lines that mean nothing to us …
+        self._unread_errors = 0  # … and those on standard error
         self.last_line = ""
 
     def tell(self, event: Row, at: float | None = None) -> None:
-        if event["event"] != "tool_finished" or event["id"] != self._held:
-            self.catch_up()
+        if at is None and event.get("stream") == "err" and event["event"] not in ("raw", "usage") and not self._aside:
+            self._aside = True  # nobody knows what of it came before what of the rest
+            self._line("on its standard error:", "dim")
         getattr(self, f"_{event['event']}")(event, at)
 
     def catch_up(self) -> None:
@@ -63,6 +67,7 @@ class Teller:
             words = f"{words[:LONGEST]}… [{len(words) - LONGEST} more characters: --raw]"
         colour = "dim" if event["is_thought"] else ""
         if event["is_delta"]:
+            self.catch_up()
             self._put(paint(words, colour, self._stream) if colour else words)
             self._is_inside = not words.endswith("\n")
             self.last_line = words.strip() or self.last_line
@@ -72,12 +77,14 @@ class Teller:
             self._line(line, colour)
 
     def _tool_started(self, event: Row, at: float | None) -> None:
+        self.catch_up()
         what = one_line(event["input"], max(20, self._width - len(event["name"]) - 16))
         self._tools[event["id"]] = (f"{one_line(event['name'], 60)}  {what}".rstrip(), at)
         self._held = event["id"]
 
     def _tool_finished(self, event: Row, at: float | None) -> None:
-        self._held = None
+        if self._held == event["id"]:
+            self._held = None  # one line for both
         name = one_line(event["name"], 60) or "tool"
         what, since = self._tools.pop(event["id"], (name, None))
         took = f"  ({_seconds(at - since)})" if at is not None and since is not None else ""
@@ -92,7 +99,7 @@ class Teller:
         number = f" {event['attempt']}" if event["attempt"] is not None else ""
         number += f" of {event['most']}" if number and event["most"] is not None else ""
         delay = f" in {_seconds(event['delay'])}" if event["delay"] is not None else ""
-        why = f"{_words(event['trouble'])}{_status(event)}{_said(event['message'])}{_until(event)}"
+        why = f"{_words(event['trouble'])}{_status(event)}{_news(event)}"
         self._line(f"{self._marks['wait']} tries again{number and ','}{number}{delay}: {why}", "yellow")
 
     def _limit(self, event: Row, _at: float | None) -> None:
@@ -106,25 +113,30 @@ class Teller:
     def _error(self, event: Row, _at: float | None) -> None:
         mark, colour = ("bad", "red") if event["is_fatal"] else ("warn", "yellow")
         kind = "" if event["trouble"] == "other" else f" ({_words(event['trouble'])})"
-        self._line(f"{self._marks[mark]} error{kind}{_status(event)}{_said(event['message'])}{_until(event)}", colour)
+        said = one_line(event["message"], MOST_WORDS)
+        if said and said == self._last_text:
+            return  # some CLIs tell an error twice, or three times
+        self._last_text = said
+        until = _until(event) if event["trouble"] == "usage_limit" else ""
+        self._line(f"{self._marks[mark]} error{kind}{_status(event)}{said and ': '}{said}{until}", colour)
 
     def _result(self, event: Row, _at: float | None) -> None:
         said = clean(event["text"]).strip()
-        is_news = said and said != self._last_text
+        is_news = said and self._last_text not in (said, one_line(said, MOST_WORDS))
         if is_news:
             self._text({"text": said, "is_delta": False, "is_thought": False}, None)
         mark, word, colour = ("ok", "done", "green") if event["ok"] else ("bad", "ended with an error", "red")
-        turns = f" after {event['turns']} turn(s)" if event["turns"] is not None else ""
-        self._line(f"{self._marks[mark]} {word}{turns}", colour)
+        self._line(f"{self._marks[mark]} {word}", colour)
 
     def _total(self, event: Row, _at: float | None) -> None:
-        told = took(event)
-        if told:
-            self._line(f"it took {told}", "dim")
+        if event["input"] or event["output"] or event["cost_usd"]:
+            self._line(f"it took {took(event)}", "dim")
         self._tell_unread()
 
     def _raw(self, event: Row, _at: float | None) -> None:
-        if event["text"][:64].lstrip().startswith("{"):
+        if event["stream"] == "err":
+            self._unread_errors += 1
+        elif event["text"][:64].lstrip().startswith("{"):
             self._unread += 1  # what its CLI tells other programs
         elif event["text"].strip():
             self._line(one_line(event["text"], self._width), "dim")
@@ -145,12 +157,15 @@ class Teller:
 
     def _tell_unread(self) -> None:
         if self._unread:
-            self._line(f"[{self._unread} line(s) that say nothing to people are not shown: --raw]", "dim")
-            self._unread = 0
+            self._line(f"[{self._unread} more line(s) that say nothing to people: --raw]", "dim")
+        if self._unread_errors:
+            self._line(f"[{self._unread_errors} line(s) on its standard error: --err]", "dim")
+        self._unread = self._unread_errors = 0
 
     # -- output --------------------------------------------------------------------------------------------------
 
     def _line(self, text: str, colour: str = "") -> None:
+        self.catch_up()
         if self._is_inside:
             self._put("\n")
             self._is_inside = False
@@ -161,41 +176,24 @@ class Teller:
         self._write(text)
 
 
-def took(total: Row) -> str:
-    """Tokens, money, turns and model in words; empty when nothing is known."""
-    words = []
-    if total["input"] or total["output"]:
-        cached = f" ({_count(total['cached'])} cached)" if total["cached"] else ""
-        words.append(f"{_count(total['input'])} tokens in{cached}, {_count(total['output'])} out")
-    if total["cost_usd"] is not None:
-        words.append(f"${total['cost_usd']:.4f}" if total["cost_usd"] < 1 else f"${total['cost_usd']:.2f}")
-    if total.get("turns") is not None:
-        words.append(f"{total['turns']} turn(s)")
-    if total.get("model"):
-        words.append(one_line(total["model"], 60))
-    return ", ".join(words)
-
-
 def _seconds(seconds: float) -> str:
     return f"{max(0.0, seconds):.1f}s" if seconds < 10 else duration(seconds)
 
 
-def _count(number: int) -> str:
-    return f"{number:,}".replace(",", " ")
-
-
 def _words(name: str) -> str:
-    return one_line(name, 60).replace("_", " ")
+    return one_line(name).replace("_", " ")
 
 
 def _status(event: Row) -> str:
     return f", HTTP {event['status']}" if event["status"] is not None else ""
 
 
-def _said(message: str) -> str:
-    said = one_line(message, 300)
-    return f": {said}" if said else ""
+def _news(event: Row) -> str:
+    """Its message, unless that only repeats trouble and status."""
+    said = one_line(event["message"], MOST_WORDS)
+    known = {*_words(event["trouble"]).split(), str(event["status"])}
+    return f": {said}" if set(_words(said.lower()).split()) - known else ""
 
 
 def _until(event: Row) -> str:
-    return f"; it ends {moment(event['resets_at'])}" if event["resets_at"] is not None else ""
+    return f"; it resets {moment(event['resets_at'])}" if event["resets_at"] is not None else ""

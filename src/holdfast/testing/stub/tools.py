@@ -38,7 +38,9 @@ _OTHERS: dict[str, Any] = {
     "yieldtimems": 600_000,
 }
 _WORKING_DIRECTORY = re.compile(
-    r"(?:working directory|workspace|current directory|<cwd>)[^/\n]{0,40}(/[^\n<`\"']+)", re.I
+    r"(?:working (?:in the )?directory|workspace director(?:y|ies)|current directory|<cwd>)(?: is)?[\s:*`-]{0,12}"
+    r"(/[^\n<`\"']+)",
+    re.I,
 )
 
 

@@ -2,7 +2,7 @@
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
-       (SELECT count(*) FROM runs WHERE runs.task_id = tasks.id) AS runs,
+       (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account
 FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
@@ -26,7 +26,7 @@ ORDER BY seq DESC LIMIT 100
 
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
-       timeout, timeout_why, claim, reports, account
+       timeout, timeout_why, claim, reports, account, usage
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: workspace
@@ -129,6 +129,20 @@ FROM (
     FROM forgotten_runs
     WHERE :width != 3600 AND day * 86400 >= :after AND (:agent IS NULL OR agent = :agent))
 GROUP BY since, agent, outcome ORDER BY since, agent, runs DESC
+
+-- name: took
+-- Tokens and money of runs that are still recorded. Agents in :by_session tell the sum of their session in every run.
+SELECT since, agent, sum(tokens) AS tokens, sum(input) AS input, sum(output) AS output, sum(cached) AS cached,
+       sum(cost_usd) AS cost_usd
+FROM (
+    SELECT CASE WHEN :width THEN CAST(ended_at / :width AS INTEGER) * :width END AS since, agent, tokens, cost_usd,
+           coalesce(usage ->> '$.input', 0) AS input, coalesce(usage ->> '$.output', 0) AS output,
+           coalesce(usage ->> '$.cached', 0) AS cached, max(number)
+    FROM runs
+    WHERE tokens IS NOT NULL AND ended_at >= :after AND (:agent IS NULL OR agent = :agent)
+    GROUP BY since, agent,
+             CASE WHEN agent IN (SELECT value FROM json_each(:by_session)) THEN coalesce(session_id, id) ELSE id END)
+GROUP BY since, agent
 
 -- name: percentiles
 -- Nearest rank: the shortest duration that so many percent of the runs do not exceed.

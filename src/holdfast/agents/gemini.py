@@ -1,0 +1,292 @@
+"""Google's Gemini CLI: `gemini --output-format stream-json`, the prompt on standard input.
+
+Seen with 0.61.0:
+- It exits with the HTTP status of an error modulo 256, and with 0 after a stream that was cut off: only what it says
+  counts. Its `result` is "success" as well after it stopped a loop, after its limit of turns, and when the conversation
+  does not fit, so that it asked no model at all (`stats.models` is empty then).
+- Its retries (10, up to four minutes) are told on standard error only. They and the limit of turns can only be set in
+  its settings; those of the system it reads from directories of root alone, so a run cannot bring its own, and the
+  user's are the user's. The health service decides for them (core/health.py).
+- GEMINI_CLI_HOME takes the place of the home, not of `~/.gemini`.
+- An address of its own (GOOGLE_GEMINI_BASE_URL) needs `security.auth.selectedType` in the settings: without it, it
+  chooses a method ("gateway") that it then calls invalid. So such an account has a configuration directory.
+- Reports of errors, with the conversation, go to the directory for temporary files, where those of its tools go too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.agents.cli import (
+    Capabilities,
+    CliAgent,
+    Login,
+    json_object,
+    option,
+    permission,
+    status_of,
+    table,
+    tables,
+    tool_input,
+    whole,
+    words,
+)
+from holdfast.agents.port import Account, Permission, Stream, WorkOrder
+from holdfast.agents.troubles import MOST_TEXT, trouble_of
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+    Usage,
+)
+
+ATTEMPTS = 2  # of a request, where the settings are ours
+_MODES = {Permission.READ: "plan", Permission.EDIT: "auto_edit", Permission.FULL: "yolo"}
+_SETTINGS = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "general": {"enableAutoUpdate": False, "maxAttempts": ATTEMPTS},
+    "privacy": {"usageStatisticsEnabled": False},
+}
+_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
+
+
+# -- starting it -------------------------------------------------------------------------------------------------------
+
+
+def _arguments(order: WorkOrder) -> Sequence[str]:
+    session = ("--resume", order.session_id) if order.session_id is not None else ("--session-id", order.new_session)
+    return (
+        "--output-format",
+        "stream-json",
+        "--skip-trust",  # it does not start in a directory that nobody has trusted, and a worktree is always new
+        "--approval-mode",
+        _MODES[permission(order)],
+        *(("-m", model) if (model := option(order, "model")) else ()),
+        *session,
+    )
+
+
+def _environment(order: WorkOrder) -> Mapping[str, str]:
+    account = order.account
+    return {
+        "NO_BROWSER": "true",  # a login that is over is an error, not a window on somebody's screen
+        **({"GEMINI_CLI_HOME": account.config_dir} if account.config_dir else {}),
+        **({"GOOGLE_GEMINI_BASE_URL": account.base_url} if account.base_url else {}),
+    }
+
+
+def _by_hand(session: str, account: Account) -> Sequence[str]:
+    home = ("env", f"GEMINI_CLI_HOME={account.config_dir}") if account.config_dir else ()
+    return (*home, "gemini", "--resume", session)
+
+
+# -- reading what it says ----------------------------------------------------------------------------------------------
+
+
+def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
+    if stream is Stream.ERR:
+        return _of_errors(line)
+    event = json_object(line)
+    if event is None:
+        return (Raw(text=line),)
+    match event.get("type"):
+        case "init":
+            return (SessionStarted(id=words(event.get("session_id")), model=words(event.get("model"))),)
+        case "message" if event.get("role") == "assistant":
+            return (Text(text=words(event.get("content")), is_delta=event.get("delta") is True),)
+        case "message":
+            return ()  # the prompt
+        case "tool_use":
+            name, given = words(event.get("tool_name")), tool_input(event.get("parameters"))
+            return (ToolStarted(id=words(event.get("tool_id")), name=name, input=given),)
+        case "tool_result":
+            return (_finished(event),)
+        case "error":
+            return (_notice(words(event.get("severity")), words(event.get("message"))),)
+        case "result":
+            return _result(event)
+    return (Raw(text=line),)
+
+
+def _finished(event: Mapping[str, Any]) -> ToolFinished:
+    said = words(event.get("output")) or words(table(event.get("error")).get("message"))
+    return ToolFinished(id=words(event.get("tool_id")), ok=event.get("status") == "success", output=said)
+
+
+def _notice(severity: str, message: str) -> Failure:
+    """What ends the conversation although its result may be a success; and warnings, that do not."""
+    if severity == "error":
+        trouble = Trouble.TURN_LIMIT if "session turns" in message else trouble_of(text=message)
+        return Failure(trouble=trouble, message=message, outlasts_success=True)
+    if message.startswith("Loop detected"):
+        return Failure(trouble=Trouble.LOOP, message=message, outlasts_success=True)
+    return Failure(trouble=Trouble.OTHER, message=message, is_fatal=False)
+
+
+def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
+    stats = table(event.get("stats"))
+    usage = Usage(
+        input=whole(stats.get("input_tokens")),
+        output=whole(stats.get("output_tokens")),
+        cached=whole(stats.get("cached")),
+        is_total=True,
+    )
+    if event.get("status") != "success":
+        error = table(event.get("error"))
+        failed = _failure(words(error.get("type")), words(error.get("message"))) if error else None
+        return (usage, *((failed,) if failed is not None else ()), Result(ok=False))
+    if stats.get("models") == {} and not (usage.input or usage.output):
+        nothing = "the conversation does not fit into the model's context: it asked no model"
+        return (usage, Failure(trouble=Trouble.CONTEXT, message=nothing), Result(ok=False))
+    return (usage, Result(ok=True))
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+_BY_TYPE = {
+    "FatalTurnLimitedError": Trouble.TURN_LIMIT,
+    "FatalAuthenticationError": Trouble.AUTH,
+    "ValidationRequiredError": Trouble.AUTH,
+    "FatalConfigError": Trouble.REFUSED,
+    "FatalInputError": Trouble.REFUSED,
+    "FatalSandboxError": Trouble.REFUSED,
+    "FatalUntrustedWorkspaceError": Trouble.REFUSED,
+}
+_WRAPPED = re.compile(r"\[API Error: (.*)\](.*)", re.DOTALL)
+_STATUS_WORD = re.compile(r"\(Status: (\w+)\)\s*$")
+# Google's only words for any 429, followed by which quota it was, or by nothing; "limit: 0" is a plan without it.
+_QUOTA = re.compile(r"exceeded your current quota|quota exceeded|resource has been exhausted", re.IGNORECASE)
+_NO_QUOTA = re.compile(r"limit:\s*0(?!\d|\.\d)", re.IGNORECASE)
+_BY_DAY = re.compile(r"per[ _]?day|daily", re.IGNORECASE)
+
+
+def _failure(kind: str, message: str) -> Failure:
+    trouble, status, said = _trouble(kind, message)
+    return Failure(trouble=trouble, message=said, status=status, reset=said if trouble in _OF_LIMITS else None)
+
+
+def _trouble(kind: str, message: str) -> tuple[Trouble, int | None, str]:
+    """Of an error's type and text: the trouble, its HTTP status, what it says without its wrapping."""
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind], None, message
+    wrapped = _WRAPPED.fullmatch(message[:MOST_TEXT].strip())
+    said = wrapped[1] if wrapped is not None else message
+    status = 429 if wrapped is not None and wrapped[2].strip() else None  # it adds advice to this one only
+    error = table((json_object(said) or {}).get("error"))
+    word = _STATUS_WORD.search(said[-80:])
+    code = words(error.get("status")) or (word[1] if word is not None else "")
+    for detail in tables(error.get("details")):
+        code = words(detail.get("reason")) or code
+    status = status_of(error.get("code")) or status
+    said = words(error.get("message")) or said
+    if status in (None, 429) and _QUOTA.search(said):
+        return _of_quota(said), 429, said
+    return trouble_of(status=status, code=code, text=said), status, said
+
+
+def _of_quota(said: str) -> Trouble:
+    if _NO_QUOTA.search(said):
+        return Trouble.BILLING
+    return Trouble.USAGE_LIMIT if _BY_DAY.search(said) else Trouble.RATE_LIMIT
+
+
+# -- standard error: a log, with its retries, and the last words of a process that could not begin ---------------------
+
+_ATTEMPT = re.compile(
+    r"Attempt (\d{1,4}) failed(?: with status (\d{3})| with (?:(429)|5xx) error)?"
+    r"(?:[^.:]{0,60}\. Retrying with backoff\.\.\. *|: )(?:\w*Error: )?(.*)",
+    re.DOTALL,
+)
+_DELAY = re.compile(r"\. Retrying after (\d{1,9})ms\.\.\.\s*$|\. Max attempts reached\s*$")
+_LAST_WORDS: tuple[tuple[re.Pattern[str], Trouble], ...] = (
+    (re.compile(r"Error resuming session\b"), Trouble.SESSION_LOST),
+    (
+        re.compile(
+            r"Invalid auth method selected|Please set an Auth method|When using (?:Gemini API|Vertex AI), you must"
+            r"|The (?:enforced authentication type|auth type '\S+' is enforced)|Manual authorization is required"
+            r"|Authentication consent could not|Failed to (?:authenticate|login|log in)\b"
+        ),
+        Trouble.AUTH,
+    ),
+    (
+        re.compile(
+            r"Error starting session\b|Gemini CLI is not running in a trusted directory|No input provided via stdin"
+            r"|Unknown arguments?: |Invalid values:|Error in \S+settings\.json: "
+            r"|Cannot use both |Approval mode \S+ (?:is|cannot)|YOLO mode is disabled"
+        ),
+        Trouble.REFUSED,
+    ),
+)
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+
+
+def _of_errors(line: str) -> Sequence[AgentEvent]:
+    said = _COLOURS.sub("", line[:MOST_TEXT]).strip()
+    if found := _ATTEMPT.match(said):
+        return (_retry(found),)
+    for pattern, trouble in _LAST_WORDS:
+        if pattern.match(said):
+            return (Failure(trouble=trouble, message=said),)
+    return (Raw(text=line),)
+
+
+def _retry(found: re.Match[str]) -> Retry:
+    delay = _DELAY.search(found[4])
+    why = found[4][: delay.start()] if delay is not None else found[4]
+    trouble, status, said = _trouble("", why)
+    told = status_of(found[2]) or status_of(found[3])
+    if told is not None and told != status:
+        status, trouble = told, trouble_of(status=told, text=said)
+    return Retry(
+        trouble=trouble,
+        attempt=int(found[1]),
+        delay=int(delay[1]) / 1000 if delay is not None and delay[1] else None,
+        status=status,
+        message=said,
+        reset=said if trouble in _OF_LIMITS else None,
+    )
+
+
+GEMINI = CliAgent(
+    name="gemini",
+    title="Gemini CLI",
+    binary="gemini",
+    tested=("0.61.0", "0.61.0"),
+    arguments=_arguments,
+    parse_line=_parse,
+    environment=_environment,
+    passes=(
+        "GEMINI_API_KEY",
+        "GEMINI_API_KEY_AUTH_MECHANISM",
+        "GEMINI_CLI_HOME",
+        "GEMINI_MODEL",
+        "GOOGLE_API_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_*",
+        "GOOGLE_GENAI_*",
+        "GOOGLE_GEMINI_BASE_URL",
+        "GOOGLE_VERTEX_BASE_URL",
+    ),
+    capabilities=Capabilities(preassigned_session=True, reset_time=True),
+    login=Login(
+        config_variable="GEMINI_CLI_HOME",
+        config_directory="~",
+        files=("{config}/.gemini/oauth_creds.json", "{config}/.gemini/gemini-credentials.json"),
+        variables=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
+        command="gemini",
+    ),
+    continue_by_hand=_by_hand,
+    transcript=lambda session, config, _workspace: f"{config}/.gemini/tmp/*/chats/session-*-{session[:8]}.jsonl",
+    reads_errors=True,
+    fresh_config={".gemini/settings.json": json.dumps(_SETTINGS)},
+)

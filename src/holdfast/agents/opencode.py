@@ -1,0 +1,310 @@
+"""opencode: `opencode run --format json`, the prompt on standard input.
+
+Seen with 1.18.33:
+- It has no last event. It succeeded if it exits with 0 and the last step of the model ended with "stop".
+- On a spent plan, and while it sleeps out a Retry-After, it writes nothing at all to standard output, and of a tool it
+  tells only when that is over. `--print-logs` has it say more on standard error: why it tries again, and what it lets a
+  tool do (which is when one begins). What the small model does that makes a title is nothing to us.
+- OPENCODE_CONFIG_CONTENT is laid over the user's own configuration, key by key; of two permissions that fit the later
+  key decides, and that may be the user's. An agent (a profile) of our own has its rules behind all of those.
+- A permission that would be asked for is refused, and then the whole turn is over: nothing may be left at "ask".
+- It cannot be told how often to try again; the health service decides (core/health.py).
+- Its login and all its sessions are in `$XDG_DATA_HOME/opencode`, so that is what an account has for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast.agents.cli import (
+    Capabilities,
+    CliAgent,
+    Login,
+    amount,
+    compact,
+    json_object,
+    option,
+    permission,
+    status_of,
+    table,
+    whole,
+    words,
+)
+from holdfast.agents.port import Account, Permission, Stream, WorkOrder
+from holdfast.agents.troubles import trouble_of
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    StepStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+    Usage,
+)
+from holdfast.core.resets import reset_time
+
+PROVIDER, MODEL = "holdfast", "default"  # of an account with an address of its own
+KEY = "OPENAI_API_KEY"  # where such an account has its key
+_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
+_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would try for hours, in vain
+PROFILE = "holdfast"
+UNTOLD = "log"  # the id of a tool that only the log tells of yet: it tells no id
+# A list of what is allowed: a server of tools, or a subagent with rules of its own, could do anything.
+_LOOKING: dict[str, object] = {
+    "*": "deny",
+    "read": {"*": "allow", "*.env": "deny", "*.env.*": "deny", "*.env.example": "allow"},
+    **dict.fromkeys(("glob", "grep", "list", "lsp", "skill", "todowrite", "webfetch", "websearch"), "allow"),
+}
+_PERMISSIONS: dict[Permission, Mapping[str, object]] = {
+    Permission.READ: _LOOKING,
+    Permission.EDIT: {**_LOOKING, "edit": "allow"},
+    Permission.FULL: {"*": "allow"},
+}
+
+
+# -- starting it -------------------------------------------------------------------------------------------------------
+
+
+def _arguments(order: WorkOrder) -> Sequence[str]:
+    return (
+        "run",
+        *("--format", "json"),
+        *("--print-logs", "--log-level", "INFO"),
+        *("--agent", PROFILE),
+        *(("--model", model) if (model := _model(order)) else ()),
+        *(("--session", order.session_id) if order.session_id is not None else ()),
+    )
+
+
+def _model(order: WorkOrder) -> str | None:
+    """It names a model as `provider/model`. Without a provider it can only be that of the account."""
+    model = option(order, "model")
+    if order.account.base_url and (model is None or "/" not in model):
+        return f"{PROVIDER}/{model or MODEL}"
+    return model
+
+
+def _environment(order: WorkOrder) -> Mapping[str, str]:
+    account = order.account
+    config: dict[str, object] = {
+        "autoupdate": False,
+        "share": "disabled",
+        "agent": {PROFILE: {"mode": "primary", "permission": _PERMISSIONS[permission(order)]}},
+    }
+    env = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
+    if account.base_url:
+        provider, _, model = (_model(order) or "").partition("/")
+        config |= {"provider": {provider: _provider(account.base_url, provider, model)}}
+        if provider == PROVIDER:  # the small model makes the titles of sessions: elsewhere there may be no login
+            config |= {"small_model": f"{provider}/{model}"}
+        env |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
+    if account.config_dir:
+        env["XDG_DATA_HOME"] = account.config_dir
+    return {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(config)}
+
+
+def _provider(address: str, provider: str, model: str) -> Mapping[str, object]:
+    """One that it knows speaks its own protocol at that address; our own one speaks OpenAI's."""
+    if provider != PROVIDER:
+        return {"options": {"baseURL": address}}
+    return {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": PROVIDER,
+        "options": {"baseURL": address, "apiKey": f"{{env:{KEY}}}"},
+        "models": {model: {}},
+    }
+
+
+def _by_hand(session: str, account: Account) -> Sequence[str]:
+    home = ("env", f"XDG_DATA_HOME={account.config_dir}") if account.config_dir else ()
+    return (*home, "opencode", "--session", session)
+
+
+# -- reading what it says ----------------------------------------------------------------------------------------------
+
+
+def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
+    if stream is Stream.ERR:
+        return _of_errors(line) or (Raw(text=line),)
+    event = json_object(line)
+    if event is None:
+        return (Raw(text=line),)
+    part = table(event.get("part"))
+    match event.get("type"):
+        case "step_start":
+            return (SessionStarted(id=words(event.get("sessionID"))), StepStarted())
+        case "text" | "reasoning" as kind:
+            return (Text(text=words(part.get("text")), is_thought=kind == "reasoning"),)
+        case "tool_use":
+            return _tool(part)
+        case "step_finish":
+            return _step(part)
+        case "error":
+            session = words(event.get("sessionID"))
+            failure = _failure(table(event.get("error")))
+            return (SessionStarted(id=session), failure) if session else (failure,)
+    return (Raw(text=line),)
+
+
+def _tool(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
+    state, key, name = table(part.get("state")), words(part.get("callID")), words(part.get("tool"))
+    given = table(state.get("input"))
+    shown = next((words(given[field]) for field in ("command", "filePath", "pattern") if words(given.get(field))), "")
+    started = ToolStarted(id=key, name=name, input=shown or compact(given))
+    status = state.get("status")
+    if status not in ("completed", "error"):
+        return (started,)
+    output = words(state.get("output")) or words(state.get("error"))
+    return (started, ToolFinished(id=key, name=name, ok=status == "completed", output=output))
+
+
+def _step(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
+    tokens = table(part.get("tokens"))
+    cache = table(tokens.get("cache"))
+    cached, reasoning = whole(cache.get("read")), whole(tokens.get("reasoning"))
+    usage = Usage(
+        input=whole(tokens.get("input")) + cached + whole(cache.get("write")),
+        output=whole(tokens.get("output")) + reasoning,
+        cached=cached,
+        reasoning=reasoning,
+        cost_usd=amount(part.get("cost")) or None,  # of a model whose price it does not know it says 0
+    )
+    reason = words(part.get("reason"))
+    if reason == "stop":
+        return (usage, Result(ok=True))
+    if reason in ("length", "content-filter", "error"):
+        return (usage, Result(ok=False, text=f"the model's last step ended with {reason!r}"))
+    return (usage,)  # after "tool-calls" it goes on, and after "unknown" it tries, for ever
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+_BY_NAME = {"ContextOverflowError": Trouble.CONTEXT, "ProviderAuthError": Trouble.AUTH}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_FIELD = re.compile(r'([\w.]{1,64})=("(?:[^"\\]|\\.)*"|\S*)')
+_CLASS = re.compile(r"^(\w{1,64}): ")
+LONGEST_ERROR = 64 * 1024
+
+
+def _failure(error: Mapping[str, Any]) -> Failure:
+    data, name = table(error.get("data")), words(error.get("name"))
+    message, status = words(data.get("message")), status_of(data.get("statusCode"))
+    body, headers = words(data.get("responseBody")), table(data.get("responseHeaders"))
+    if data.get("ref") is not None:  # "Unexpected server error": its own server's, and its log says which
+        trouble = Trouble.OTHER
+    else:
+        trouble = _BY_NAME.get(name) or _provider_trouble(status, message, body)
+    after = words(headers.get("retry-after"))
+    hints = (body if "reset" in body else "", f"retry-after: {after}" if after else "", message)
+    return Failure(
+        trouble=trouble,
+        message=message or name,
+        status=status,
+        reset=next(filter(None, hints), None) if trouble in _OF_LIMITS else None,
+    )
+
+
+def _provider_trouble(status: int | None, message: str, body: str) -> Trouble:
+    """The body is the provider's own answer: what it calls the error says more than what the CLI makes of it."""
+    answer = json_object(body) or {}
+    said = table(answer.get("error")) or answer
+    text = f"{message}\n{words(said.get('message'))}"
+    found = [trouble_of(status=status, code=words(said.get(field)), text=text) for field in ("code", "type")]
+    lasting = (one for one in found if one in _LASTING or one is Trouble.CONTEXT)
+    return next(lasting, found[0])
+
+
+def _of_errors(line: str) -> Sequence[AgentEvent]:
+    """Lines of its log, `key=value …`; and the last words of a process that could not begin."""
+    line = _COLOUR.sub("", line[:LONGEST_ERROR])
+    if not line.startswith("timestamp="):
+        return _last_words(line)
+    said = {key: _unquoted(value) for key, value in _FIELD.findall(line)}
+    if said.get("small") == "true":
+        return ()
+    match said.get("message"):
+        case "created" if said.get("parentID") == "undefined" and said.get("id", "").startswith("ses_"):
+            return (SessionStarted(id=said["id"]),)
+        case "loop":
+            return (SessionStarted(id=said.get("session.id", "")),)
+        case "evaluated" if said.get("action.action") == "allow":
+            return (ToolStarted(id=UNTOLD, name=said.get("permission", ""), input=said.get("pattern", "")),)
+        case "stream":  # the model is asked: whatever tool there was is over
+            return (ToolFinished(id=UNTOLD),)
+        case "stream error":
+            return (_trying_again(said),)
+        case "failed" if said.get("error", "").startswith("Provider"):
+            return (Failure(trouble=Trouble.REFUSED, message=said["error"]),)
+    return ()
+
+
+def _last_words(line: str) -> Sequence[AgentEvent]:
+    if not line.startswith("Error: "):
+        return ()
+    lost = "session not found" in line.lower()
+    return (Failure(trouble=Trouble.SESSION_LOST if lost else Trouble.REFUSED, message=line[len("Error: ") :]),)
+
+
+def _trying_again(said: Mapping[str, str]) -> AgentEvent:
+    """It says nothing of what it will do, but it always tries again, later and later."""
+    message = _CLASS.sub("", said.get("error.error") or said.get("error.error.message", ""))
+    trouble = trouble_of(code=said.get("error.error.code") or said.get("error.error.type", ""), text=message)
+    reset = _moment(message, said.get("timestamp", "")) if trouble in _OF_LIMITS else None
+    if trouble in _LASTING:
+        return Failure(trouble=trouble, message=message, reset=reset)
+    return Retry(trouble=trouble, message=message, reset=reset)
+
+
+def _moment(message: str, at: str) -> str | float:
+    """An hour from when it was said: whoever reads this may do so much later."""
+    try:
+        said_at = datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return message
+    return reset_time(message, said_at) or message
+
+
+def _unquoted(value: str) -> str:
+    if not value.startswith('"'):
+        return value
+    try:
+        return str(json.loads(value))
+    except ValueError:
+        return value.strip('"')
+
+
+OPENCODE = CliAgent(
+    name="opencode",
+    title="opencode",
+    binary="opencode",
+    tested=("1.18.33", "1.18.33"),
+    arguments=_arguments,
+    parse_line=_parse,
+    environment=_environment,
+    passes=(
+        *("OPENCODE_API_KEY", "OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR"),
+        *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
+        *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
+        *("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
+    ),
+    capabilities=Capabilities(cost=True, reset_time=True),
+    login=Login(
+        config_variable="XDG_DATA_HOME",
+        config_directory="~/.local/share",
+        files=("{config}/opencode/auth.json",),
+        variables=("OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
+        command="opencode auth login",
+    ),
+    continue_by_hand=_by_hand,
+    transcript=lambda _session, config, _workspace: f"{config}/opencode/opencode.db",
+    reads_errors=True,
+)

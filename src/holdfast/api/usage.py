@@ -1,0 +1,146 @@
+"""What a task's runs took, as their agents told it, and how a person goes on in the session of one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.agents.cli import CliAgent
+from holdfast.agents.port import DEFAULT_ACCOUNT, USERS_OWN, Account
+from holdfast.api.queries import Queries
+from holdfast.api.show import took
+from holdfast.api.transcript import Transcript, adapter_of, totals
+
+Row = dict[str, Any]
+PATIENCE = 0.5  # seconds of reading in a run's output, however much there is
+_COUNTS = ("input", "output", "cached", "reasoning")
+
+
+def complete(queries: Queries, task: Row) -> None:
+    """Into the task as `show` prints it: what an open run took so far, the sum of all, and how to go on by hand."""
+    if task["runs"] and task["runs"][-1]["outcome"] is None:
+        _read_live(queries, task, task["runs"][-1])
+    task["usage"] = sum_of(task["agent"], task["runs"])
+    task["by_hand"] = by_hand(task)
+
+
+def _read_live(queries: Queries, task: Row, run: Row) -> None:
+    """What its row will say when it has ended, read from its output. Bounded: a part of it is better than none."""
+    transcript = Transcript(queries.run_directory(run["id"]), task["agent"], run, task["time_zone"])
+    until = time.monotonic() + PATIENCE
+    is_whole = True
+    for _event in transcript.go_on(final=False):
+        if time.monotonic() > until:
+            is_whole = False
+            break
+    told = totals(transcript.digest)
+    run["session_id"] = transcript.digest.session_id or run["session_id"]
+    if told is None:
+        return
+    cost = told.pop("cost_usd")
+    del told["session_id"]
+    run["usage"] = {name: value for name, value in told.items() if value} | {"is_whole": is_whole}
+    run["tokens"], run["cost_usd"] = told["input"] + told["output"], cost
+
+
+def tells_of_sessions(agent: str) -> bool:
+    """Whether its tokens are those of the whole session, earlier runs of it included."""
+    adapter = adapter_of(agent)
+    return isinstance(adapter, CliAgent) and adapter.capabilities.session_usage
+
+
+def sum_of(agent: str, runs: Sequence[Row]) -> Row | None:
+    """Of all runs; None: nothing was told. Where a CLI tells the sum of its session, its newest word counts."""
+    by_session = tells_of_sessions(agent)
+    counted: dict[str, Row] = {}
+    for run in runs:
+        if run["usage"] is not None:
+            counted[(run["session_id"] if by_session else None) or run["id"]] = run
+    if not counted:
+        return None
+    costs = [run["cost_usd"] for run in counted.values() if run["cost_usd"] is not None]
+    turns = [run["usage"]["turns"] for run in counted.values() if run["usage"].get("turns")]
+    found: Row = {name: sum(run["usage"].get(name, 0) for run in counted.values()) for name in _COUNTS}
+    found["tokens"] = found["input"] + found["output"]
+    found["cost_usd"] = sum(costs) if costs else None
+    found["turns"] = sum(turns) if turns else None
+    return found
+
+
+def by_hand(task: Row) -> Row | None:
+    """The command with which a person goes on in the newest session, and why not to (yet). None: there is no way."""
+    adapter = adapter_of(task["agent"])
+    sessions = [run for run in task["runs"] if run["session_id"]]
+    if not isinstance(adapter, CliAgent) or adapter.continue_by_hand is None or not sessions:
+        return None
+    session, path = str(sessions[-1]["session_id"]), task["workspace"]["path"]
+    if task["strategy"] == "container":
+        return None  # its session lies in the container
+    account = _account(task["agent"], sessions[-1]["account"])
+    if account is None:
+        return None
+    words = adapter.continue_by_hand(session, account)
+    is_there = path is not None and os.path.isdir(path)
+    command = f"cd {shlex.quote(path if is_there else task['repo'])} && {shlex.join(words)}"
+    return {"session_id": session, "command": command, "warning": _warning(task, is_there)}
+
+
+def _warning(task: Row, is_there: bool) -> str | None:
+    state, task_id = task["state"], task["id"]
+    if state == "running":
+        return f"its agent is at work in this session: two at once would spoil it. First `holdfast cancel {task_id}`"
+    if state in ("queued", "paused"):
+        return f"Holdfast will go on in this session by itself. If you do, first `holdfast cancel {task_id}`"
+    if not is_there:
+        return "its workspace is gone; CLIs that keep sessions by directory do not find it from elsewhere"
+    return None
+
+
+def _account(agent: str, name: str | None) -> Account | None:
+    """Without its secrets, which are not for the screen. None: it is not in the settings any more."""
+    from holdfast import config
+
+    if name is None:
+        return USERS_OWN
+    table = config.best_effort().accounts.get(agent, {}).get(name)
+    if table is None:
+        return USERS_OWN if name == DEFAULT_ACCOUNT else None
+    return Account(name=name, config_dir=table.config_dir, base_url=table.base_url)
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def details(run: Row) -> list[str]:
+    """Of one run, below its line in `show`."""
+    words = [f"session {run['session_id']}"] if run["session_id"] else []
+    words += [f"account {run['account']}"] if run["account"] else []
+    if run["usage"] is not None:
+        told = took({**run["usage"], "cost_usd": run["cost_usd"]})
+        words += [f"{told}{_so_far(run)}"] if told else []
+    return ["; ".join(words)] if words else []
+
+
+def usage_lines(task: Row) -> list[str]:
+    """For `why`."""
+    told = took(task["usage"]) if task["usage"] is not None else ""
+    runs = f" in {len(task['runs'])} runs" if len(task["runs"]) > 1 else ""
+    return [*([f"It took {told}{runs}{_so_far(task['runs'][-1])}."] if told else []), *by_hand_lines(task)]
+
+
+def by_hand_lines(task: Row) -> list[str]:
+    found = task["by_hand"]
+    if found is None:
+        return []
+    if found["warning"] is None:
+        return [f"Continue it by hand: {found['command']}"]
+    return [f"To continue it by hand: {found['command']}", f"  But {found['warning']}."]
+
+
+def _so_far(run: Row) -> str:
+    if run["outcome"] is not None or run["usage"] is None:
+        return ""
+    return " so far" if run["usage"]["is_whole"] else " in what was read of its output"
