@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from tests.acceptance.test_config import user_file
 from tests.agents.recordings import GOLDEN
 from tests.fleet import Fleet
 
@@ -46,7 +47,9 @@ def test_recordings_through_the_whole_product(fleet: Fleet) -> None:
     player(fleet, "codex", GOLDEN / "codex")
     player(fleet, "claude", fleet.root / "golden")
     zone = next(z for z in ("Asia/Tokyo", "Asia/Kolkata") if datetime.now(ZoneInfo(z)).hour not in (4, 5))
-    fleet.env["TZ"] = zone  # one where 4:55 is neither just over nor just about to be
+    user_file(
+        fleet, f'[env.set]\nTZ = "{zone}"\n'
+    )  # not the supervisor's; one where 4:55 is neither just over nor just about to be
     before = datetime.now(ZoneInfo(zone))
     limited = fleet.add("eusage", "--agent", "codex", "--permission", "full")
     refused = fleet.add("e401", "--agent", "codex", "--permission", "full")

@@ -129,7 +129,7 @@ def _spoilt_failure(recording: Recording, draw: random.Random) -> Case:
         end=draw.choice([recording.end(), ProcessEnd(cause=Cause.EXITED, code=0)]),
         never=frozenset({Outcome.COMPLETED}),
     )
-    for spoil in draw.sample([*SPOILS, _lying, _with_another_failure], draw.randrange(1, 4)):
+    for spoil in draw.sample([*SPOILS, _lying, _with_a_failure], draw.randrange(1, 4)):
         case = _done(case, spoil, draw)
     return case
 
@@ -148,7 +148,8 @@ def _spoilt_success(recording: Recording, draw: random.Random) -> Case:
     if what == 0:
         code = draw.choice([1, 2, 17, 42, 53, 130, 137, 143, 144, 173, 244, 255])
         end = draw.choice([ProcessEnd(cause=Cause.EXITED, code=code), ProcessEnd(cause=Cause.EXITED, signal=9)])
-        return replace(case, did=f"{case.did}, ended with {end}", end=end, never=frozenset({Outcome.COMPLETED}))
+        case = replace(case, did=f"{case.did}, ended with {end}", end=end, never=frozenset({Outcome.COMPLETED}))
+        return _done(case, _with_a_failure, draw) if draw.random() < 0.5 else case
     if what == 1:
         for spoil in draw.sample(SPOILS, draw.randrange(1, 4)):
             case = _done(case, spoil, draw)
@@ -272,7 +273,8 @@ SPOILS: Sequence[Callable[[Case, random.Random], Case]] = (
 )
 
 
-def _with_another_failure(case: Case, draw: random.Random) -> Case:
+def _with_a_failure(case: Case, draw: random.Random) -> Case:
+    """The lines of two runs in one log."""
     others = [other for other in ALL if other.agent == case.agent and not is_success(other)]
     mixed, second = list(case.lines), draw.choice(others).out.split(b"\n")
     places = sorted(draw.randrange(len(mixed) + 1) for _ in second)

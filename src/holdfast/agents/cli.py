@@ -72,6 +72,7 @@ class CliAgent:
     continue_by_hand: Callable[[str, Account], Sequence[str]] | None = None  # session → the command of a person
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
     reads_errors: bool = False  # some of its events stand only on standard error
+    leaves: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → what it says
     version_arguments: Sequence[str] = ("--version",)
     fresh_config: Mapping[str, str] = field(default_factory=dict)  # what a configuration directory must hold (path →
     # text) so that the CLI takes an account's address without a login: for rehearsals and tests, that make one
@@ -110,11 +111,21 @@ class CliAgent:
         for line in ended.errors if self.reads_errors else ():
             for event in self.parse(line, Stream.ERR):
                 digest.add_aside(event)
+        for name, read in self.leaves.items():
+            for event in _said(read, ended.left.get(name, "")):
+                digest.add_aside(event)
         verdict = digest.verdict(ended.end, ended.error_tail, ended.at, ended.zone)
         if verdict.session_id is None and self.capabilities.preassigned_session and digest.said_something:
             # It lived under the id that we gave it, and was ended before it said so.
             return replace(verdict, session_id=ended.session_id or ended.new_session or None)
         return verdict
+
+
+def _said(read: Callable[[str], Sequence[AgentEvent]], text: str) -> Sequence[AgentEvent]:
+    try:
+        return read(text) if text else ()
+    except Exception:  # noqa: BLE001 - a foreign file met a fault of ours: it says nothing, that is all
+        return ()
 
 
 def instructions(order: WorkOrder) -> str:

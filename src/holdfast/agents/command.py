@@ -17,6 +17,7 @@ class CommandAgent:
     name = "command"
     reads_events = False
     reads_errors = False
+    leaves: Sequence[str] = ()
     passes: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:

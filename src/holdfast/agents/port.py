@@ -63,6 +63,7 @@ class WorkOrder:
     account: Account = USERS_OWN
     surroundings: Surroundings = field(default_factory=Surroundings)
     files_directory: str = ""  # where `Command.files` will be
+    left_directory: str = ""  # where the CLI may leave what `AgentAdapter.leaves` names; in a container too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +88,7 @@ class Ended:
     session_id: str | None = None  # the session that it continued
     new_session: str = ""  # or the id that it was to give to a new one
     errors: Iterable[str] = ()  # lines of standard error, however many
+    left: Mapping[str, str] = field(default_factory=dict)  # name → text, of what `AgentAdapter.leaves` names
 
 
 class AgentAdapter(Protocol):
@@ -101,6 +103,11 @@ class AgentAdapter(Protocol):
     @property
     def reads_errors(self) -> bool:
         """True: some of its events stand only on standard error. Asked only of who `reads_events`."""
+        ...
+
+    @property
+    def leaves(self) -> Iterable[str]:
+        """Names of files in `WorkOrder.left_directory` that say more about its end than its output does."""
         ...
 
     @property

@@ -48,6 +48,7 @@ class ScriptedAgent:
     name = "scripted"
     reads_events = True
     reads_errors = False
+    leaves: Sequence[str] = ()
     passes: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:

@@ -107,7 +107,7 @@ class Digest:
             case Retry() if came_through:
                 return
             case SessionStarted() if self.session_id is not None:
-                return
+                self.model = self.model or event.model
             case _:
                 self.add(event)
 

@@ -293,8 +293,13 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "rehearse": Page(
         "Plays a scenario for real (supervisor, worktree, processes) in a throw-away repository and home, and "
-        "says what was left behind.",
-        (("what happens when an agent crashes", "holdfast rehearse crash.toml --timeout 5s"),),
+        "says what was left behind. With --agent, one run of an agent's CLI that you have installed, against a stub of "
+        "its provider on this machine and with a throw-away login: nothing is spent. It exits with 75 if the task "
+        "would wait or run again.",
+        (
+            ("what happens when an agent crashes", "holdfast rehearse crash.toml --timeout 5s"),
+            ("when the plan's limit is reached", "holdfast rehearse --agent claude --scenario usage-limit"),
+        ),
         (0, 1, 2, 75),
         ("run",),
     ),

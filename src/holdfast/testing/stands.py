@@ -1,0 +1,23 @@
+"""How each agent's CLI is pointed at the stub LLM server: the account that a rehearsal or a test gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+KEY = "stub-key"  # the stub takes any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stand:
+    """What an account needs beside its `base_url`, which is the URL of a scenario and `path`."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""
+    model: str = ""  # empty: the CLI's own choice
+
+
+STANDS: dict[str, Stand] = {
+    "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}),
+    "codex": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
+}

@@ -1,0 +1,123 @@
+"""A fleet with a real agent CLI in it, and the stub in its provider's place: an account per scenario."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.fleet import Fleet, wait_until
+
+from holdfast.agents.cli import CliAgent
+from holdfast.roster import AGENTS
+from holdfast.testing.stands import STANDS
+from holdfast.testing.stub import StubServer
+
+# The first time it never ends; whoever comes after a kill, with or without a memory of it, gets on.
+ONCE = "test -e once.txt || { touch once.txt; sleep 1004; }"
+ADDRESSES = {"once": ("shell", ONCE)}  # scenarios of ours; the rest are the stub's own
+PATIENCE = 180.0  # the slow CLIs take ten seconds to start, on an idle machine
+
+
+class Stage:
+    """One agent's CLI, one home, one supervisor. Tasks name the scenario as their account."""
+
+    def __init__(self, fleet: Fleet, stub: StubServer, name: str, binary: str) -> None:
+        self.fleet, self.stub, self.name, self.binary = fleet, stub, name, binary
+        self.adapter = AGENTS[name]
+        self.config_dir = fleet.root / "login"
+        self.config_dir.mkdir()
+
+    def settle(self, *scenarios: str, **settings: object) -> None:
+        """Write the user's settings: an account per scenario, and `section.key` = value."""
+        stand = STANDS[self.name]
+        lines = [
+            'permissions.mode = "full"',
+            "permissions.sandbox = true",
+            'retry.base = "0.2s"',
+            f"{self.name}.binary = {_toml(self.binary)}",
+            *([f"{self.name}.model = {_toml(stand.model)}"] if stand.model else []),
+            *(f"{key.replace('__', '.')} = {_toml(value)}" for key, value in settings.items()),
+        ]
+        for scenario in scenarios:
+            lines += [
+                f"[accounts.{self.name}.{account_of(scenario)}]",
+                f"base_url = {_toml(self.stub.url(*address_of(scenario)) + stand.path)}",
+                f"config_dir = {_toml(str(self.config_dir))}",
+                f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in stand.env.items())} }}",
+            ]
+        path = self.fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+        path.chmod(0o600)
+
+    def add(self, scenario: str, *options: object) -> str:
+        return self.fleet.add(f"play {scenario}", "--agent", self.name, "--account", account_of(scenario), *options)
+
+    def run(self, scenario: str) -> str:
+        """`holdfast run` until it is over; the id of its task."""
+        arguments = ("--agent", self.name, "--account", account_of(scenario), "--json")
+        said = self.fleet.cli("run", f"play {scenario}", *arguments, timeout=PATIENCE, code=None)
+        assert said.returncode == 0, f"{said.stdout}\n{said.stderr}\n{self.why()}"
+        return str(json.loads(said.stdout.splitlines()[-1])["id"])
+
+    def wait_completed(self, task: str) -> dict[str, Any]:
+        shown = self.fleet.wait_state(task, "completed", "failed", "cancelled", "paused", patience=PATIENCE)
+        assert shown["state"] == "completed", f"{shown['runs']}\n{self.why()}"
+        return shown
+
+    def wait_for_file(self, task: str, name: str) -> Path:
+        """Until the agent wrote it into its workspace."""
+
+        def there() -> Path | None:
+            shown = self.fleet.show(task)
+            if shown["state"] not in ("queued", "running"):
+                raise AssertionError(f"{shown['runs']}\n{self.why()}")
+            place = shown["workspace"]["path"]
+            return Path(place, name) if place and Path(place, name).exists() else None
+
+        found = wait_until(there, f"{name} of {task} is there", PATIENCE)
+        assert found is not None
+        return found
+
+    def forget_sessions(self, task: str) -> int:
+        """As if the CLI's own files had been cleaned up; how many there were."""
+        assert isinstance(self.adapter, CliAgent)
+        assert self.adapter.transcript is not None, f"where {self.name} keeps its sessions is not known"
+        place = self.adapter.transcript("*", str(self.config_dir), self.fleet.show(task)["workspace"]["path"])
+        found = glob.glob(place.replace("~", self.fleet.env["HOME"], 1), recursive=True)
+        for path in found:
+            os.unlink(path)
+        return len(found)
+
+    def kill_agent(self, task: str) -> None:
+        """SIGKILL to the CLI itself, as the kernel or a person would; it happened when the run has ended."""
+        run = self.fleet.show(task)["runs"][-1]
+        os.kill(run["pid"], signal.SIGKILL)
+
+    def why(self) -> str:
+        """What its runs wrote last, for a test that failed."""
+        parts = [self.fleet.log()[-2000:]]
+        for path in sorted(Path(self.fleet.home, "runs").glob("*/*")):
+            if path.is_file() and ("out" in path.name or "err" in path.name):
+                parts.append(f"--- {path}\n{path.read_text(errors='replace')[-1500:]}")
+        return "\n".join(parts)
+
+
+def address_of(scenario: str) -> tuple[str, ...]:
+    return ADDRESSES.get(scenario) or tuple(scenario.split("/"))
+
+
+def account_of(scenario: str) -> str:
+    return scenario.replace("/", "_")
+
+
+def seconds(run: dict[str, Any]) -> float:
+    return float(run["ended_at"]) - float(run["started_at"])
+
+
+def _toml(value: object) -> str:
+    return json.dumps(value)
