@@ -107,10 +107,11 @@ class SqliteAccounts:
         if stands.until is None:
             self._alert(stands, now)
         if before is None or _differs(before, stands):
-            how = "stopped" if stands.until is None else "parked"
+            kind = "account.stopped" if stands.until is None else "account.parked"
+            how = kind.removeprefix("account.")
             self._events.emit(
                 Event(
-                    kind=f"account.{how}",
+                    kind=kind,
                     level=Level.WARNING,
                     component="accounts",
                     task_id=news.task_id,
