@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from holdfast.core.accounts import NOBODY, ShutAccount, ShutOut
+from holdfast.core.accounts import NOBODY, ShutOut
 from holdfast.core.adaptive import Allotted
 from holdfast.core.model import (
     Event,
@@ -31,8 +31,10 @@ from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision, ResumeDecision, Spend
 from holdfast.core.preserve import Disposition
 from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.store.forgetting import History
 from holdfast.store.keeping import Keeps
 from holdfast.store.salvaging import Salvages
+from holdfast.store.shutting import Accounts
 
 Row = dict[str, object]
 T = TypeVar("T")
@@ -81,11 +83,6 @@ def stuck_alert(run_id: str) -> str:
 def unended_alert(run_id: str) -> str:
     """The key of the alert that a run outlives its end; it is closed when the run ends."""
     return f"unended:{run_id}"
-
-
-def account_alert(full_name: str) -> str:
-    """The key of the alert that an account does not work; it is closed when a run under it completes."""
-    return f"account:{full_name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,75 +264,6 @@ class Events(Protocol):
     def ack_alert(self, alert_id: int, by: str, now: Instant) -> None: ...
     def close_alert(self, key: str, by: str, now: Instant) -> None:
         """Its cause is over: nobody has to look any more. Nothing happens where none is open."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EventWindow:
-    """A piece of the history that was looked at. `last` is None when nothing from here on is old enough."""
-
-    last: int | None
-    dropped: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OldTask:
-    """A task that may be forgotten, and its runs, whose directories go first."""
-
-    id: str
-    seq: int
-    runs: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RepoRecords:
-    """What a repository's tasks have outside the store."""
-
-    runs: tuple[str, ...]
-    workspaces: tuple[str, ...]
-
-
-class History(Protocol):
-    """Forgetting what is old. Every call is bounded by `limit`; `before` is a moment on the wall clock."""
-
-    def drop_events(self, after: int, before: float, limit: int) -> EventWindow: ...
-    def finished_runs(self, run_ids: Sequence[str], before: float) -> Sequence[str]:
-        """Those of `run_ids` that were settled before that moment and whose task has ended."""
-        ...
-
-    def forgettable(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
-        """Old tasks among the next `limit` below that place in the queue, and where to go on; None at the end."""
-        ...
-
-    def forget_task(self, task: OldTask, before: float) -> bool: ...
-    def things_of(self, repo_id: str) -> RepoRecords: ...
-    def refuse_unfinished(self, repo: Repo) -> None:
-        """Conflict while a task of that repository, or one that needs one of them, is unfinished."""
-        ...
-
-    def forget_repo(self, repo: Repo, now: Instant) -> None:
-        """A repository with all its tasks, none of which is unfinished, and whatever belongs to them."""
-        ...
-
-    def drop_answered(self, before: float, limit: int) -> int:
-        """Answered requests, acknowledged alerts, supervisors that are gone."""
-        ...
-
-
-class Accounts(Protocol):
-    """Accounts that are not used for a while; they are shut by `tasks.settle`."""
-
-    def shut(self, now: Instant) -> Sequence[ShutAccount]: ...
-    def open_due(self, now: Instant) -> Sequence[str]:
-        """Those whose time has come are open again; their full names."""
-        ...
-
-    def resume(self, agent: str, name: str, by: str, now: Instant) -> Sequence[str]:
-        """An operator opens one. The tasks that were paused because of it and wait for a person."""
-        ...
-
-    def keeping_back(self, task: Task, now: Instant) -> ShutAccount | None:
-        """The shut account because of which a paused task waits."""
         ...
 
 

@@ -13,7 +13,7 @@ from holdfast.core.model import Event, Instant, Level, PauseReason, Task
 from holdfast.core.outcome import Outcome
 from holdfast.core.policy import FREE_TO_RESUME
 from holdfast.errors import Conflict
-from holdfast.store.port import account_alert
+from holdfast.store.shutting import account_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 
