@@ -15,9 +15,10 @@ from holdfast.testing.stub.scenarios import LIMIT_TEXT, SLOW
 
 pytestmark = pytest.mark.agents
 EVERYTHING = len(wanted()) > 2  # `make test-agents`
+WITH_SESSIONS = tuple(name for name in ALL if name != "aider")  # test_aider.py
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", WITH_SESSIONS)
 def test_a_real_agent_from_prompt_to_branch(name: str, stage: Callable[[str], Stage]) -> None:
     """Its file is on the branch, with session, tokens and cost; killed -9 in a tool call it goes on in the same
     session; what it leaves running is dead when it has ended."""
@@ -51,7 +52,7 @@ def test_a_real_agent_from_prompt_to_branch(name: str, stage: Callable[[str], St
     assert not lives(pid)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", WITH_SESSIONS)
 def test_a_lost_session_and_a_model_that_talks_of_limits(name: str, stage: Callable[[str], Stage]) -> None:
     """A session that is gone is begun anew with a hand-over; a limit in the model's words is only words."""
     if not EVERYTHING:

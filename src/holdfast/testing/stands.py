@@ -20,4 +20,5 @@ class Stand:
 STANDS: dict[str, Stand] = {
     "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}),
     "codex": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
+    "aider": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/stub-model"),
 }
