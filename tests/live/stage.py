@@ -30,6 +30,10 @@ class Stage:
         self.adapter = AGENTS[name]
         self.config_dir = fleet.root / "login"
         self.config_dir.mkdir()
+        for place, text in self.adapter.fresh_config.items() if isinstance(self.adapter, CliAgent) else ():
+            path = self.config_dir / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
 
     def settle(self, *scenarios: str, **settings: object) -> None:
         """Write the user's settings: an account per scenario, and `section.key` = value."""

@@ -20,4 +20,6 @@ class Stand:
 STANDS: dict[str, Stand] = {
     "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}),
     "codex": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
+    "gemini": Stand(env={"GEMINI_API_KEY": KEY}, model="gemini-2.5-flash"),  # its own choice asks another model first
+    "qwen": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="stub-model"),
 }
