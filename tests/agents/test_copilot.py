@@ -104,6 +104,7 @@ def test_success_needs_its_word_its_exit_code_and_nothing_after() -> None:
     assert judged([result(1)], 0).outcome is Outcome.FAILED
     assert judged([result(False)], 0).outcome is Outcome.FAILED
     assert judged([result(), event("assistant.turn_start")], 0).outcome is Outcome.CRASHED
+    assert judged([event("abort", reason="user_initiated"), result()], 0).outcome is Outcome.FAILED
     assert judged([result()], 0).session_id == SESSION
     assert judged([event("assistant.turn_start")], 1).session_id == NEW  # ended before it could say so
 
@@ -196,6 +197,8 @@ def test_one_failed_call_is_only_a_try(data: dict[str, object], trouble: Trouble
     ("line", "outcome"),
     [
         (f"Error: No session, task, or name matched '{SESSION}'.", Outcome.SESSION_LOST),
+        (f"Error: Session '{SESSION}' was found but could not be loaded.", Outcome.SESSION_LOST),
+        ("Error: Session file is corrupted or incompatible", Outcome.SESSION_LOST),
         ("Error: No authentication information found.", Outcome.AUTH),
         ("error: unexpected argument '--nosuch' found", Outcome.LAUNCH_ERROR),
         ("Package extraction took 11181ms", Outcome.CRASHED),

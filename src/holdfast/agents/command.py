@@ -19,6 +19,7 @@ class CommandAgent:
     reads_errors = False
     leaves: Sequence[str] = ()
     passes: Sequence[str] = ()
+    litter: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         if not _argv(options):

@@ -6,6 +6,7 @@ Seen with 1.0.102:
   model is told of. A `--deny-tool` outweighs whatever the user's own settings allow.
 - It counts tokens only in a file, at its end, for the whole session. If that file cannot be written it exits with 1.
 - What failed upstream stands whole in `model.call_failure`, with the end of a limit; `session.error` has only its text.
+- Aborted by a signal it says so, and then that it ended with exit code 0.
 - Its first start unpacks it into ~/.cache, which takes ten seconds.
 - An account with an address of its own needs no login at GitHub; then it is told to talk to nobody else.
 """
@@ -121,6 +122,9 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
             return _call_failed(data)
         case "session.error":
             return (_failure(data),)
+        case "abort":
+            why = words(data.get("reason"))
+            return (Failure(trouble=Trouble.OTHER, message=f"it was aborted: {why}", outlasts_success=True),)
         case "result":
             return _result(event)
     return (Raw(text=line),)
@@ -176,7 +180,9 @@ _BY_TYPE = {
     "quota": Trouble.USAGE_LIMIT,  # of premium requests: it comes back with the next month
     "context_limit": Trouble.CONTEXT,
 }
-_LOST = re.compile(r"^Error: No session, task, or name matched", re.IGNORECASE)
+_LOST = re.compile(
+    r"^error: (?:no session\b.*\bmatched|session\b.*\b(?:not found|could not be loaded|corrupted))", re.IGNORECASE
+)
 _LOGGED_OUT = re.compile(r"^Error: No authentication information", re.IGNORECASE)
 _REFUSED = re.compile(r"^error: ", re.IGNORECASE)
 

@@ -115,6 +115,11 @@ class AgentAdapter(Protocol):
         """Variables of the user's environment (patterns) that its own login needs."""
         ...
 
+    @property
+    def litter(self) -> Sequence[str]:
+        """Patterns of files that it leaves in its workspace and that belong on no branch."""
+        ...
+
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
         """Why a task with these options cannot be accepted, or None."""
         ...

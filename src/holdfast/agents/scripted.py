@@ -50,6 +50,7 @@ class ScriptedAgent:
     reads_errors = False
     leaves: Sequence[str] = ()
     passes: Sequence[str] = ()
+    litter: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         return None if "steps" in options else "the scripted agent needs a scenario: give one with --scenario FILE"

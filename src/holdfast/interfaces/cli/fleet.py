@@ -99,7 +99,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     problems = sum(1 for finding in findings if finding.level == "problem")
     for finding in findings:
         if arguments.json:
-            print_json({"level": finding.level, "what": finding.what, "text": finding.text})
+            print_json({"level": finding.level, "what": finding.what, "text": finding.text, "data": finding.data})
         else:
             colour = {"ok": "green", "note": "yellow", "problem": "red"}[finding.level]
             print(f"{paint(finding.level.ljust(8), colour)} {finding.what.ljust(12)} {clean(finding.text)}")

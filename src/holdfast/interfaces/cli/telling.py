@@ -12,6 +12,7 @@ from holdfast.interfaces.cli.render import clean, is_terminal, one_line, paint
 
 Row = dict[str, Any]
 WIDE = 160  # columns of one line that is not for a terminal
+_NOT_TOLD = ("raw", "usage", "step", "session")
 LONGEST = 20_000  # characters of one text: more is clipped, and said to be
 MOST_WORDS = 300  # characters of an error's message
 OUTPUT_LINES = 3  # of a tool that failed
@@ -39,7 +40,9 @@ class Teller:
         self.last_line = ""
 
     def tell(self, event: Row, at: float | None = None) -> None:
-        if at is None and event.get("stream") == "err" and event["event"] not in ("raw", "usage") and not self._aside:
+        if at is None and event["event"] == "tool_started" and not event["id"]:
+            return  # told ahead of time, for those who watch: the rest has it again, with its end
+        if at is None and event.get("stream") == "err" and event["event"] not in _NOT_TOLD and not self._aside:
             self._aside = True  # nobody knows what of it came before what of the rest
             self._line("on its standard error:", "dim")
         getattr(self, f"_{event['event']}")(event, at)
@@ -146,6 +149,9 @@ class Teller:
 
     def _usage(self, event: Row, at: float | None) -> None:
         """Only its sum is told, at the end."""
+
+    def _step(self, event: Row, at: float | None) -> None:
+        """What it says and does is told, not that it was asked."""
 
     def end(self) -> None:
         """The run is over."""

@@ -24,6 +24,7 @@ _ROLES = {
     "newstr": "content",
     "input": "patch",
     "patch": "patch",
+    "patchtext": "patch",
     "command": "command",
     "cmd": "command",
 }
