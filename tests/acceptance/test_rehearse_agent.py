@@ -25,7 +25,9 @@ def test_a_limit_and_a_file_are_rehearsed_with_claude(fleet: Fleet) -> None:
     first, why, following, *_ = limited.splitlines()
     assert first.startswith("claude, usage-limit/600: usage_limited after ")
     assert "limit" in why
-    assert following.startswith("What Holdfast does next: It would wait, for ")  # until the reset, not the default
+    assert following.startswith(
+        "What Holdfast does next: it goes on by itself after "
+    )  # until the reset, not the default
     assert "10m" in following or "9m" in following
     assert "Nothing was left behind." in limited
     assert "health.stuck_after = 20s" in limited
@@ -42,7 +44,7 @@ def test_a_provider_that_is_overloaded_is_rehearsed_with_codex(fleet: Fleet) -> 
         fleet.cli("rehearse", "--agent", "codex", "--scenario", "529", "--json", env=having("codex"), code=75).stdout
     )
     assert (again["state"], again["outcome"]) == ("queued", "overloaded")
-    assert again["next"].startswith("It would run the task again, after ")
+    assert again["next"].startswith("it runs the task again after ")
 
 
 def test_what_cannot_be_rehearsed_is_said_before_anything_starts(fleet: Fleet, tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.daemon import run_here
 from holdfast.api.queries import Queries
 from holdfast.api.rehearsal import left_behind, make_repository
-from holdfast.config.settings import CLI_AGENTS, variable_of
+from holdfast.config.settings import variable_of
 from holdfast.errors import Unavailable, UsageError
 from holdfast.roster import AGENTS
+from holdfast.testing.stands import KEY, STANDS
 from holdfast.testing.stub import StubServer
 from holdfast.testing.stub.catalogue import unknown
 from holdfast.workspaces.trash import delete_tree
@@ -32,20 +33,11 @@ if TYPE_CHECKING:
 THRESHOLDS = {"stuck_after": "20s", "tool_silence": "20s", "startup_timeout": "60s", "max_runtime": "90s"}
 ACCOUNT = "rehearsal"
 PROMPT = "Write a file out.txt with the text: hello from agent"
-_KEY = "rehearsal-no-real-key"
 # Only to the login of a plan does the CLI tell when a limit ends; to a key it tells that there is one.
 _PLAN_LOGINS = {"claude": "CLAUDE_CODE_OAUTH_TOKEN"}
 _OF_PLANS = ("usage-limit", "warning")
-_MODELS = {"claude": "", "codex": "", "gemini": "gemini-2.5-flash"}
-_ANY_MODEL = "stub-model"
 _PATIENCE = 300.0
-_VERDICTS = {
-    "task.completed": "It is done; nothing more.",
-    "task.failed": "Nothing by itself: the task failed, its work is kept",
-    "task.requeued": "It would run the task again",
-    "task.paused": "It would wait",
-    "task.cancelled": "Nothing: the task was cancelled",
-}
+_VERDICTS = frozenset({"task.completed", "task.failed", "task.requeued", "task.paused", "task.cancelled"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +65,7 @@ def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehea
         with StubServer() as stub:
             repo, home = os.path.join(root, "repo"), os.path.join(root, "home")
             make_repository(repo)
-            login = _fresh_login(root, adapter, stub.url(name, *arguments), _variable(agent, adapter, scenario))
+            login = _fresh_login(root, agent, adapter, stub.url(name, *arguments), scenario)
             with _settings(root, agent, program, login):
                 return _one_run(home, repo, agent, timeout, stub)
     finally:
@@ -81,7 +73,7 @@ def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehea
 
 
 def _adapter(agent: str) -> CliAgent:
-    known = [name for name in CLI_AGENTS if name in AGENTS]
+    known = [name for name in STANDS if name in AGENTS]
     if agent not in known:
         raise UsageError(f"There is no agent CLI '{agent[:60]}' to rehearse with; there are {', '.join(known)}.")
     adapter: Any = AGENTS[agent]  # the real CLIs are all of this kind
@@ -100,20 +92,16 @@ def _program(agent: str, adapter: CliAgent) -> str:
     return os.path.abspath(found)
 
 
-def _variable(agent: str, adapter: CliAgent, scenario: str) -> str:
-    if agent in _PLAN_LOGINS and any(word in scenario for word in _OF_PLANS):
-        return _PLAN_LOGINS[agent]
-    return adapter.login.variables[0] if adapter.login.variables else "OPENAI_API_KEY"
-
-
-def _fresh_login(root: str, adapter: CliAgent, base_url: str, variable: str) -> dict[str, Any]:
+def _fresh_login(root: str, agent: str, adapter: CliAgent, url: str, scenario: str) -> dict[str, Any]:
     place = os.path.join(root, "login")
     for name, text in {".keep": "", **adapter.fresh_config}.items():
         path = os.path.join(place, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-    return {"config_dir": place, "base_url": base_url, "env": {variable: _KEY}}
+    of_a_plan = agent in _PLAN_LOGINS and any(word in scenario for word in _OF_PLANS)
+    env = {_PLAN_LOGINS[agent]: KEY} if of_a_plan else dict(STANDS[agent].env)
+    return {"config_dir": place, "base_url": url + STANDS[agent].path, "env": env}
 
 
 @contextlib.contextmanager
@@ -124,7 +112,7 @@ def _settings(root: str, agent: str, program: str, login: Mapping[str, Any]) -> 
         agent: {
             "binary": program,
             "account": ACCOUNT,
-            "model": _MODELS.get(agent, _ANY_MODEL),
+            "model": STANDS[agent].model,
         },
         # The stub asks for nothing but what the scenario says, in a repository that is thrown away.
         "permissions": {"mode": "full", "sandbox": True},
@@ -192,12 +180,22 @@ def _first_ending(queries: Queries, task_id: str) -> tuple[Mapping[str, Any], Ma
 
 
 def _then(verdict: Mapping[str, Any]) -> str:
+    data = verdict.get("data", {})
+    match verdict.get("kind"):
+        case "task.completed":
+            return "nothing more, the task is done."
+        case "task.requeued":
+            return f"it runs the task again{_wait(' after', data['delay'])}."
+        case "task.paused" if data["resume_after"] is None:
+            return "it waits for a person, who puts it right and types `holdfast resume`."
+        case "task.paused":
+            return f"it goes on by itself{_wait(' after', data['resume_after'] - verdict['at']) or ' at once'}."
+        case None:
+            return "unknown, because the run did not end in time."
+    return "nothing by itself; `holdfast retry` would try it again."
+
+
+def _wait(words: str, seconds: float) -> str:
     from holdfast.api.show import duration
 
-    said = _VERDICTS.get(verdict.get("kind", ""), "It is not known: the run did not end in time.")
-    data = verdict.get("data", {})
-    for key, words in (("resume_after", "for"), ("delay", "after")):
-        if data.get(key):
-            wait = data[key] - verdict["at"] if key == "resume_after" else data[key]
-            said += f", {words} {duration(max(0.0, wait))}"
-    return said if said.endswith(".") else f"{said}."
+    return f"{words} {duration(seconds)}" if seconds >= 1 else ""
