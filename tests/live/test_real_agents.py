@@ -63,7 +63,7 @@ def test_a_lost_session_and_a_model_that_talks_of_limits(name: str, stage: Calla
     task, talk = on.add("once"), on.add("limittext")
     on.wait_for_file(task, "once.txt")
     assert on.forget_sessions(task) > 0, "it keeps its sessions elsewhere"
-    on.kill_agent(task)
+    on.kill_all_of(task)
     done = on.wait_completed(task)
     assert [run["outcome"] for run in done["runs"]] == ["external_kill", "session_lost", "completed"]
     assert done["session_id"] == done["runs"][2]["session_id"] != done["runs"][0]["session_id"]
