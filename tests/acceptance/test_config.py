@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.clis import fake_cli
 from tests.fleet import Fleet, lives, processes_of, wait_until
 
 COMMANDING = '[command]\nargv = ["sh", "-c", "echo ran > ran.txt"]\n'
@@ -328,15 +329,50 @@ def test_init_finds_agents_and_their_versions(fleet: Fleet) -> None:
     (tools / "aider").chmod(0o755)
     env = {"PATH": f"{tools}:{fleet.env['PATH']}"}
     told = fleet.cli("init", env=env).stdout
-    assert "claude (9.9.9 (Claude Code)), codex, gemini, opencode (long long" in told
-    assert "qwen (v1)" in told
+    assert "Agent CLIs: claude 9.9.9, codex, gemini" in told
+    assert "not chosen yet: holdfast init --agent NAME" in told
+    assert "it stays at edit" in told
+    assert "holdfast init --permissions read|edit|full" in told
     assert "\x1b" not in told
     text = (fleet.repo / "holdfast.toml").read_text()
-    assert "#   claude 9.9.9 (Claude Code)\n" in text
-    assert '#   command.argv = ["claude", "-p"]\n' in text
+    assert "#   claude 9.9.9\n" in text
+    assert '#   agent = "claude"\n' in text
+    assert not (fleet.root / "user" / ".config").exists(), "nobody chose, so nothing is recorded"
     assert all(line.startswith("#") or not line for line in text.splitlines())
     assert fleet.cli("config", "check").returncode == 0
     assert processes_of(tools) == {}
+
+
+def test_init_asks_once_and_records_what_was_chosen(fleet: Fleet) -> None:
+    """Issue 6: the default agent and the permission mode are the user's choice; nothing dangerous by a slip."""
+    tools = fleet.root / "tools"
+    for name, version in (("claude", "2.1.325 (Claude Code)"), ("codex", "codex-cli 0.166.0")):
+        fake_cli(tools, name, version=version)
+    fleet.env["PATH"] = f"{tools}:{fleet.env['PATH']}"
+    own = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("# mine\nagents = 2  # two\n\n[health]\ngrace = '9s'\n")
+    own.chmod(0o640)
+
+    told = answer_on_terminal(fleet, "init", answer="codex\nf\nfull\n")
+    assert "--dangerously-skip-permissions" in told
+    assert "'f' is none of read, edit, full" in told
+    kept = '# mine\nagents = 2  # two\n\nagent = "codex"\npermissions.mode = "full"\n[health]\ngrace = \'9s\'\n'
+    assert own.read_text() == kept
+    assert own.stat().st_mode & 0o777 == 0o640
+    told = answer_on_terminal(fleet, "init", answer="read\nread\n")
+    assert "is codex, as you chose" in told
+    assert "full (everything that you may do" in told
+    assert own.read_text() == kept, "it is not asked again"
+
+    fleet.cli("init", "--permissions", "read", "--agent", "claude")
+    assert own.read_text() == kept.replace("full", "read").replace("codex", "claude")
+    assert shown(fleet)["permissions.mode"]["value"] == "read"
+    done = fleet.cli("init", "--permissions", "edit", env={"HOLDFAST_FAULT": "config.rename:1:EROFS"}, code=1)
+    assert 'Add this line to it yourself: permissions.mode = "edit"' in done.stderr
+    assert sorted(path.name for path in own.parent.iterdir()) == ["config.toml"]
+    fleet.cli("init", "--agent", "nobody", code=2)
+    assert shown(fleet)["permissions.mode"]["value"] == "read"
 
 
 @pytest.mark.parametrize("answer", ["y\n", "n\n", "\n"])

@@ -75,6 +75,7 @@ RESETS = {
     "codex/miderr": RECORDED_AT + 2.5,
     "gemini/e429": RECORDED_AT + 2,
     "opencode/e429": RECORDED_AT + 2,
+    "copilot/eusage": 1794719017.0,
 }
 _SESSION = re.compile(rb'"(?:session_id|thread_id|sessionID|sessionId)": ?"([^"]+)"')
 

@@ -49,7 +49,10 @@ EXEMPT = {
     ("invariants/evidence.py", "Evidence.__init__"): "opens the database read-only",
     ("invariants/evidence.py", "git"): "the checker's git commands only read",
     ("api/rehearsal.py", "rehearse"): "a throw-away home and repository",
-    ("api/rehearsal.py", "_make_repository"): "a throw-away repository",
+    ("api/rehearsal.py", "make_repository"): "a throw-away repository",
+    ("api/agent_rehearsal.py", "rehearse_agent"): "a throw-away home and repository",
+    ("api/agent_rehearsal.py", "_fresh_login"): "a throw-away login",
+    ("api/agent_rehearsal.py", "_settings"): "throw-away settings",
 }  # fmt: skip
 
 

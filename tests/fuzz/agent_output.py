@@ -276,7 +276,7 @@ SPOILS: Sequence[Callable[[Case, random.Random], Case]] = (
 def _with_a_failure(case: Case, draw: random.Random) -> Case:
     """The lines of two runs in one log."""
     others = [other for other in ALL if other.agent == case.agent and not is_success(other)]
-    mixed, second = list(case.lines), draw.choice(others).out.split(b"\n")
+    mixed, second = list(case.lines), draw.choice(others).out.split(b"\n") if others else []
     places = sorted(draw.randrange(len(mixed) + 1) for _ in second)
     for line, place in reversed(list(zip(second, places, strict=True))):
         mixed.insert(place, line)

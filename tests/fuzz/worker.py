@@ -27,7 +27,7 @@ import apsw
 from tests.fuzz import inputs
 
 from holdfast import config
-from holdfast.api import daemon, rehearsal, scenarios
+from holdfast.api import agent_rehearsal, daemon, rehearsal, scenarios
 from holdfast.errors import HoldfastError
 from holdfast.home import ensure_home
 from holdfast.interfaces.cli import main
@@ -66,9 +66,13 @@ def bounded() -> None:
         scenarios.load_scenario(scenario)
         raise KeyboardInterrupt
 
+    def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> NoReturn:
+        raise KeyboardInterrupt
+
     time.sleep = nap
     daemon.run_here = daemon.start_detached = up  # type: ignore[assignment]
     rehearsal.rehearse = rehearse
+    agent_rehearsal.rehearse_agent = rehearse_agent
     really_call, cached = git.call, lru_cache(maxsize=4096)(git.call)
     # The repository stays as it is: real answers, asked once. (What is asked with an environment cannot be looked up.)
     git.call = lambda *words, **how: (really_call if "env" in how else cached)(*words, **how)

@@ -231,6 +231,20 @@ def test_numbers_that_no_process_has_are_no_record(tmp_path: Path, field: str, s
     assert RunDirectory(str(tmp_path)).identities() is None
 
 
+def test_a_file_that_the_agent_left_is_read_whatever_it_is(run: Path) -> None:
+    """Whatever stands in its place: the agent can write there. It is neither waited for nor followed."""
+    left = run / "channel" / "usage.json"
+    assert RunDirectory(str(run)).left("usage.json") == ""
+    left.write_bytes(b'{"a": 1}\xff')
+    assert RunDirectory(str(run)).left("usage.json") == '{"a": 1}\ufffd'
+    left.unlink()
+    left.symlink_to("/etc/hostname")
+    assert RunDirectory(str(run)).left("usage.json") == ""
+    left.unlink()
+    os.mkfifo(left)
+    assert RunDirectory(str(run)).left("usage.json") == ""
+
+
 def test_the_machines_sleep_is_no_silence_of_an_agent(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was kept of it (its agent writes no events), and the machine slept for an hour meanwhile."""
     append(run / "out.log", "x")

@@ -12,9 +12,11 @@ from holdfast.core.agentevents import AgentEvent, Raw
 from holdfast.core.digest import Digest
 from holdfast.core.eventsigns import signs_of
 from holdfast.core.outcome import Verdict
-from holdfast.core.signs import Sign
+from holdfast.core.signs import Sign, SignKind
 
 LONGEST = 16 * 1024 * 1024  # characters of one line that are still read as JSON
+
+_DOOMING = (SignKind.RETRY, SignKind.DOOMED)
 
 CONTINUE = (
     "You were interrupted and are now continued in the same session and the same directory. "
@@ -71,7 +73,10 @@ class CliAgent:
     login: Login = field(default_factory=Login)
     continue_by_hand: Callable[[str, Account], Sequence[str]] | None = None  # session → the command of a person
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
+    litter: Sequence[str] = ()  # patterns of files that it leaves in its workspace, and that belong on no branch
+    ends_by_itself: bool = False  # whatever it says, it ends soon after: nothing of it dooms a run
     reads_errors: bool = False  # some of its events stand only on standard error
+    leaves: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → what it says
     version_arguments: Sequence[str] = ("--version",)
     fresh_config: Mapping[str, str] = field(default_factory=dict)  # what a configuration directory must hold (path →
     # text) so that the CLI takes an account's address without a login: for rehearsals and tests, that make one
@@ -100,7 +105,10 @@ class CliAgent:
             return (Raw(text=line),)
 
     def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
-        return signs_of(self.parse(line, stream))
+        found = signs_of(self.parse(line, stream))
+        if not self.ends_by_itself:
+            return found
+        return [replace(sign, kind=SignKind.STEP) if sign.kind in _DOOMING else sign for sign in found]
 
     def judge(self, ended: Ended) -> Verdict:
         digest = Digest()
@@ -110,11 +118,21 @@ class CliAgent:
         for line in ended.errors if self.reads_errors else ():
             for event in self.parse(line, Stream.ERR):
                 digest.add_aside(event)
+        for name, read in self.leaves.items():
+            for event in _said(read, ended.left.get(name, "")):
+                digest.add_aside(event)
         verdict = digest.verdict(ended.end, ended.error_tail, ended.at, ended.zone)
         if verdict.session_id is None and self.capabilities.preassigned_session and digest.said_something:
             # It lived under the id that we gave it, and was ended before it said so.
             return replace(verdict, session_id=ended.session_id or ended.new_session or None)
         return verdict
+
+
+def _said(read: Callable[[str], Sequence[AgentEvent]], text: str) -> Sequence[AgentEvent]:
+    try:
+        return read(text) if text else ()
+    except Exception:  # noqa: BLE001 - a foreign file met a fault of ours: it says nothing, that is all
+        return ()
 
 
 def instructions(order: WorkOrder) -> str:

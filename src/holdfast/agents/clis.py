@@ -1,53 +1,34 @@
-"""Which agents' command lines this machine has. `init` tells; nothing is decided by it."""
+"""Asking agents' command lines for their versions: all at once, and not for long."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from holdfast import faults
 from holdfast.text import one_line
 
-# Each with a way to run it unattended, the prompt on its standard input.
-KNOWN_AGENTS: dict[str, tuple[str, ...]] = {
-    "claude": ("claude", "-p"),
-    "codex": ("codex", "exec", "-"),
-    "gemini": ("gemini",),
-    "opencode": ("opencode", "run"),
-    "qwen": ("qwen",),
-    "copilot": ("copilot",),
-    "aider": ("aider",),
-}
-PATIENCE = 5.0
+PATIENCE = 5.0  # for all of them; the slowest take two and a half seconds on an idle machine
 _ENOUGH = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCli:
-    name: str
-    path: str
-    version: str  # empty when it did not say
-    example: tuple[str, ...]
-
-
-def find_clis() -> list[FoundCli]:
-    """Those in PATH. All are asked for their version at once, so one that hangs costs PATIENCE, not more."""
-    asked = [(name, path, _ask(path)) for name in KNOWN_AGENTS if (path := shutil.which(name))]
+def ask_versions(questions: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Name → what it said, for commands by name; empty: it said nothing in time. One that hangs costs PATIENCE."""
+    asked = {name: _ask(argv) for name, argv in questions.items()}
     deadline = time.monotonic() + PATIENCE
-    return [FoundCli(name, path, _answer(process, deadline), KNOWN_AGENTS[name]) for name, path, process in asked]
+    return {name: _answer(process, deadline) for name, process in asked.items()}
 
 
-def _ask(path: str) -> subprocess.Popen[bytes] | None:
+def _ask(argv: Sequence[str]) -> subprocess.Popen[bytes] | None:
     faults.effect("clis.version")
     try:
         return subprocess.Popen(
-            [path, "--version"],
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

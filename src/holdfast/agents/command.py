@@ -17,7 +17,9 @@ class CommandAgent:
     name = "command"
     reads_events = False
     reads_errors = False
+    leaves: Sequence[str] = ()
     passes: Sequence[str] = ()
+    litter: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         if not _argv(options):

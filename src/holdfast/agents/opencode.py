@@ -57,7 +57,6 @@ KEY = "OPENAI_API_KEY"  # where such an account has its key
 _OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
 _LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would try for hours, in vain
 PROFILE = "holdfast"
-UNTOLD = "log"  # the id of a tool that only the log tells of yet: it tells no id
 # A list of what is allowed: a server of tools, or a subagent with rules of its own, could do anything.
 _LOOKING: dict[str, object] = {
     "*": "deny",
@@ -237,9 +236,9 @@ def _of_errors(line: str) -> Sequence[AgentEvent]:
         case "loop":
             return (SessionStarted(id=said.get("session.id", "")),)
         case "evaluated" if said.get("action.action") == "allow":
-            return (ToolStarted(id=UNTOLD, name=said.get("permission", ""), input=said.get("pattern", "")),)
-        case "stream":  # the model is asked: whatever tool there was is over
-            return (ToolFinished(id=UNTOLD),)
+            return (ToolStarted(id="", name=said.get("permission", ""), input=said.get("pattern", "")),)
+        case "stream":
+            return (StepStarted(),)
         case "stream error":
             return (_trying_again(said),)
         case "failed" if said.get("error", "").startswith("Provider"):

@@ -63,6 +63,7 @@ class WorkOrder:
     account: Account = USERS_OWN
     surroundings: Surroundings = field(default_factory=Surroundings)
     files_directory: str = ""  # where `Command.files` will be
+    left_directory: str = ""  # where the CLI may leave what `AgentAdapter.leaves` names; in a container too
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +88,7 @@ class Ended:
     session_id: str | None = None  # the session that it continued
     new_session: str = ""  # or the id that it was to give to a new one
     errors: Iterable[str] = ()  # lines of standard error, however many
+    left: Mapping[str, str] = field(default_factory=dict)  # name → text, of what `AgentAdapter.leaves` names
 
 
 class AgentAdapter(Protocol):
@@ -104,8 +106,18 @@ class AgentAdapter(Protocol):
         ...
 
     @property
+    def leaves(self) -> Iterable[str]:
+        """Names of files in `WorkOrder.left_directory` that say more about its end than its output does."""
+        ...
+
+    @property
     def passes(self) -> Sequence[str]:
         """Variables of the user's environment (patterns) that its own login needs."""
+        ...
+
+    @property
+    def litter(self) -> Sequence[str]:
+        """Patterns of files that it leaves in its workspace and that belong on no branch."""
         ...
 
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:

@@ -48,7 +48,9 @@ class ScriptedAgent:
     name = "scripted"
     reads_events = True
     reads_errors = False
+    leaves: Sequence[str] = ()
     passes: Sequence[str] = ()
+    litter: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         return None if "steps" in options else "the scripted agent needs a scenario: give one with --scenario FILE"

@@ -101,15 +101,19 @@ _BY_TEXT: tuple[tuple[Trouble, re.Pattern[str]], ...] = tuple(
             r"|waiting for network|could not connect|cannot connect|unable to connect|failed to connect|network error"
             r"|socket hang up|stream disconnected|stream (?:ended|closed|error)|without a finish reason"
             r"|premature(?:ly)? close"
-            r"|timed? ?out|error sending request|terminated|connection aborted|server disconnected",
+            r"|timed? ?out|error sending request|terminated|connection aborted|server disconnected"
+            r"|error (?:decoding|reading) (?:a |the )?(?:response )?body|unexpected EOF",
         ),
     )
 )
 
 
+_ADDRESS = re.compile(r"\b(?:https?|wss?)://\S+")  # its numbers and words are no error's
+
+
 def trouble_of(*, status: int | None = None, code: str = "", text: str = "") -> Trouble:
     """From all that an error says about itself, the most telling part first."""
-    said = text[:MOST_TEXT].replace("’", "'")
+    said = _ADDRESS.sub("", text[:MOST_TEXT]).replace("’", "'")
     by_text = next((trouble for trouble, pattern in _BY_TEXT if pattern.search(said)), None)
     by_code = _BY_CODE.get(code.strip().lower().replace("-", "_").replace(" ", "_"))
     # The same status and code are used for a full minute and a spent plan; only the text tells them apart.

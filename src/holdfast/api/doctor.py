@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from holdfast.api.agentcheck import Finding, agent_findings
 from holdfast.api.leftovers import leftovers
 from holdfast.api.queries import Queries
 from holdfast.core.leftovers import LEAVES_ALONE, Action
@@ -22,24 +22,17 @@ from holdfast.workspaces import git
 _REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at. `level` is ok, note (worth knowing) or problem."""
-
-    level: str
-    what: str
-    text: str
-
-
 def examine(home: str) -> list[Finding]:
     findings = [*_machine(home), *_settings(home)]
     if not os.path.exists(os.path.join(home, "holdfast.db")):
+        findings += agent_findings(home, {})
         return [*findings, Finding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
     try:
         findings += _store(home)
         findings.append(_disk(home))
         queries = Queries(home)
         findings += _supervisor(queries)
+        findings += agent_findings(home, _unfinished(queries))
         findings += _leftovers(queries)
         findings += _processes(queries)
         findings += _run_directories(queries)
@@ -136,6 +129,11 @@ def _supervisor(queries: Queries) -> Iterator[Finding]:
         yield Finding("note", "supervisor", "none is running")
     for alert in queries.alerts():
         yield Finding("note", "alert", alert["message"])
+
+
+def _unfinished(queries: Queries) -> dict[str, int]:
+    """How many tasks still need each agent."""
+    return {str(row["agent"]): int(row["n"]) for row in queries.view("unfinished_agents")}
 
 
 def _leftovers(queries: Queries) -> Iterator[Finding]:

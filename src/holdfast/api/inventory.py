@@ -20,7 +20,7 @@ from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_pat
 OF_THE_HOME = re.compile(
     r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|scratch|setup-logs|reserve|cgroups"
     r"|engines|leases|\.restoring"
-    r"|(supervisor|helpers|turnstile|backup)\.lock|supervisor\.log(\.\d+)?|trust\.json(\.lock|\.new)?"
+    r"|(supervisor|helpers|turnstile|backup)\.lock|supervisor\.log(\.\d+)?|trust\.json(\.lock|\.new)?|clis\.json(\.new)?"
 )
 
 

@@ -25,21 +25,23 @@ def rehearse(scenario: str, *, timeout: float | None) -> tuple[dict[str, Any], l
     root = tempfile.mkdtemp(prefix="holdfast-rehearsal-")
     try:
         repo, home = os.path.join(root, "repo"), os.path.join(root, "home")
-        _make_repository(repo)
+        make_repository(repo)
         commands = Commands(home)
         task = commands.add(
             NewTask(prompt=f"Rehearse {os.path.basename(scenario)}", directory=repo, scenario=steps, timeout=timeout)
         )
         run_here(home, agents=1, idle_exit=0.0)
-        queries = Queries(home)
-        left = [finding.text for finding in doctor.examine(home) if finding.level == "problem"]
-        left += [f"process {pid} of run {run}" for pid, run in marked_processes(home)]
-        return queries.task(task.id), left
+        return Queries(home).task(task.id), left_behind(home)
     finally:
         delete_tree(root)
 
 
-def _make_repository(path: str) -> None:
+def left_behind(home: str) -> list[str]:
+    left = [finding.text for finding in doctor.examine(home) if finding.level == "problem"]
+    return left + [f"process {pid} of run {run}" for pid, run in marked_processes(home)]
+
+
+def make_repository(path: str) -> None:
     for name, text in _FILES.items():
         os.makedirs(os.path.dirname(os.path.join(path, name)), exist_ok=True)
         with open(os.path.join(path, name), "w", encoding="utf-8") as file:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast import clock, faults
-from holdfast.agents.clis import FoundCli, find_clis
 from holdfast.api import repos
+from holdfast.api.clis import Cli
 from holdfast.api.commands import who
-from holdfast.config import ConfigError, repo_file, shown, trust
+from holdfast.config import ConfigError, repo_file, shown, trust, user_file, variable_of
 from holdfast.config.files import read_file
 from holdfast.config.template import template
+from holdfast.config.writing import record
 from holdfast.errors import Refused, UsageError
 
-__all__ = ["FoundCli", "TrustQuestion", "find_clis", "give_trust", "question", "revoke_trust", "trusted", "write_file"]
+AGENT, PERMISSIONS = "agent", "permissions.mode"  # what `init` asks for, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +62,16 @@ def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
 def trusted(home: str) -> list[dict[str, Any]]:
     """Every record of trust, and whether the file still has the values that were trusted."""
     rows = []
-    for path, record in sorted(trust.trusted(home).items()):
+    for path, given in sorted(trust.trusted(home).items()):
         values = trust.dangerous_values(read_file(repo_file(path), of_repository=True).values)
-        state = "trusted" if record.get("sha256") == trust.digest(values) else "changed since" if values else "unused"
+        state = "trusted" if given.get("sha256") == trust.digest(values) else "changed since" if values else "unused"
         rows.append(
-            {"repo": path, "state": state, **{name: record.get(name) for name in ("keys", "by", "at")}},
+            {"repo": path, "state": state, **{name: given.get(name) for name in ("keys", "by", "at")}},
         )
     return rows
 
 
-def write_file(repo: str, found: list[FoundCli]) -> tuple[str, bool]:
+def write_file(repo: str, found: Sequence[Cli]) -> tuple[str, bool]:
     """A commented holdfast.toml, unless there is one; its path, and whether it was written."""
     path = repo_file(repo)
     try:
@@ -97,15 +98,30 @@ def _unwritable(path: str, error: OSError) -> Refused:
     )
 
 
-def _about(found: list[FoundCli]) -> list[str]:
+def _about(found: Sequence[Cli]) -> list[str]:
     if not found:
         return []
-    example = ", ".join(f'"{word}"' for word in found[0].example)
     return [
         "Agent CLIs that `holdfast init` found here:",
         *(f"  {cli.name} {cli.version}".rstrip() for cli in found),
-        "This version drives them as commands that get the prompt on their standard input. As the default agent:",
-        '  agent = "command"',
-        f"  command.argv = [{example}]",
-        f"or for one task: holdfast run PROMPT -- {shlex.join(found[0].example)}",
+        "The default agent of this repository (your own choice stands in your config):",
+        f'  agent = "{found[0].name}"',
+        f"or for one task: holdfast run PROMPT --agent {found[0].name}",
     ]
+
+
+# -- what `init` asks once, and records in the user's own file ---------------------------------------------------------
+
+
+def chosen(key: str) -> str | None:
+    """What the user has chosen already, in the file or by a variable; None: nobody did."""
+    if variable_of(key) in os.environ:
+        return os.environ[variable_of(key)]
+    value = read_file(user_file(), of_repository=False).values.get(key)
+    return None if value in (None, "") else str(value)
+
+
+def choose(key: str, value: str) -> str:
+    """Record it; the file that has it now."""
+    record(user_file(), key, value)
+    return user_file()

@@ -21,6 +21,7 @@ from holdfast.core.agentevents import (
     Result,
     Retry,
     SessionStarted,
+    StepStarted,
     Text,
     ToolFinished,
     ToolStarted,
@@ -36,6 +37,7 @@ MOST_WORDS = 64 * 1024  # characters of one text: more is clipped, and said to b
 
 NAMES: dict[type, str] = {
     SessionStarted: "session",
+    StepStarted: "step",
     Text: "text",
     ToolStarted: "tool_started",
     ToolFinished: "tool_finished",

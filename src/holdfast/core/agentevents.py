@@ -36,7 +36,7 @@ class SessionStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepStarted:
-    """The model is asked again: whatever was reported before, it was not the end."""
+    """The model is asked again: whatever was reported before, it was not the end; a tool without an id is over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolStarted:
-    id: str
+    id: str  # empty: told ahead of the event that has it, and over when the next step starts
     name: str
     input: str = ""  # in words for people: the command, the file; else its JSON
     deadline: float | None = None  # seconds after which the tool ends by itself, if it says so

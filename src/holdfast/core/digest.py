@@ -98,8 +98,8 @@ class Digest:
         """
         came_through = self.result is not None and self.result.ok
         match event:
-            case Result() | ToolFinished():
-                return  # only its output says how it ended; and that a tool is over says nothing of the model
+            case Result() | StepStarted():
+                return  # only its output says how it ended
             case Failure(is_fatal=True):
                 if not came_through:
                     self.failures.setdefault(event.trouble, event)
@@ -107,7 +107,7 @@ class Digest:
             case Retry() if came_through:
                 return
             case SessionStarted() if self.session_id is not None:
-                return
+                self.model = self.model or event.model
             case _:
                 self.add(event)
 

@@ -11,6 +11,7 @@ from holdfast.core.agentevents import (
     Result,
     Retry,
     SessionStarted,
+    StepStarted,
     Text,
     ToolFinished,
     ToolStarted,
@@ -23,6 +24,12 @@ from holdfast.core.signs import Sign, SignKind
 MOST_CONTENT = 4096  # characters that are compared with what was said before
 _HOPELESS = frozenset({Trouble.AUTH, Trouble.BILLING, Trouble.USAGE_LIMIT, Trouble.SESSION_LOST})
 """No further try of the same process helps."""
+
+
+_PLAIN: dict[type, Sign] = {
+    StepStarted: Sign(kind=SignKind.TOOL_CLOSED, content="a step"),  # of a tool without an id
+    LimitNotice: Sign(kind=SignKind.STEP, content="limit"),
+}
 
 
 def signs_of(events: Iterable[AgentEvent]) -> list[Sign]:
@@ -68,6 +75,4 @@ def _sign(event: AgentEvent) -> Sign | None:
             return Sign(kind=SignKind.PROGRESS)
         case Result():
             return Sign(kind=SignKind.DOOMED, content=event.text or "it reported failure")
-        case LimitNotice():
-            return Sign(kind=SignKind.STEP, content="limit")
-    return None
+    return _PLAIN.get(type(event))

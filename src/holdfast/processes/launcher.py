@@ -318,6 +318,9 @@ class KeptRun:
     def error_tail(self) -> str:
         return self._directory.tail("err.log")
 
+    def left(self, name: str) -> str:
+        return self._directory.left(name)
+
     def channel(self, offset: int) -> Channel:
         return Channel(self._directory.file(CHANNEL), self._directory.token(), offset)
 

@@ -21,6 +21,7 @@ PROTOCOL = 1
 ROOM = 4096
 BOOT_SLACK = 1.0  # seconds by which wall time and boot time may disagree
 CHANNEL = "channel"  # a directory of its own: what the agent writes to us, and all that a container gets to see
+MOST_LEFT = 1 << 20  # bytes of a file that the agent left for us
 FILES = "files"  # a directory: the agent's private settings for this run
 MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
 MOST_PID = 2**22  # the kernel's own limit
@@ -176,6 +177,13 @@ class RunDirectory:
             return os.pread(fd, limit, max(0, size - limit)).decode(errors="replace")
         finally:
             os.close(fd)
+
+    def left(self, name: str) -> str:
+        """A file that the agent left in its channel: the agent's to write, so it is bounded and never waited for."""
+        try:
+            return read_plain(os.path.join(self.file(CHANNEL), name), MOST_LEFT).decode(errors="replace")
+        except (OSError, NotPlain):
+            return ""
 
     def _read(self, name: str) -> dict[str, Any] | None:
         """A record, or None without a valid one: the agent can write here too, and may have."""

@@ -62,8 +62,9 @@ async def _save(context: Context, task: Task, decision: Decision) -> Disposition
 async def _commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
     message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
+    leave = (*task.spec.workspace.copy, *context.agents[task.spec.agent].litter)
     commit = await context.strategy_of(task.spec).commit_leftovers(
-        repo, workspace, task.spec.commit_leftovers, message, task.spec.workspace.copy
+        repo, workspace, task.spec.commit_leftovers, message, leave
     )
     if commit is not None:
         await context.writer.write(

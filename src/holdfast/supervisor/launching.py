@@ -34,6 +34,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
             account=account,
             surroundings=surroundings,
             files_directory=os.path.join(run_dir, "files"),
+            left_directory=os.path.join(run_dir, "channel"),
         )
     )
     # Another account must not find the keys of the user's own login.
@@ -76,7 +77,8 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
 
 def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: ProcessEnd) -> Verdict:
     """What the agent's output says of how it ended."""
-    return context.agents[task.spec.agent].judge(
+    adapter = context.agents[task.spec.agent]
+    return adapter.judge(
         Ended(
             end=end,
             output=live.output(),
@@ -86,6 +88,7 @@ def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: Proc
             session_id=task.session_id,
             new_session=session_of(run.id),
             errors=live.output(Stream.ERR),
+            left={name: live.left(name) for name in adapter.leaves},
         )
     )
 

@@ -78,7 +78,8 @@ class WorkspaceStrategy(Protocol):
     ) -> str | None:
         """Commit what a successful agent left uncommitted; the commit, or None when there was nothing to do.
 
-        `leave`: patterns of files that we copied in: those that git does not track are not the agent's work."""
+        `leave`: patterns of files that we copied in, and of an agent's litter: what git does not track of them is not
+        its work."""
         ...
 
     async def deliver(self, repo: Repo, workspace: Workspace) -> None:

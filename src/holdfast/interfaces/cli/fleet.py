@@ -99,7 +99,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     problems = sum(1 for finding in findings if finding.level == "problem")
     for finding in findings:
         if arguments.json:
-            print_json({"level": finding.level, "what": finding.what, "text": finding.text})
+            print_json({"level": finding.level, "what": finding.what, "text": finding.text, "data": finding.data})
         else:
             colour = {"ok": "green", "note": "yellow", "problem": "red"}[finding.level]
             print(f"{paint(finding.level.ljust(8), colour)} {finding.what.ljust(12)} {clean(finding.text)}")
@@ -123,16 +123,30 @@ def _check_promises(arguments: argparse.Namespace) -> int:
 
 
 def configure_rehearse(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", help="a scenario file; docs/scripted-agent.md explains the format")
+    from holdfast.api.scenarios import STUB_SCENARIOS
+
+    parser.add_argument("file", nargs="?", help="a scenario file; docs/scripted-agent.md explains the format")
+    parser.add_argument("--agent", metavar="NAME", help="play with this installed CLI against a stub of its provider")
+    parser.add_argument(
+        "--scenario",
+        metavar="NAME",
+        help=f"what the stub of the provider does (default tool): {', '.join(STUB_SCENARIOS)}; docs/stub-llm.md",
+    )
     parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 5s")
     parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
 
 
 def run_rehearse(arguments: argparse.Namespace) -> int:
+    if arguments.agent is not None and arguments.file is None:
+        return _rehearse_agent(arguments)
+    if arguments.file is None or arguments.agent is not None or arguments.scenario is not None:
+        raise UsageError(
+            "Give either a scenario file, or --agent NAME and perhaps --scenario NAME: `holdfast help rehearse`."
+        )
     from holdfast.api.rehearsal import rehearse
     from holdfast.api.show import duration_of, explain
 
-    task, left = rehearse(arguments.scenario, timeout=duration_of("--timeout", arguments.timeout))
+    task, left = rehearse(arguments.file, timeout=duration_of("--timeout", arguments.timeout))
     if arguments.json:
         print_json({"id": task["id"], "state": task["state"], "outcome": task["outcome"], "left_behind": left})
     else:
@@ -141,3 +155,34 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         print("Nothing was left behind." if not left else "Left behind:\n  " + "\n  ".join(left))
     sys.stdout.flush()
     return 0 if task["state"] == "completed" and not left else 75 if task["state"] == "paused" else 1
+
+
+def _rehearse_agent(arguments: argparse.Namespace) -> int:
+    from holdfast.api.agent_rehearsal import THRESHOLDS, rehearse_agent
+    from holdfast.api.show import duration_of
+
+    scenario = arguments.scenario or "tool"
+    seen = rehearse_agent(arguments.agent, scenario, timeout=duration_of("--timeout", arguments.timeout))
+    if arguments.json:
+        print_json(
+            {
+                "id": seen.task["id"],
+                "state": seen.state,
+                "outcome": seen.outcome,
+                "seconds": round(seen.seconds, 3),
+                "reason": seen.reason,
+                "next": seen.then,
+                "requests": seen.requests,
+                "left_behind": list(seen.left),
+            }
+        )
+    else:
+        print(f"{clean(arguments.agent)}, {clean(scenario)}: {paint(seen.outcome, 'bold')} after {seen.seconds:.1f} s.")
+        print(f"Why: {clean(seen.reason)}.")
+        print(f"What Holdfast does next: {seen.then}")
+        print(f"The agent asked its model {seen.requests} time(s).")
+        print("Nothing was left behind." if not seen.left else "Left behind:\n  " + "\n  ".join(seen.left))
+        small = ", ".join(f"health.{key} = {value}" for key, value in THRESHOLDS.items())
+        print(f"In a rehearsal patience is short ({small}) and permissions are full: your settings were not used.")
+    sys.stdout.flush()
+    return 1 if seen.left else {"completed": 0, "paused": 75, "queued": 75}.get(seen.state, 1)

@@ -18,10 +18,12 @@ _CODES = {
 }
 PAGES: dict[str, Page] = WORK_PAGES | {
     "init": Page(
-        "Makes the repository known to this home, writes a commented `holdfast.toml` if there is none, and names the "
-        "agent CLIs that it finds. `run` and `add` make a repository known by themselves.",
+        "Makes the repository known to this home, writes a commented `holdfast.toml` if there is none, and looks for "
+        "agent CLIs. On a terminal it asks once which of them is the default, and what agents may do unasked; the "
+        "answers stand in your own config file. `run` and `add` make a repository known by themselves.",
         (
             ("the repository you are in", "holdfast init"),
+            ("in a script: with choices", "holdfast init --agent claude --permissions edit"),
             ("another one, without a file in it", "holdfast init ~/src/shop --no-file"),
         ),
         (0, 1, 2, 69),
@@ -198,7 +200,8 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("diff", "backup"),
     ),
     "doctor": Page(
-        "Checks this machine and compares the store with directories, git and /proc, in both directions.",
+        "Checks this machine and compares the store with directories, git and /proc, in both directions. Looks at "
+        "every agent's CLI (program, version, login) without spending anything, and says what to do.",
         (
             ("before a long night", "holdfast doctor"),
             ("do the five promises hold?", "holdfast doctor --invariants"),
@@ -285,8 +288,13 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "rehearse": Page(
         "Plays a scenario for real (supervisor, worktree, processes) in a throw-away repository and home, and "
-        "says what was left behind.",
-        (("what happens when an agent crashes", "holdfast rehearse crash.toml --timeout 5s"),),
+        "says what was left behind. With --agent, one run of an agent's CLI that you have installed, against a stub of "
+        "its provider on this machine and with a throw-away login: nothing is spent. It exits with 75 if the task "
+        "would wait or run again.",
+        (
+            ("what happens when an agent crashes", "holdfast rehearse crash.toml --timeout 5s"),
+            ("when the plan's limit is reached", "holdfast rehearse --agent claude --scenario usage-limit"),
+        ),
         (0, 1, 2, 75),
         ("run",),
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import clean, print_json, table
 
 if TYPE_CHECKING:  # imported when called: the other command of this module does without
-    from holdfast.api.setup import FoundCli, TrustQuestion
+    from holdfast.api.setup import TrustQuestion
 
 # -- init --------------------------------------------------------------------------------------------------------------
 
@@ -23,37 +22,38 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
     parser.add_argument("--moved-from", metavar="OLD", help="it was moved from there: the tasks of OLD come with it")
     parser.add_argument("--no-file", action="store_true", help="do not write a holdfast.toml")
+    parser.add_argument("--agent", metavar="NAME", help="record it as the agent of tasks that name none")
+    parser.add_argument(
+        "--permissions",
+        choices=["read", "edit", "full"],
+        help="record what agents may do unasked: look, edit files of their workspace, or everything that you may do",
+    )
     parser.add_argument(
         "--trust", action="store_true", help="trust an existing holdfast.toml that could run commands or show secrets"
     )
 
 
 def run_init(arguments: argparse.Namespace) -> int:
+    from holdfast import config
+    from holdfast.api.clis import all_clis
     from holdfast.api.commands import Commands
     from holdfast.api.repos import absolute
-    from holdfast.api.setup import find_clis, write_file
+    from holdfast.api.setup import write_file
+    from holdfast.interfaces.cli.choices import choose_agent, choose_permissions
 
     home = home_directory()
     repo = Commands(home).register(absolute(arguments.directory), moved_from=arguments.moved_from)
     print(f"Repository {repo.path} is known to Holdfast (home {home}).")
-    found = find_clis()
+    settings = config.best_effort()
+    found = [cli for cli in all_clis(settings, home) if cli.path is not None]
     if not arguments.no_file:
         path, is_new = write_file(repo.path, found)
         print(f"{'Wrote' if is_new else 'Kept your'} {path}{', every line of it a comment' if is_new else ''}.")
-    _tell_agents(found)
+    choose_agent(found, arguments.agent)
+    choose_permissions(found, settings, arguments.permissions)
+    print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
     _ask_about_existing(home, repo.path, is_yes=arguments.trust)
     return 0
-
-
-def _tell_agents(found: list[FoundCli]) -> None:
-    if found:
-        listed = ", ".join(f"{cli.name} ({cli.version})" if cli.version else cli.name for cli in found)
-        print(f"Agent CLIs in PATH: {clean(listed)}. This version drives them as commands, for example:")
-        print(f'  holdfast run "fix the flaky test" -- {shlex.join(found[0].example)}')
-    else:
-        print("No agent CLI was found in PATH. Any command can be an agent:")
-        print('  holdfast run "say hello" -- sh -c "cat > hello.txt"')
-    print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
 
 
 def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:

@@ -12,6 +12,7 @@ from holdfast.interfaces.cli.render import clean, is_terminal, one_line, paint
 
 Row = dict[str, Any]
 WIDE = 160  # columns of one line that is not for a terminal
+_NOT_TOLD = ("raw", "usage", "step", "session")
 LONGEST = 20_000  # characters of one text: more is clipped, and said to be
 MOST_WORDS = 300  # characters of an error's message
 OUTPUT_LINES = 3  # of a tool that failed
@@ -39,10 +40,12 @@ class Teller:
         self.last_line = ""
 
     def tell(self, event: Row, at: float | None = None) -> None:
-        if at is None and event.get("stream") == "err" and event["event"] not in ("raw", "usage") and not self._aside:
+        if at is None and event["event"] == "tool_started" and not event["id"]:
+            return  # told ahead of time, for those who watch: the rest has it again, with its end
+        if at is None and event.get("stream") == "err" and event["event"] not in _NOT_TOLD and not self._aside:
             self._aside = True  # nobody knows what of it came before what of the rest
             self._line("on its standard error:", "dim")
-        getattr(self, f"_{event['event']}")(event, at)
+        getattr(self, f"_{event['event']}", self._silent)(event, at)
 
     def catch_up(self) -> None:
         """Nothing more for the moment: what was held back for a nicer line is told now."""
@@ -56,8 +59,9 @@ class Teller:
         """Some CLIs repeat it on every line."""
         known, self._in = self._in, (event["id"] or self._in[0], event["model"] or self._in[1])
         if self._in != known:
-            model = f", {one_line(self._in[1], 60)}" if self._in[1] else ""
-            self._line(f"session {one_line(self._in[0], 80)}{model}", "dim")
+            words = [f"session {one_line(self._in[0], 80)}"] if self._in[0] else []
+            words += [f"model {one_line(self._in[1], 60)}"] if self._in[1] else []
+            self._line(", ".join(words), "dim")
 
     def _text(self, event: Row, _at: float | None) -> None:
         words = clean(event["text"])
@@ -144,8 +148,11 @@ class Teller:
     def _gap(self, event: Row, _at: float | None) -> None:
         self._line(f"[{event['bytes']} bytes are not kept]", "dim")
 
-    def _usage(self, event: Row, at: float | None) -> None:
-        """Only its sum is told, at the end."""
+    def _silent(self, event: Row, at: float | None) -> None:
+        """Of `usage` only the sum is told, at the end; a `step` says nothing to people."""
+
+    def _step(self, event: Row, at: float | None) -> None:
+        """What it says and does is told, not that it was asked."""
 
     def end(self) -> None:
         """The run is over."""

@@ -6,8 +6,20 @@ beside one. docs/stub-llm.md lists the scenarios.
 
 from __future__ import annotations
 
-from holdfast.testing.stub.log import Exchange
-from holdfast.testing.stub.scenarios import SCENARIOS
-from holdfast.testing.stub.server import StubServer, refused_url
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast.testing.stub.catalogue import SCENARIOS
+
+if TYPE_CHECKING:
+    from holdfast.testing.stub.log import Exchange
+    from holdfast.testing.stub.server import StubServer, refused_url
 
 __all__ = ["SCENARIOS", "Exchange", "StubServer", "refused_url"]
+
+
+def __getattr__(name: str) -> Any:
+    """The server is imported when it is wanted: a command that only names the scenarios has to start fast."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{'log' if name == 'Exchange' else 'server'}"), name)

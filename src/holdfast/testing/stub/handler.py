@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Protocol, cast
 
 from holdfast.testing.stub import address, scenarios
+from holdfast.testing.stub.catalogue import unknown
 from holdfast.testing.stub.log import Exchange, Log
 from holdfast.testing.stub.talk import Answer, Call, Conversation, Failure, Json, Manner, Text
 
@@ -52,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         at = address.parse(self.path)
         if at is None:
             self._not_found()
-        elif problem := scenarios.unknown(at.scenario, at.arguments):
+        elif problem := unknown(at.scenario, at.arguments):
             self._send_json(404, _error(problem))
         elif at.asked == "count":
             self._send_json(200, {"input_tokens": 100, "totalTokens": 100})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import suppress
 
 from holdfast.testing.stub import openai
 from holdfast.testing.stub.talk import (
@@ -20,6 +22,8 @@ from holdfast.testing.stub.talk import (
 
 name = "responses"
 headers = openai.headers
+_MORE_TOOLS = "additional_tools"
+_LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _USAGE = {
     "input_tokens": openai.INPUT_TOKENS,
@@ -36,7 +40,7 @@ def read(body: Json, *, stream: bool | None) -> Conversation:
     return Conversation(
         model=str(body.get("model", "stub-model")),
         stream=bool(body.get("stream")) if stream is None else stream,
-        tools=tuple(_tools(body)),
+        tools=tuple(_tools([*dicts(body.get("tools")), *(one for one in items if one.get("type") == _MORE_TOOLS)])),
         system="\n".join(
             [
                 *texts_of(body.get("instructions")),
@@ -94,14 +98,16 @@ def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
     return answer
 
 
-def _tools(body: Json) -> list[Tool]:
+def _tools(offered: list[Json]) -> list[Tool]:
     found = []
-    for tool in dicts(body.get("tools")):
+    for tool in offered:
         kind, own = tool.get("type"), str(tool.get("name", ""))
         if kind == "function":
             found.append(Tool(name=own, schema=tool.get("parameters") or {}))
         elif kind == "custom":
             found.append(Tool(name=own, freeform=True))
+        else:  # a namespace, or tools that came as part of the conversation
+            found += _tools(dicts(tool.get("tools")))
     return found
 
 
@@ -111,7 +117,17 @@ def _arguments(item: Json) -> str:
             return strings_of(json.loads(item.get("arguments", "")))
         except ValueError:
             return str(item.get("arguments"))
-    return strings_of(item.get("input") or item.get("action"))
+    text = strings_of(item.get("input") or item.get("action"))
+    return "\n".join([text, *_literals(text)])
+
+
+def _literals(script: str) -> list[str]:
+    """The strings in a script, as they are meant."""
+    found = []
+    for literal in _LITERAL.findall(script):
+        with suppress(ValueError):
+            found.append(str(json.loads(literal)))
+    return found
 
 
 def _response(conversation: Conversation, status: str) -> Json:

@@ -1,4 +1,4 @@
-"""The scenarios by name, and what each answers to a request."""
+"""What each scenario answers to a request."""
 
 from __future__ import annotations
 
@@ -6,43 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.testing.stub import tools
+from holdfast.testing.stub.catalogue import FAILURES
+from holdfast.testing.stub.catalogue import OUT_FILE as OUT_FILE
+from holdfast.testing.stub.catalogue import OUT_TEXT as OUT_TEXT
 from holdfast.testing.stub.talk import Answer, Call, Conversation, Failure, Manner, Text
 
 DONE = "Hello, the task is done."
-OUT_FILE, OUT_TEXT = "out.txt", "hello from agent"
 NOHUP = "nohup sleep 1002 >/dev/null 2>&1 & echo $! > pid.txt"
-SLOW = "echo started > slow.txt; sleep 1003"
+# Ends at once the second time: not every CLI (gemini) remembers the call in which it was killed.
+SLOW = "test -e slow.txt || { echo started > slow.txt; sleep 1003; }"
 LIMIT_TEXT = "Claude AI usage limit reached|1794714959"
 RETRY_SOON, RETRY_LATE, RESET_IN = 2, 3600, 2 * 3600
 
-FAILURES = ("401", "429", "429-long", "usage-limit", "credit", "500", "503", "529", "context-too-long")
-# Every scenario with the sentence that help and docs show. What stands in capitals is an argument in the path.
-SCENARIOS = {
-    "ok": "answers with a text",
-    "tool": f"has the agent write {OUT_FILE}, then answers",
-    "shell": "has the agent run the shell command COMMAND (shell/COMMAND), then answers",
-    "nohup": "has the agent leave a background process (its pid in pid.txt), then answers",
-    "slowtool": f"has the agent run a command that never ends; asked again after a kill, has it write {OUT_FILE}",
-    "limittext": "the model says that a usage limit was reached, as ordinary text: a success",
-    "warning": "answers, and warns in its headers that the usage limit is near",
-    "401": "the key is not valid",
-    "429": "too many requests, try again in 2 s (429/SECONDS for another time)",
-    "429-long": "too many requests, try again in an hour",
-    "usage-limit": "the plan's usage limit is reached, for two hours (usage-limit/SECONDS for another time)",
-    "credit": "the account has no credit",
-    "500": "the provider has an internal error",
-    "503": "the provider is overloaded, as OpenAI and Google say it",
-    "529": "the provider is overloaded, as Anthropic says it",
-    "context-too-long": "the conversation does not fit into the model's context",
-    "refused": "nobody listens: the connection is refused",
-    "reset": "the connection is reset",
-    "hang": "no answer, not even headers",
-    "hang-stream": "headers and the first words, then nothing",
-    "cut-stream": "the stream is cut midway",
-    "error-stream": "an error event in the middle of the stream",
-    "flaky": "the first N requests fail as 529 does (flaky/N/KEY), then as `tool`",
-    "first": "the first N requests fail as FAILURE does (first/FAILURE/N/KEY), then as `tool`",
-}
 _MANNERS = {
     "reset": Manner.RESET,
     "hang": Manner.SILENT,
@@ -77,20 +52,6 @@ def answer_to(scenario: str, arguments: Sequence[str], conversation: Conversatio
     if scenario == "tool" and _wants_listings(conversation):
         return Answer(reply=Text(f"{OUT_FILE}\n```\n{OUT_TEXT}\n```\n"))
     return Answer(reply=Text(LIMIT_TEXT if scenario == "limittext" else DONE), warning=scenario == "warning")
-
-
-def unknown(scenario: str, arguments: Sequence[str]) -> str:
-    """Why there is no such scenario; nothing if there is."""
-    if scenario not in SCENARIOS:
-        return f"There is no scenario {scenario!r}. There are: {', '.join(SCENARIOS)}."
-    if scenario == "shell" and not arguments:
-        return "The scenario shell needs a command: shell/COMMAND, urlencoded."
-    if scenario == "first" and (not arguments or arguments[0] not in FAILURES):
-        return f"The scenario first needs a failure: first/FAILURE/N/KEY, one of {', '.join(FAILURES)}."
-    numbers = {"flaky": arguments[:1], "first": arguments[1:2], "429": arguments[:1], "usage-limit": arguments[:1]}
-    if any(not number.isdecimal() for number in numbers.get(scenario, ())):
-        return f"The scenario {scenario} takes a whole number, not {'/'.join(arguments)!r}."
-    return ""
 
 
 def _failure(kind: str, arguments: Sequence[str]) -> Failure:

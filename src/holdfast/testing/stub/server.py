@@ -10,9 +10,9 @@ from http.server import HTTPServer
 from types import TracebackType
 from urllib.parse import quote
 
+from holdfast.testing.stub.catalogue import unknown
 from holdfast.testing.stub.handler import Handler
 from holdfast.testing.stub.log import Exchange, Log
-from holdfast.testing.stub.scenarios import unknown
 
 _HOST = "127.0.0.1"
 _JOIN = 5.0

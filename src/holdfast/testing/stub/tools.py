@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -10,7 +11,8 @@ from typing import Any
 from holdfast.testing.stub.talk import Call, Conversation, Json, Tool
 
 WRITERS = ("Write", "write_file", "write", "create", "create_file", "apply_patch", "edit")
-SHELLS = ("Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell", "local_shell")
+SCRIPTS = "exec"  # codex, with models that it knows: takes JavaScript, in which the other tools are functions
+SHELLS = ("Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell", "local_shell", SCRIPTS)
 _ROLES = {
     "path": "path",
     "filepath": "path",
@@ -22,6 +24,7 @@ _ROLES = {
     "newstr": "content",
     "input": "patch",
     "patch": "patch",
+    "patchtext": "patch",
     "command": "command",
     "cmd": "command",
 }
@@ -65,8 +68,15 @@ def _first(tools: tuple[Tool, ...], names: tuple[str, ...]) -> Tool | None:
 
 
 def _call(conversation: Conversation, tool: Tool, values: dict[str, str]) -> Call:
-    arguments = {"input": values.get("patch", "")} if tool.freeform else _filled(tool, values)
+    arguments = {"input": _free_text(tool, values)} if tool.freeform else _filled(tool, values)
     return Call(tool=tool, arguments=arguments, number=len(conversation.calls) + 1)
+
+
+def _free_text(tool: Tool, values: dict[str, str]) -> str:
+    if tool.name != SCRIPTS:
+        return values.get("patch", "")
+    arguments = json.dumps({"cmd": values["command"], "yield_time_ms": 30_000})
+    return f'// @exec: {{"yield_time_ms": 600000}}\ntext(await tools.exec_command({arguments}));\n'
 
 
 def _filled(tool: Tool, values: dict[str, str]) -> Json:

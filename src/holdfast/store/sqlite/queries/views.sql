@@ -102,6 +102,9 @@ SELECT id, kind, task_id AS task, by, at, why FROM requests WHERE answered_at IS
 -- name: counts
 SELECT state, count(*) AS n FROM tasks GROUP BY state
 
+-- name: unfinished_agents
+SELECT agent, count(*) AS n FROM tasks WHERE state IN ('queued', 'running', 'paused') GROUP BY agent
+
 -- name: repos
 SELECT id, path, common_dir FROM repos ORDER BY path
 

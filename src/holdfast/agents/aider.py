@@ -1,0 +1,208 @@
+"""aider: plain text, and exit code 0 whatever happens.
+
+Seen with 0.86.2:
+- Success is its line "Tokens: N sent, M received", which it prints after a whole answer, and no error behind that line.
+  The model may print lines like these, but only before the real one: its answer comes in one piece (`--no-stream`), and
+  nothing that it writes follows (no suggested shell commands, no commit messages: `--no-auto-commits`).
+- Its own retries cannot be set; they end after a minute. An error stands until an answer comes. Nothing it says ends a
+  run early: it could be the model's.
+- It has no sessions. The next run takes over what it finds.
+- With `--yes-always` it still refuses what needs an explicit yes, so it never runs a command unattended: `full` and
+  `edit` are the same to it. It edits files by itself, without a sandbox.
+- A message that begins with `/` or `!` is a command to it.
+- Its map of the repository is a cache in the work tree (`.aider.tags.cache*`), which belongs on no branch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+from holdfast.agents.cli import Capabilities, CliAgent, Login, instructions, option, permission
+from holdfast.agents.port import Permission, Stream, WorkOrder
+from holdfast.agents.troubles import trouble_of
+from holdfast.core.agentevents import AgentEvent, Failure, Raw, Result, Text, ToolFinished, Trouble, Usage
+
+PROMPT = "prompt.md"
+LONGEST = 4096  # characters of a line of its own
+_ALWAYS = (
+    "--yes-always",
+    "--no-check-update",
+    "--no-show-release-notes",
+    "--no-analytics",
+    "--no-show-model-warnings",
+    "--no-pretty",
+    "--no-stream",
+    "--no-fancy-input",
+    "--no-detect-urls",
+    "--no-suggest-shell-commands",
+    "--no-auto-commits",
+    "--no-dirty-commits",
+    "--no-gitignore",
+)
+_OF_ANTHROPIC = re.compile(r"^(?:anthropic/|claude|sonnet|opus|haiku)", re.IGNORECASE)
+
+
+# -- starting it -------------------------------------------------------------------------------------------------------
+
+
+def _arguments(order: WorkOrder) -> Sequence[str]:
+    model = option(order, "model")
+    return (
+        *_ALWAYS,
+        *(("--chat-mode", "ask", "--dry-run") if permission(order) is Permission.READ else ()),
+        *(("--model", model) if model else ()),
+        *(("--env-file", os.path.join(order.account.config_dir, ".env")) if order.account.config_dir else ()),
+        "--chat-history-file",
+        os.path.join(order.files_directory, "chat.md"),
+        "--input-history-file",
+        os.path.join(order.files_directory, "input"),
+        "--message-file",
+        os.path.join(order.files_directory, PROMPT),
+    )
+
+
+def _files(order: WorkOrder) -> Mapping[str, str]:
+    prompt = instructions(order)
+    is_command = prompt.lstrip()[:1] in ("/", "!")
+    return {PROMPT: f"The task:\n\n{prompt}" if is_command else prompt}
+
+
+def _environment(order: WorkOrder) -> Mapping[str, str]:
+    env = {"COLUMNS": str(LONGEST)}  # it breaks its lines there
+    if order.account.base_url:
+        is_anthropic = _OF_ANTHROPIC.search(option(order, "model") or "") is not None
+        env["ANTHROPIC_API_BASE" if is_anthropic else "OPENAI_API_BASE"] = order.account.base_url
+    return env
+
+
+# -- reading what it says ----------------------------------------------------------------------------------------------
+
+_COUNT = r"(\d[\d.,]*[kM]?)"
+_TOKENS = re.compile(
+    rf"^Tokens: {_COUNT} sent(?:, {_COUNT} cache write)?(?:, {_COUNT} cache hit)?, {_COUNT} received\."
+    r"(?: Cost: \$(\d[\d.,]*) message, \$\d[\d.,]* session\.)?\s*$"
+)
+_EDITED = re.compile(r"^Applied edit to (.+)$")
+_ERROR = re.compile(r"^litellm\.(?:exceptions\.)?([A-Z]\w+)\b:?\s*(.*)$", re.DOTALL)
+_BY_CLASS = {
+    "AuthenticationError": Trouble.AUTH,
+    "PermissionDeniedError": Trouble.AUTH,
+    "ContextWindowExceededError": Trouble.CONTEXT,
+    "BudgetExceededError": Trouble.BILLING,
+    "RateLimitError": Trouble.RATE_LIMIT,
+    "RouterRateLimitError": Trouble.RATE_LIMIT,
+    "InternalServerError": Trouble.OVERLOADED,
+    "ServiceUnavailableError": Trouble.OVERLOADED,
+    "BadGatewayError": Trouble.OVERLOADED,
+    "APIConnectionError": Trouble.NETWORK,
+    "Timeout": Trouble.NETWORK,
+}
+_SPENT = re.compile(r"\busage limit has\b", re.IGNORECASE)  # "… been reached", perhaps on the next line
+_UNREACHED = re.compile(r"\bconnection\b|\btimed out\b", re.IGNORECASE)  # litellm calls that an error of the server
+# Lines of its own that stand for a failure, whole or by how they begin.
+_FAILED: tuple[tuple[Trouble, re.Pattern[str]], ...] = (
+    (Trouble.CONTEXT, re.compile(r"^Model \S+ has hit a token limit!")),
+    (Trouble.OTHER, re.compile(r"^Only \d+ reflections allowed, stopping\.")),
+    (Trouble.OTHER, re.compile(r"^Traceback \(most recent call last\):")),
+    (Trouble.AUTH, re.compile(r"^No LLM model was specified and no API keys were provided\.")),
+    (Trouble.REFUSED, re.compile(r"^(?:Message file not found: |Error reading message file: )")),
+    (
+        Trouble.REFUSED,
+        re.compile(r"^(?:Unable to read git repository|The git repo does not seem to have a working tree)"),
+    ),
+    (Trouble.REFUSED, re.compile(r"^Aider only works with git repos ")),
+)
+
+
+def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
+    if stream is Stream.ERR:
+        if line.startswith("aider: error: "):
+            return (Failure(trouble=Trouble.REFUSED, message=line[:LONGEST]),)
+        return (Raw(text=line),)
+    if not line.strip():
+        return ()
+    own = line[:LONGEST]
+    if (found := _TOKENS.match(own)) is not None:
+        return (_usage(found), Result(ok=True))
+    if (found := _ERROR.match(own)) is not None:
+        return (_error(found.group(1), found.group(2)),)
+    if (found := _EDITED.match(own)) is not None:
+        return (ToolFinished(id="", name="edit", ok=True, output=found.group(1)),)
+    for trouble, pattern in _FAILED:
+        if pattern.search(own):
+            return (Failure(trouble=trouble, message=own.strip()),)
+    return (Text(text=line),)
+
+
+def _usage(found: re.Match[str]) -> Usage:
+    sent, _written, hit, received, cost = found.groups()
+    return Usage(
+        input=_number(sent),
+        output=_number(received),
+        cached=_number(hit),
+        cost_usd=None if cost is None else float(cost.replace(",", "").rstrip(".") or 0),
+    )
+
+
+def _number(said: str | None) -> int:
+    """1,234 or 2.3k or 12k"""
+    if said is None:
+        return 0
+    unit = {"k": 1_000, "M": 1_000_000}.get(said[-1], 1)
+    return round(float(said.rstrip("kM").replace(",", "")) * unit)
+
+
+def _error(name: str, text: str) -> Failure:
+    """`litellm.RateLimitError: RateLimitError: OpenAIException - what the provider said`; it may still try again."""
+    trouble = _trouble(name, text)
+    is_limit = trouble in (Trouble.RATE_LIMIT, Trouble.USAGE_LIMIT)
+    return Failure(trouble=trouble, message=f"{name}: {text}".strip(": "), reset=text if is_limit else None)
+
+
+def _trouble(name: str, text: str) -> Trouble:
+    if _SPENT.search(text):
+        return Trouble.USAGE_LIMIT
+    by_class = _BY_CLASS.get(name)
+    if by_class is Trouble.OVERLOADED and _UNREACHED.search(text):
+        return Trouble.NETWORK
+    if by_class is Trouble.RATE_LIMIT or by_class is None:
+        by_text = trouble_of(text=text)
+        if by_class is None or by_text in (Trouble.USAGE_LIMIT, Trouble.BILLING):
+            return by_text
+    return by_class
+
+
+KEYS = (
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "OPENROUTER_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "GROQ_API_KEY",
+    "XAI_API_KEY",
+    "MISTRAL_API_KEY",
+)
+AIDER = CliAgent(
+    name="aider",
+    title="aider",
+    binary="aider",
+    tested=("0.86.2", "0.86.2"),
+    arguments=_arguments,
+    parse_line=_parse,
+    environment=_environment,
+    files=_files,
+    standard_input=lambda _order: "",
+    passes=(*KEYS, "OPENAI_API_BASE", "ANTHROPIC_API_BASE", "OLLAMA_API_BASE", "AZURE_API_*", "AIDER_*"),
+    capabilities=Capabilities(resume=False, cost=False),
+    login=Login(
+        config_directory="~",
+        files=("{config}/.aider.conf.yml", "{config}/.aider/oauth-keys.env"),
+        variables=KEYS,
+        command="export OPENAI_API_KEY=… (or the key of another provider)",
+    ),
+    litter=(".aider*", ".aider*/**"),
+    ends_by_itself=True,
+    reads_errors=True,
+)

@@ -1,0 +1,250 @@
+"""GitHub Copilot CLI: `copilot --output-format json`, the prompt on standard input.
+
+Seen with 1.0.102:
+- Its session's id stands only in the last event, so we choose it (`--session-id`); an unknown one to resume is refused.
+- Whatever is not allowed on the command line would be asked for, and without a terminal that is a refusal which the
+  model is told of. A `--deny-tool` outweighs whatever the user's own settings allow.
+- It counts tokens only in a file, at its end, for the whole session. If that file cannot be written it exits with 1.
+- What failed upstream stands whole in `model.call_failure`, with the end of a limit; `session.error` has only its text.
+- Aborted by a signal it says so, and then that it ended with exit code 0.
+- Its first start unpacks it into ~/.cache, which takes ten seconds.
+- An account with an address of its own needs no login at GitHub; then it is told to talk to nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.agents.cli import (
+    Capabilities,
+    CliAgent,
+    Login,
+    compact,
+    json_object,
+    option,
+    permission,
+    status_of,
+    table,
+    whole,
+    words,
+)
+from holdfast.agents.port import Account, Permission, Stream, WorkOrder
+from holdfast.agents.troubles import trouble_of
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    LimitNotice,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    StepStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+    Usage,
+)
+
+MODEL = "default"  # of an account with an address of its own, which needs to be told one
+USAGE = "usage.json"
+_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
+_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING})  # it would try again all the same, for a minute
+_ALLOWED = {
+    Permission.READ: ("--deny-tool=write", "--deny-tool=shell"),
+    Permission.EDIT: ("--allow-tool=write",),
+    Permission.FULL: ("--allow-all",),
+}
+
+
+# -- starting it -------------------------------------------------------------------------------------------------------
+
+
+def _arguments(order: WorkOrder) -> Sequence[str]:
+    resume = order.session_id is not None
+    usage = os.path.join(order.left_directory, USAGE) if order.left_directory else ""
+    return (
+        *("--output-format", "json"),
+        *("--no-auto-update", "--no-ask-user", "--no-color"),
+        *_ALLOWED[permission(order)],
+        *((f"--usage-output-file={usage}",) if usage else ()),
+        *((f"--model={model}",) if (model := option(order, "model")) else ()),
+        *((f"--resume={order.session_id}",) if resume else (f"--session-id={order.new_session}",)),
+    )
+
+
+def _environment(order: WorkOrder) -> Mapping[str, str]:
+    account = order.account
+    # its variable of the same meaning must not widen what the user chose here
+    env = {} if permission(order) is Permission.FULL else {"COPILOT_ALLOW_ALL": "false"}
+    if account.config_dir:
+        env["COPILOT_HOME"] = account.config_dir
+    if account.base_url:
+        env |= {
+            "COPILOT_PROVIDER_BASE_URL": account.base_url,
+            "COPILOT_PROVIDER_TYPE": "openai",
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_MODEL": option(order, "model") or MODEL,
+        }
+    return env
+
+
+def _by_hand(session: str, account: Account) -> Sequence[str]:
+    home = ("env", f"COPILOT_HOME={account.config_dir}") if account.config_dir else ()
+    return (*home, "copilot", f"--resume={session}")
+
+
+# -- reading what it says ----------------------------------------------------------------------------------------------
+
+
+def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
+    if stream is Stream.ERR:
+        return _last_words(line) or (Raw(text=line),)
+    event = json_object(line)
+    if event is None:
+        return (Raw(text=line),)
+    data = table(event.get("data"))
+    match event.get("type"):
+        case "session.tools_updated":
+            return (SessionStarted(id="", model=words(data.get("model"))),)
+        case "assistant.turn_start":
+            return (StepStarted(),)
+        case "assistant.message" | "assistant.reasoning" as kind if text := words(data.get("content")):
+            return (Text(text=text, is_thought=kind == "assistant.reasoning"),)
+        case "tool.execution_start":
+            return (_started(data),)
+        case "tool.execution_complete":
+            return (_finished(data),)
+        case "model.call_failure":
+            return _call_failed(data)
+        case "session.error":
+            return (_failure(data),)
+        case "abort":
+            why = words(data.get("reason"))
+            return (Failure(trouble=Trouble.OTHER, message=f"it was aborted: {why}", outlasts_success=True),)
+        case "result":
+            return _result(event)
+    return (Raw(text=line),)
+
+
+def _started(data: Mapping[str, Any]) -> ToolStarted:
+    given = data.get("arguments")
+    fields = table(given)
+    shown = next((words(fields[name]) for name in ("command", "path", "pattern") if words(fields.get(name))), "")
+    return ToolStarted(
+        id=words(data.get("toolCallId")), name=words(data.get("toolName")), input=shown or compact(given)
+    )
+
+
+def _finished(data: Mapping[str, Any]) -> ToolFinished:
+    ok = data.get("success")
+    said = words(table(data.get("result")).get("content")) or words(table(data.get("error")).get("message"))
+    return ToolFinished(id=words(data.get("toolCallId")), ok=ok if isinstance(ok, bool) else None, output=said)
+
+
+def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
+    code = event.get("exitCode")
+    ok = code == 0 and not isinstance(code, bool)
+    return (SessionStarted(id=words(event.get("sessionId"))), Result(ok=ok, text="" if ok else f"exit code {code}"))
+
+
+def _usage(text: str) -> Sequence[AgentEvent]:
+    """The file that it leaves: tokens by model."""
+    found = json_object(text) or {}
+    counts = [table(table(one).get("usage")) for one in table(found.get("modelMetrics")).values()]
+    if not counts:
+        return ()
+
+    def total(name: str) -> int:
+        return sum(whole(count.get(name)) for count in counts)
+
+    return (
+        SessionStarted(id="", model=words(found.get("currentModel"))),
+        Usage(
+            input=total("inputTokens"),
+            output=total("outputTokens"),
+            cached=total("cacheReadTokens"),
+            reasoning=total("reasoningTokens"),
+            is_total=True,
+        ),
+    )
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+_BY_TYPE = {
+    "authorization": Trouble.AUTH,
+    "quota": Trouble.USAGE_LIMIT,  # of premium requests: it comes back with the next month
+    "context_limit": Trouble.CONTEXT,
+}
+_LOST = re.compile(
+    r"^error: (?:no session\b.*\bmatched|session\b.*\b(?:not found|could not be loaded|corrupted))", re.IGNORECASE
+)
+_LOGGED_OUT = re.compile(r"^Error: No authentication information", re.IGNORECASE)
+_REFUSED = re.compile(r"^error: ", re.IGNORECASE)
+
+
+def _failure(data: Mapping[str, Any]) -> Failure:
+    kind, message, status = words(data.get("errorType")), words(data.get("message")), status_of(data.get("statusCode"))
+    last = message.rpartition("Last error: ")[2]  # before it: how often it tried, and how long it waited
+    trouble = _BY_TYPE.get(kind) or trouble_of(status=status, code=kind, text=last)
+    reset = last if trouble in _OF_LIMITS else None
+    return Failure(trouble=trouble, message=message or kind, status=status, reset=reset)
+
+
+def _call_failed(data: Mapping[str, Any]) -> Sequence[AgentEvent]:
+    """One request to the model. It tries again, or tells of the end by `session.error`."""
+    body, status = words(data.get("errorMessage")), status_of(data.get("statusCode"))
+    said = table((answer := json_object(body) or {}).get("error")) or answer
+    message = words(said.get("message")) or body.strip('"')
+    codes = [words(data.get("errorCode")), words(data.get("errorType")), ""]
+    found = [trouble_of(status=status, code=code, text=message) for code in codes]
+    trouble = next((one for one in found if one in _LASTING), found[0])
+    if trouble is Trouble.OTHER and data.get("failureKind") == "transport":
+        trouble = Trouble.NETWORK
+    reset = body if trouble in _OF_LIMITS else None
+    if trouble in _LASTING and data.get("source") in (None, "top_level"):
+        failure = Failure(trouble=trouble, message=message, status=status, reset=reset)
+        if trouble is not Trouble.USAGE_LIMIT:
+            return (failure,)
+        return (failure, LimitNotice(rejected=True, reset=reset))  # what follows says it again, without its end
+    attempt = whole(data.get("retryAttempt")) + 1
+    return (Retry(trouble=trouble, attempt=attempt, status=status, message=message, reset=reset),)
+
+
+def _last_words(line: str) -> Sequence[AgentEvent]:
+    """Standard error has words only from a process that could not begin."""
+    line = line[:4096]
+    if _LOST.search(line):
+        return (Failure(trouble=Trouble.SESSION_LOST, message=line),)
+    if _LOGGED_OUT.search(line):
+        return (Failure(trouble=Trouble.AUTH, message=line),)
+    if _REFUSED.search(line):
+        return (Failure(trouble=Trouble.REFUSED, message=line),)
+    return ()
+
+
+COPILOT = CliAgent(
+    name="copilot",
+    title="GitHub Copilot",
+    binary="copilot",
+    tested=("1.0.102", "1.0.102"),
+    arguments=_arguments,
+    parse_line=_parse,
+    environment=_environment,
+    passes=("COPILOT_HOME", "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_*", "COPILOT_MODEL"),
+    capabilities=Capabilities(preassigned_session=True, reset_time=True),
+    login=Login(
+        config_variable="COPILOT_HOME",
+        config_directory="~/.copilot",
+        variables=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY"),
+        command="copilot login",
+    ),
+    continue_by_hand=_by_hand,
+    transcript=lambda session, config, _workspace: f"{config}/session-state/{session}/events.jsonl",
+    reads_errors=True,
+    leaves={USAGE: _usage},
+)

@@ -1,0 +1,265 @@
+"""Qwen Code: `qwen --output-format stream-json`, the prompt on standard input.
+
+Seen with 0.24.4:
+- Its events have Claude Code's shapes, with its own errors: `result.error.message`. The same words stand in a message
+  of the "assistant" too, behind what the model said, where nothing marks them as not the model's.
+- An agent that it started itself and that failed has a `result` of its own: only the last one is that of the run.
+- Two layers of retries: the outer one, and that of its HTTP client, can be set, and are switched off by a file of
+  defaults, over which the user's own settings win. The inner one stays: seven tries, about 80 s, in silence, and a
+  Retry-After of any length is slept out. The health service decides for it (core/health.py).
+- `result.usage` is that of the whole session, earlier processes of it and its own requests (its memory) included.
+- At the limit of turns there is no result, only a line on standard error.
+- Its write_file takes absolute paths only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.agents.cli import (
+    Capabilities,
+    CliAgent,
+    Login,
+    json_object,
+    option,
+    permission,
+    status_of,
+    table,
+    tables,
+    tool_input,
+    whole,
+    words,
+)
+from holdfast.agents.port import Account, Permission, Stream, WorkOrder
+from holdfast.agents.troubles import MOST_TEXT, trouble_of
+from holdfast.core.agentevents import (
+    AgentEvent,
+    Failure,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+    Usage,
+)
+
+DEFAULTS = "qwen-defaults.json"
+_SETTINGS = {
+    "model": {"generationConfig": {"maxRetries": 0}},
+    "general": {"enableAutoUpdate": False},
+    "privacy": {"usageStatisticsEnabled": False},
+}
+_MODES = {Permission.READ: "plan", Permission.EDIT: "auto-edit", Permission.FULL: "yolo"}
+_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
+
+
+# -- starting it -------------------------------------------------------------------------------------------------------
+
+
+def _arguments(order: WorkOrder) -> Sequence[str]:
+    session = ("--resume", order.session_id) if order.session_id is not None else ("--session-id", order.new_session)
+    return (
+        "--output-format",
+        "stream-json",
+        "--approval-mode",
+        _MODES[permission(order)],
+        *(("--auth-type", "openai") if _speaks_openai(order.account) else ()),
+        *(("-m", model) if (model := option(order, "model")) else ()),
+        *(("--max-session-turns", turns) if (turns := option(order, "max_turns")) else ()),
+        *session,
+    )
+
+
+def _speaks_openai(account: Account) -> bool:
+    """An address or a key of OpenAI's protocol; the user's own login keeps the method that the user chose."""
+    return bool(account.base_url) or "OPENAI_API_KEY" in account.env
+
+
+def _environment(order: WorkOrder) -> Mapping[str, str]:
+    account, directory = order.account, order.files_directory
+    return {
+        "QWEN_CODE_SUPPRESS_YOLO_WARNING": "1",
+        **({"QWEN_CODE_SYSTEM_DEFAULTS_PATH": os.path.join(directory, DEFAULTS)} if directory else {}),
+        **({"QWEN_HOME": account.config_dir} if account.config_dir else {}),
+        **({"OPENAI_BASE_URL": account.base_url} if account.base_url else {}),
+    }
+
+
+def _by_hand(session: str, account: Account) -> Sequence[str]:
+    home = ("env", f"QWEN_HOME={account.config_dir}") if account.config_dir else ()
+    return (*home, "qwen", "--resume", session)
+
+
+# -- reading what it says ----------------------------------------------------------------------------------------------
+
+
+def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
+    if stream is Stream.ERR:
+        return _of_errors(line)
+    event = json_object(line)
+    if event is None:
+        return (Raw(text=line),)
+    match event.get("type"), event.get("subtype"):
+        case "system", "init":
+            return (SessionStarted(id=words(event.get("session_id")), model=words(event.get("model"))),)
+        case "system", "retry":
+            return (_retry(table(event.get("data"))),)
+        case "assistant" | "user", _:
+            content = table(event.get("message")).get("content")
+            return tuple(found for block in tables(content) if (found := _block(block)) is not None)
+        case "result", _:
+            return _result(event)
+    return (Raw(text=line),)
+
+
+def _block(block: Mapping[str, Any]) -> AgentEvent | None:
+    match block.get("type"):
+        case "text":
+            return Text(text=words(block.get("text")))
+        case "thinking":
+            return Text(text=words(block.get("thinking")), is_thought=True)
+        case "tool_use":
+            name, given = words(block.get("name")), tool_input(block.get("input"))
+            return ToolStarted(id=words(block.get("id")), name=name, input=given)
+        case "tool_result":
+            said = block.get("content")
+            output = said if isinstance(said, str) else "\n".join(words(part.get("text")) for part in tables(said))
+            return ToolFinished(id=words(block.get("tool_use_id")), ok=not block.get("is_error"), output=output)
+    return None
+
+
+def _retry(data: Mapping[str, Any]) -> Retry:
+    """With a delay it is a rate limit; without one it asks again for a stream that came to nothing."""
+    delay = data.get("delayMs")
+    return Retry(
+        trouble=Trouble.NETWORK if delay is None else Trouble.RATE_LIMIT,
+        attempt=whole(data.get("attempt")) or None,
+        most=whole(data.get("maxRetries")) or None,
+        delay=whole(delay) / 1000 if delay is not None else None,
+    )
+
+
+def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
+    message = words(table(event.get("error")).get("message"))
+    turns = whole(event.get("num_turns"))
+    if event.get("is_error") is False and event.get("subtype") == "success" and not message:
+        return (*_usage(event), Result(ok=True, text=words(event.get("result")), turns=turns))
+    return (*_usage(event), _failure(message), Result(ok=False, text=message, turns=turns))
+
+
+def _usage(event: Mapping[str, Any]) -> Sequence[Usage]:
+    usage = table(event.get("usage"))
+    if not any(whole(value) for value in usage.values()):
+        return ()  # it did not come to ask: nothing that would replace what its session has used before
+    return (
+        Usage(
+            input=whole(usage.get("input_tokens")),
+            output=whole(usage.get("output_tokens")),
+            cached=whole(usage.get("cache_read_input_tokens")),
+            is_total=True,
+        ),
+    )
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+_WRAPPED = re.compile(r"\[API Error: (?:(\d{3}) )?(.*?)\](?:\n.*)?", re.DOTALL)
+_SPENT = re.compile(r"quota\b.*\b(?:exhausted|exceeded)\b.*\breset|^Quota exhausted: ", re.IGNORECASE | re.DOTALL)
+_LOGGED_OUT = re.compile(
+    r"no auth type is selected|missing api key|invalid auth|free tier has been discontinued|auth(?:entication)? failed",
+    re.IGNORECASE,
+)
+
+
+def _failure(message: str) -> Failure:
+    wrapped = _WRAPPED.fullmatch(message[:MOST_TEXT].strip())
+    said = wrapped[2] if wrapped is not None else message
+    status = status_of(wrapped[1]) if wrapped is not None else None
+    trouble = _trouble(status, said)
+    return Failure(trouble=trouble, message=said, status=status, reset=said if trouble in _OF_LIMITS else None)
+
+
+def _trouble(status: int | None, said: str) -> Trouble:
+    text = said[:MOST_TEXT]
+    if text.startswith("Loop detection halted"):
+        return Trouble.LOOP
+    if status in (None, 403, 429) and _SPENT.search(text):
+        return Trouble.USAGE_LIMIT
+    if status is None and _LOGGED_OUT.search(text):
+        return Trouble.AUTH
+    return trouble_of(status=status, text=text)
+
+
+# -- standard error: why it retries, and the last words of a process without a result ----------------------------------
+
+_RETRYING = re.compile(r"Retrying in (\d{1,7})s \(attempt (\d{1,4})/(\d{1,4})\): (.*)", re.DOTALL)
+_LAST_WORDS: tuple[tuple[re.Pattern[str], Trouble], ...] = (
+    (re.compile(r"No saved session found with ID\b"), Trouble.SESSION_LOST),
+    (re.compile(r"Reached max session turns\b"), Trouble.TURN_LIMIT),
+    (re.compile(r"Operation cancelled\."), Trouble.INTERRUPTED),
+    (
+        re.compile(r"Unknown arguments?: |Invalid values:|Error: Session \S+ is already|Session ID \S+ already"),
+        Trouble.REFUSED,
+    ),
+)
+
+
+def _of_errors(line: str) -> Sequence[AgentEvent]:
+    said = line[:MOST_TEXT].strip()
+    if found := _RETRYING.match(said):
+        why = _failure(found[4])
+        return (
+            Retry(
+                trouble=why.trouble,
+                attempt=int(found[2]),
+                most=int(found[3]),
+                delay=float(found[1]),
+                status=why.status,
+                message=why.message,
+                reset=why.reset,
+            ),
+        )
+    for pattern, trouble in _LAST_WORDS:
+        if pattern.match(said):
+            return (Failure(trouble=trouble, message=said),)
+    return (Raw(text=line),)
+
+
+QWEN = CliAgent(
+    name="qwen",
+    title="Qwen Code",
+    binary="qwen",
+    tested=("0.24.4", "0.24.4"),
+    arguments=_arguments,
+    parse_line=_parse,
+    environment=_environment,
+    files=lambda order: {DEFAULTS: json.dumps(_SETTINGS)} if order.files_directory else {},
+    passes=(
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENAI_MODEL",
+        "DASHSCOPE_API_KEY",
+        "BAILIAN_CODING_PLAN_API_KEY",
+        "QWEN_HOME",
+        "QWEN_MODEL",
+        "QWEN_RUNTIME_DIR",
+    ),
+    capabilities=Capabilities(preassigned_session=True, reset_time=True, turns=True, session_usage=True),
+    login=Login(
+        config_variable="QWEN_HOME",
+        config_directory="~/.qwen",
+        files=("{config}/oauth_creds.json", "{config}/settings.json"),  # it writes both with a login, and not before
+        variables=("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY"),
+        command="qwen, then /auth",
+    ),
+    continue_by_hand=_by_hand,
+    transcript=lambda session, config, _workspace: f"{config}/projects/*/chats/{session}.jsonl",
+    reads_errors=True,
+)

@@ -1,0 +1,224 @@
+"""The agents' CLIs of this machine: where they are, which version, whether somebody is logged in. Nothing is spent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from holdfast import config, faults
+from holdfast.accounts import account_of, names_of
+from holdfast.agents.cli import CliAgent
+from holdfast.agents.clis import ask_versions
+from holdfast.agents.port import DEFAULT_ACCOUNT, Account, Command, Permission, WorkOrder
+from holdfast.config.accounts import AccountTable
+from holdfast.errors import LaunchError
+from holdfast.places import surroundings
+
+REMEMBERED = "clis.json"  # in the home: what was asked is not asked again before the file changes
+_NUMBER = re.compile(r"\d+(?:\.\d+)+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cli:
+    """One agent of the roster, as this machine has it."""
+
+    agent: CliAgent
+    wanted: str  # the program that would be started
+    is_chosen: bool  # by `<agent>.binary`
+    path: str | None  # None: there is no such program
+    said: str = ""  # to the question for its version
+
+    @property
+    def name(self) -> str:
+        return self.agent.name
+
+    @property
+    def version(self) -> str:
+        found = _NUMBER.search(self.said)
+        return found.group() if found is not None else ""
+
+    @property
+    def age(self) -> int | None:
+        """Below 0: older than any that we have seen work; above: newer; None: it does not say."""
+        if not self.version:
+            return None
+        oldest, newest = map(_parts, self.agent.tested)
+        mine = _parts(self.version)
+        return -1 if mine < oldest else 1 if mine > newest else 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoginState:
+    account: str
+    is_seen: bool | None  # None: it cannot be told
+    text: str
+
+
+def all_clis(settings: config.Config, home: str | None = None) -> list[Cli]:
+    """Every real CLI that this version can drive, those that are not there too. `home` remembers the versions."""
+    found = [_look_up(agent, settings) for agent in _real_agents()]
+    here = [cli for cli in found if cli.path is not None]
+    known = _remembered(home)
+    stamps = {cli.name: _stamp(str(cli.path)) for cli in here}
+    said = {cli.name: known[stamps[cli.name]] for cli in here if stamps[cli.name] in known}
+    questions = {cli.name: [str(cli.path), *cli.agent.version_arguments] for cli in here if cli.name not in said}
+    if questions:
+        said |= ask_versions(questions)
+        _remember(home, {stamps[name]: text for name, text in said.items() if text})
+    return [_with(cli, said.get(cli.name, "")) for cli in found]
+
+
+def known_agents() -> list[str]:
+    from holdfast.roster import AGENTS
+
+    return list(AGENTS)
+
+
+def _real_agents() -> Iterator[CliAgent]:
+    from holdfast.roster import AGENTS
+
+    for name in AGENTS:
+        agent = AGENTS[name]
+        if isinstance(agent, CliAgent):
+            yield agent
+
+
+def _look_up(agent: CliAgent, settings: config.Config) -> Cli:
+    chosen = str(settings[f"{agent.name}.binary"])
+    wanted = chosen or agent.binary
+    return Cli(agent=agent, wanted=wanted, is_chosen=bool(chosen), path=shutil.which(wanted))
+
+
+def _with(cli: Cli, said: str) -> Cli:
+    return Cli(agent=cli.agent, wanted=cli.wanted, is_chosen=cli.is_chosen, path=cli.path, said=said)
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+# -- versions that were asked ------------------------------------------------------------------------------------------
+
+
+def _stamp(path: str) -> str:
+    """Of the file behind all links. Not its time of change: packages come with one of long ago."""
+    try:
+        real = os.path.realpath(path)
+        found = os.stat(real)
+    except OSError:
+        return path
+    return f"{real}:{found.st_ino}:{found.st_size}:{found.st_ctime_ns}"
+
+
+def _remembered(home: str | None) -> dict[str, str]:
+    if home is None:
+        return {}
+    try:
+        with open(os.path.join(home, REMEMBERED), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _remember(home: str | None, said: Mapping[str, str]) -> None:
+    """Only to be quick the next time: where it cannot be written, it is asked again."""
+    if home is None or not os.path.isdir(home):
+        return
+    path = os.path.join(home, REMEMBERED)
+    with contextlib.suppress(OSError):
+        faults.effect("clis.remember")
+        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(fd, "w", encoding="utf-8") as file:
+            json.dump(dict(said), file)
+        os.replace(f"{path}.new", path)
+
+
+# -- logins ------------------------------------------------------------------------------------------------------------
+
+
+def logins(cli: Cli, settings: config.Config, environment: Mapping[str, str] = os.environ) -> list[LoginState]:
+    """Of every account, as far as files and variables tell. No server is asked."""
+    tables = settings.accounts.get(cli.name, {})
+    found = []
+    for name in names_of(settings, cli.name):
+        try:
+            account = account_of(cli.name, name, tables.get(name, AccountTable()), environment)
+        except LaunchError as error:
+            found.append(LoginState(account=name, is_seen=False, text=str(error)))
+            continue
+        found.append(_login(cli.agent, account, environment))
+    return found
+
+
+def _login(agent: CliAgent, account: Account, environment: Mapping[str, str]) -> LoginState:
+    login = agent.login
+    own = environment if account.name == DEFAULT_ACCOUNT else {}
+    for name in (*account.env, *own):
+        if any(fnmatchcase(name, pattern) for pattern in login.variables) and (account.env.get(name) or own.get(name)):
+            return LoginState(account=account.name, is_seen=True, text=f"by the variable {name}")
+    folder = account.config_dir or own.get(login.config_variable) or login.config_directory
+    paths = [os.path.expanduser(pattern.replace("{config}", folder)) for pattern in login.files]
+    for path in paths:
+        if os.path.exists(path):
+            return LoginState(account=account.name, is_seen=True, text=f"in {path}")
+    if not paths or sys.platform == "darwin":  # a keychain may have it
+        return LoginState(account=account.name, is_seen=None, text="cannot be told without asking its provider")
+    return LoginState(account=account.name, is_seen=False, text=_how_to_log_in(agent, account))
+
+
+def _how_to_log_in(agent: CliAgent, account: Account) -> str:
+    if not agent.login.command:
+        return f"none seen; set {' or '.join(agent.login.variables[:3])}"
+    place = ""
+    if account.config_dir is not None and agent.login.config_variable:
+        place = f"{agent.login.config_variable}={account.config_dir} "
+    return f"none seen; log in with `{place}{agent.login.command}`"
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+def permission_words(cli: Cli) -> dict[str, str]:
+    """Mode → what of its command line and environment the other modes have not: what a choice means for this CLI."""
+    made = {str(mode): _command(cli.agent, mode) for mode in Permission}
+    common = set.intersection(*(set(command.argv) for command in made.values()))
+    return {
+        mode: " ".join([*_own_words(command.argv, common), *_own_variables(command.env, made)])
+        for mode, command in made.items()
+    }
+
+
+def _command(agent: CliAgent, mode: Permission) -> Command:
+    options = {"permission": str(mode)}
+    return agent.build(WorkOrder(prompt="", run_number=1, session_id=None, options=options, new_session="ID"))
+
+
+def _own_words(argv: Sequence[str], common: set[str]) -> Iterator[str]:
+    for at, word in enumerate(argv):
+        if word not in common:
+            if at and not word.startswith("-") and argv[at - 1] in common and argv[at - 1].startswith("--"):
+                yield argv[at - 1]  # the option whose value it is
+            yield word
+
+
+def _own_variables(env: Mapping[str, str], made: Mapping[str, Command]) -> Iterator[str]:
+    for name, value in env.items():
+        values = [command.env.get(name, "") for command in made.values()]
+        if len(set(values)) > 1:
+            same = len(os.path.commonprefix(values))  # noqa: RUF071 - letters are meant, they are no paths
+            yield f"{name}={'…' if same else ''}{value[same:]}"
+
+
+def refusal(cli: Cli, settings: config.Config, mode: str) -> str | None:
+    """Why this CLI cannot be started here in this mode, or None."""
+    options: dict[str, Any] = {"permission": mode, "sandbox": settings["permissions.sandbox"] or None}
+    return cli.agent.problem(options, surroundings(str(settings["workspace.strategy"]), options))

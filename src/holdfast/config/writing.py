@@ -1,0 +1,115 @@
+"""Writing one value into a settings file that is somebody's own: every other byte of it stays as it is.
+
+The result is read before it replaces the file: it must say what the old one said, and the new value. Where that cannot
+be had, nothing is changed, and the line to add by hand is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast import faults
+from holdfast.config.files import read_file
+from holdfast.config.settings import SETTINGS, shown
+from holdfast.errors import Refused
+
+_ONE_LINE = re.compile(r"^(?P<head>\s*[^#=\[]*=\s*)(?P<value>.*?)(?P<tail>\s*(?:#.*)?)$")
+
+
+def record(path: str, key: str, value: Any) -> bool:
+    """Set `key` in the file at `path`; False: it says so already. Refused, with reason and line, where it cannot."""
+    line = f"{key} = {shown(key, SETTINGS[key].parse(value))}"
+    layer = read_file(path, of_repository=False)
+    if layer.problems:
+        raise _refused(path, line, f"it has mistakes ({layer.problems[0].text})")
+    if layer.values.get(key) == value:
+        return False
+    try:
+        old = _text_of(path) if layer.exists else ""
+        new = _changed(old, key, line)
+        if new is None:
+            raise _refused(path, line, "where it belongs cannot be told for sure")
+        _replace(path, new)
+    except OSError as error:
+        raise _refused(path, line, error.strerror or str(error)) from error
+    return True
+
+
+def _refused(path: str, line: str, why: str) -> Refused:
+    return Refused(f"{path} was not changed: {why}. Add this line to it yourself: {line}")
+
+
+def _text_of(path: str) -> str:
+    with open(path, encoding="utf-8", newline="") as file:
+        return file.read()
+
+
+def _changed(old: str, key: str, line: str) -> str | None:
+    """The first way to write it that says exactly what is meant."""
+    wanted = _with_value(tomllib.loads(old.removeprefix("\ufeff")), key.split("."), tomllib.loads(line))
+    end = "\r\n" if "\r\n" in old else "\n"
+    for candidate in _candidates(old, key, line, end):
+        try:
+            if tomllib.loads(candidate.removeprefix("\ufeff")) == wanted:
+                return candidate
+        except ValueError:
+            continue
+    return None
+
+
+def _with_value(document: dict[str, Any], path: list[str], addition: dict[str, Any]) -> dict[str, Any]:
+    changed = copy.deepcopy(document)
+    into, value = changed, addition
+    for name in path[:-1]:
+        into, value = into.setdefault(name, {}), value[name]
+    into[path[-1]] = value[path[-1]]
+    return changed
+
+
+def _candidates(old: str, key: str, line: str, end: str) -> Iterator[str]:
+    section, _, name = key.rpartition(".")
+    value = line.partition(" = ")[2]
+    rows = old.splitlines(keepends=True)
+    for at, row in enumerate(rows):  # it is there: only its value changes
+        found = _ONE_LINE.match(row.rstrip("\r\n"))
+        if found is not None and found["head"].strip(" \t=\"'").replace('"', "").endswith(name):
+            ending = row[len(row.rstrip("\r\n")) :]
+            yield "".join([*rows[:at], f"{found['head']}{value}{found['tail']}{ending}", *rows[at + 1 :]])
+    for at, row in enumerate(rows):  # its section is there
+        if section and re.fullmatch(rf"\[\s*{re.escape(section)}\s*\]\s*(#.*)?", row.strip()):
+            head = row if row.endswith("\n") else row + end
+            yield "".join([*rows[:at], head, f"{name} = {value}{end}", *rows[at + 1 :]])
+    headers = [at for at, row in enumerate(rows) if row.lstrip().startswith("[")]
+    for at in (*headers, len(rows)):  # above the first section, or at the end
+        before = "".join(rows[:at])
+        yield f"{before}{end if before and not before.endswith(chr(10)) else ''}{line}{end}{''.join(rows[at:])}"
+
+
+def _replace(path: str, text: str) -> None:
+    """In one step, through a link if it is one, with the mode that it had."""
+    real = os.path.realpath(path)
+    os.makedirs(os.path.dirname(real), exist_ok=True)
+    aside = f"{real}.holdfast-{os.getpid()}"
+    try:
+        mode = os.stat(real).st_mode & 0o777
+    except FileNotFoundError:
+        mode = 0o600
+    try:
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        with open(fd, "w", encoding="utf-8", newline="") as file:
+            os.fchmod(fd, mode)
+            file.write(text)
+            file.flush()
+            os.fsync(fd)
+        faults.effect("config.rename")
+        os.replace(aside, real)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise
