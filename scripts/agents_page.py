@@ -44,9 +44,9 @@ nobody to ask. How to add an agent: [howto/add-an-agent.md](howto/add-an-agent.m
 [howto/accounts.md](howto/accounts.md); rehearsals without a bill: [stub-llm.md](stub-llm.md)."""
 MEASURING = """## What becomes of each failure
 
-Measured by `make test-agents` with the real CLI against the [stub](stub-llm.md): the outcome of the run, and the seconds
-from its start to the verdict. Two at a time, `health.stuck_after` {stuck} s (300 s unless you set it), so a hang takes
-that long and no longer. The expected table stands in tests/live/table.py, written by hand; a test holds the two
+Measured by `make test-agents` with the real CLI against the [stub](stub-llm.md): the outcome of the run, and the
+seconds from its start to the verdict. Two at a time, `health.stuck_after` {stuck} s (300 s unless you set it), so a hang
+takes that long and no longer. The expected table stands in tests/live/table.py, written by hand; a test holds the two
 together."""
 
 
@@ -94,7 +94,9 @@ def _measured(names: list[str]) -> str:
     ]
     stuck = next(iter(found.values()))["stuck_after"]
     where = "; ".join(f"{name} {one['version']}, {one['date']}, {one['machine']}" for name, one in found.items())
-    return "\n\n".join([MEASURING.format(stuck=f"{stuck:g}"), _table(("scenario", *found), rows), f"Measured: {where}."])
+    return "\n\n".join(
+        [MEASURING.format(stuck=f"{stuck:g}"), _table(("scenario", *found), rows), f"Measured: {where}."]
+    )
 
 
 def _cell(cell: dict[str, Any] | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from tests.agents_cache import ALL
 from tests.live.stage import Stage
-from tests.live.table import EXPECTED, MEASURED, ROWS, keep, measure, problems
+from tests.live.table import EXPECTED, LOST, MEASURED, ROWS, keep, measure, problems
 
 from holdfast.core.outcome import Outcome
 
@@ -30,7 +30,7 @@ def test_the_table_of_a_real_agent(name: str, stage: Callable[[str], Stage]) -> 
 @pytest.mark.parametrize("name", ALL)
 def test_only_what_is_a_success_may_be_one(name: str) -> None:
     """Holds the expected table and what was measured last against the issue itself."""
-    assert tuple(EXPECTED[name]) == ROWS
+    assert tuple(EXPECTED[name]) == tuple(row for row in ROWS if (name, row) != ("aider", LOST))
     for row, cell in EXPECTED[name].items():
         outcomes = cell if isinstance(cell, tuple) else (cell,)
         assert (Outcome.COMPLETED in outcomes) == (row in ("ok", "tool") or (name, row) in MAY_SUCCEED)
