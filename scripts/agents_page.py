@@ -45,8 +45,8 @@ nobody to ask. How to add an agent: [howto/add-an-agent.md](howto/add-an-agent.m
 MEASURING = """## What becomes of each failure
 
 Measured by `make test-agents` with the real CLI against the [stub](stub-llm.md): the outcome of the run, and the
-seconds from its start to the verdict. Two at a time, `health.stuck_after` {stuck} s (300 s unless you set it), so a hang
-takes that long and no longer. The expected table stands in tests/live/table.py, written by hand; a test holds the two
+seconds from its start to the verdict. Two at a time, `health.stuck_after` {stuck} s (300 s unless you set it): a hang
+takes that long, no longer. The expected table stands in tests/live/table.py, written by hand; a test holds the two
 together."""
 
 

@@ -10,7 +10,8 @@ Seen with 2.1.325:
   health service does (`health.stuck_after`).
 - With a login of a plan, a limit comes with its reset time to the second; with an API key it looks like any other 429.
 - After SIGINT it exits with 0; after errors of its provider it says `"subtype":"success"` with `"is_error":true`.
-- `total_cost_usd` and `modelUsage` go on counting when a session is continued; `model_usage_since_last_result` does not.
+- `total_cost_usd` and `modelUsage` go on counting when a session is continued, `model_usage_since_last_result` starts
+  anew.
   A run that was cut off has told its tokens only roughly, and no money.
 - A cut stream is asked for again in one piece, so the run goes on.
 """
