@@ -162,7 +162,7 @@ class Handler(BaseHTTPRequestHandler):
         return cast(House, self.server)
 
     def _hang(self) -> None:
-        """Until the client goes away, the server ends (which shuts the connection), or nobody can be waiting any more."""
+        """Until the client goes away, the server ends and shuts the connection, or nobody can be waiting any more."""
         ends = select.poll()  # select() cannot take descriptors beyond 1023
         ends.register(self.connection, select.POLLIN | select.POLLHUP)
         ends.poll(_LONGEST_HANG * 1000)
