@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -9,7 +10,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, processes_of, wait_until
 
 from holdfast.agents.cli import CliAgent
 from holdfast.roster import AGENTS
@@ -30,24 +31,30 @@ class Stage:
         self.adapter = AGENTS[name]
         self.config_dir = fleet.root / "login"
         self.config_dir.mkdir()
+        for place, text in self.adapter.fresh_config.items() if isinstance(self.adapter, CliAgent) else ():
+            path = self.config_dir / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
 
     def settle(self, *scenarios: str, **settings: object) -> None:
         """Write the user's settings: an account per scenario, and `section.key` = value."""
         stand = STANDS[self.name]
-        lines = [
-            'permissions.mode = "full"',
-            "permissions.sandbox = true",
-            'retry.base = "0.2s"',
-            f"{self.name}.binary = {_toml(self.binary)}",
-            *([f"{self.name}.model = {_toml(stand.model)}"] if stand.model else []),
-            *(f"{key.replace('__', '.')} = {_toml(value)}" for key, value in settings.items()),
-        ]
+        chosen = {
+            "permissions__mode": "full",
+            "permissions__sandbox": True,
+            "retry__base": "0.2s",
+            f"{self.name}__binary": self.binary,
+            **({f"{self.name}__model": stand.model} if stand.model else {}),
+            **settings,
+        }
+        lines = [f"{key.replace('__', '.')} = {_toml(value)}" for key, value in chosen.items()]
         for scenario in scenarios:
+            env = stand.plan if scenario == "usage-limit" and stand.plan else stand.env
             lines += [
                 f"[accounts.{self.name}.{account_of(scenario)}]",
                 f"base_url = {_toml(self.stub.url(*address_of(scenario)) + stand.path)}",
                 f"config_dir = {_toml(str(self.config_dir))}",
-                f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in stand.env.items())} }}",
+                f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in env.items())} }}",
             ]
         path = self.fleet.root / "user" / ".config" / "holdfast" / "config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,6 +104,15 @@ class Stage:
         """SIGKILL to the CLI itself, as the kernel or a person would; it happened when the run has ended."""
         run = self.fleet.show(task)["runs"][-1]
         os.kill(run["pid"], signal.SIGKILL)
+
+    def kill_all_of(self, task: str) -> None:
+        """SIGKILL to the CLI and all of its processes at once: none of them gets to write its session again."""
+        run = self.fleet.show(task)["runs"][-1]
+        mark = f"HOLDFAST_RUN_ID={run['id']}".encode()
+        for pid in processes_of(Path(self.fleet.show(task)["workspace"]["path"])):
+            with contextlib.suppress(OSError):
+                if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    os.kill(pid, signal.SIGKILL)
 
     def why(self) -> str:
         """What its runs wrote last, for a test that failed."""
