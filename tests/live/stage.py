@@ -6,6 +6,7 @@ import contextlib
 import glob
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def address_of(scenario: str) -> tuple[str, ...]:
 
 
 def account_of(scenario: str) -> str:
-    return scenario.replace("/", "_")
+    return re.sub(r"[^A-Za-z0-9_-]", "_", scenario)
 
 
 def seconds(run: dict[str, Any]) -> float:
