@@ -193,6 +193,7 @@ def test_what_an_error_is(error: str, trouble: Trouble, reset: float | None) -> 
             Retry(trouble=Trouble.OVERLOADED),
         ),
         ("\x1b[91m\x1b[1mError: \x1b[0mSession not found", Failure(trouble=Trouble.SESSION_LOST)),
+        ("Error: Unexpected error", None),  # a crash: it may do better next time
         ("Error: Config file at X is not valid", Failure(trouble=Trouble.REFUSED)),
         (log("failed", error="ProviderModelNotFoundError: Model not found: a/b."), Failure(trouble=Trouble.REFUSED)),
         (refused("The usage limit has been reached").replace('"false"', "true"), None),  # only the title's

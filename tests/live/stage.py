@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,10 @@ class Stage:
         self.adapter = AGENTS[name]
         self.config_dir = fleet.root / "login"
         self.config_dir.mkdir()
+        first = STANDS[name].first
+        if first and isinstance(self.adapter, CliAgent):
+            place = {self.adapter.login.config_variable: str(self.config_dir)}
+            subprocess.run([binary, *first], env=fleet.env | place, check=True, cwd=self.config_dir, timeout=PATIENCE)
 
     def settle(self, *scenarios: str, **settings: object) -> None:
         """Write the user's settings: an account per scenario, and `section.key` = value."""

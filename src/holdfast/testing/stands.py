@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 KEY = "stub-key"  # the stub takes any
@@ -15,12 +15,13 @@ class Stand:
     env: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
     model: str = ""  # empty: the CLI's own choice
+    first: Sequence[str] = ()  # what has the CLI make its files; several first starts at once would disturb each other
 
 
 STANDS: dict[str, Stand] = {
     "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}),
     "codex": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
     # of a model that it knows it also tells the price
-    "opencode": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/gpt-5-mini"),
+    "opencode": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/gpt-5-mini", first=("session", "list")),
     "copilot": Stand(env={"COPILOT_PROVIDER_API_KEY": KEY}, path="/v1", model="gpt-5"),
 }
