@@ -26,6 +26,8 @@ SHOWN = (
     *(f"claude/{scenario}" for scenario in ("tool", "e429", "oauth-eusage", "warn", "kr1", "kr2", "midcut")),
     *(f"codex/{scenario}" for scenario in ("tool", "e429", "eusage", "kr1")),
     *(f"gemini/{scenario}" for scenario in ("tool", "e429")),
+    *(f"{agent}/tool" for agent in ("opencode", "qwen", "copilot")),
+    "aider/ok",
 )
 
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from holdfast.core.accounts import Parking, ShutOut
 from holdfast.core.adaptive import Allotted
 from holdfast.core.model import (
     Claim,
@@ -573,6 +574,9 @@ FENCED: Mapping[str, FencedWrite] = {
     "tasks.settle": FencedWrite(
         lambda scene, grip: scene.ended_run(grip),
         lambda tx, grip, run, now: tx.tasks.settle(grip, run, COMPLETED, COMPLETE, KEEP, now),
+    ),
+    "tasks.leave_session": FencedWrite(
+        lambda scene, grip: None, lambda tx, grip, _, now: tx.tasks.leave_session(grip, "work", now)
     ),
     "runs.intend": FencedWrite(lambda scene, grip: new_id(), lambda tx, grip, run, now: tx.runs.intend(grip, run, now)),
     "runs.started": FencedWrite(
@@ -2402,3 +2406,93 @@ def test_what_was_written_survives_closing_everything(bench: Bench) -> None:
     first.reopen()
     assert first.everything() == before
     assert first.store.integrity_problems() == []
+
+
+class TestAccounts:
+    """Accounts that are not used for a while."""
+
+    def claude(self, scene: Scene, **changes: Any) -> Grip:
+        return scene.running(scene.open_host(), **{"agent": "claude"} | changes)
+
+    def run(self, scene: Scene, grip: Grip, outcome: Outcome, until: float | None = None) -> None:
+        """A run under the account `work` that ended so."""
+        run_id, verdict = new_id(), ended_with(outcome, session="s1")
+        scene.write(lambda tx: tx.runs.intend(grip, run_id, scene.now, None, "work"))
+        scene.write(lambda tx: tx.runs.started(grip, run_id, 99, scene.now))
+        scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, scene.now))
+        decision = COMPLETE
+        if outcome is not Outcome.COMPLETED:
+            decision = replace(PAUSE, parking=Parking(until=until, outcome=outcome, reason="it said so"), alert=True)
+        scene.settle(grip, decision, run_id, verdict)
+
+    def shut(self, scene: Scene) -> list[tuple[str, float | None]]:
+        return [(a.full_name, a.until) for a in scene.write(lambda tx: tx.accounts.shut(scene.now))]
+
+    def test_a_settle_shuts_and_binds_and_the_claim_goes_around(self, scene: Scene) -> None:
+        grip = self.claude(scene)
+        reset = scene.now.wall + 100
+        self.run(scene, grip, Outcome.USAGE_LIMITED, reset)
+        assert self.shut(scene) == [("claude/work", reset)]
+        assert scene.get(grip.task_id).account == "work", "its session is there"
+        assert scene.write(lambda tx: tx.tasks.next_due(scene.now)) == START.wall + 60
+        host = scene.open_host()
+        named = scene.add(agent="claude", agent_options={"account": "work"}, priority=9)
+        anyone = scene.add(agent="claude", priority=8)
+        other = scene.add(priority=7)
+        around = ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset())
+        none_left = ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"}))
+        assert scene.write(lambda tx: tx.tasks.unfinished_count(none_left)) == 2  # the paused one, and `other`
+        assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, none_left)).id == other.id  # type: ignore[union-attr]
+        assert not scene.write(lambda tx: tx.tasks.something_waits(scene.now, none_left))
+        assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, around)).id == anyone.id  # type: ignore[union-attr]
+        assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, around)) is None
+        assert scene.write(lambda tx: tx.accounts.open_due(scene.now)) == []
+        scene.tick(101)
+        assert self.shut(scene) == []
+        assert scene.write(lambda tx: tx.accounts.open_due(scene.now)) == ["claude/work"]
+        assert scene.take(scene.open_host()).task_id == named.id
+
+    def test_what_a_person_has_to_mend_outranks_and_alerts_once(self, scene: Scene) -> None:
+        first, second = self.claude(scene), self.claude(scene, priority=2000)
+        self.run(scene, second, Outcome.AUTH)
+        scene.tick()
+        third = scene.running(second.owner, agent="claude")
+        self.run(scene, third, Outcome.USAGE_LIMITED, scene.now.wall + 5)
+        scene.tick(1000)
+        assert self.shut(scene) == [("claude/work", None)]
+        assert [a["key"] for a in scene.store.view("alerts", all=False)] == ["account:claude/work"]
+        assert first.task_id != third.task_id
+        freed = scene.write(lambda tx: tx.accounts.resume("claude", "work", "ann", scene.now))
+        assert freed == [], "both wait for a limit, by their own decision"
+        assert scene.row(third.task_id)["resume_after"] <= scene.now.wall
+        assert self.shut(scene) == []
+        grip = scene.running(scene.open_host(), agent="claude")
+        self.run(scene, grip, Outcome.COMPLETED)
+        assert scene.store.view("alerts", all=False) == []
+        with pytest.raises(Conflict):
+            scene.write(lambda tx: tx.accounts.resume("claude", "work", "ann", scene.now))
+
+    def test_a_success_from_before_proves_nothing(self, scene: Scene) -> None:
+        host = scene.open_host()
+        early, late = scene.running(host, agent="claude"), scene.running(host, agent="claude")
+        run_id = new_id()
+        scene.write(lambda tx: tx.runs.intend(early, run_id, scene.now, None, "work"))
+        scene.write(lambda tx: tx.runs.started(early, run_id, 99, scene.now))
+        scene.tick()
+        self.run(scene, late, Outcome.BILLING)
+        scene.tick()
+        scene.write(lambda tx: tx.runs.ended(early, run_id, COMPLETED, scene.now))
+        scene.settle(early, COMPLETE, run_id)
+        assert self.shut(scene) == [("claude/work", None)]
+        assert len(scene.store.view("alerts", all=False)) == 1
+
+    def test_a_session_left_or_begun_afresh_unbinds(self, scene: Scene) -> None:
+        grip = self.claude(scene)
+        self.run(scene, grip, Outcome.USAGE_LIMITED, scene.now.wall + 5)
+        scene.resume(grip.task_id)
+        again = scene.take(scene.open_host())
+        scene.write(lambda tx: tx.tasks.leave_session(again, "work", scene.now))
+        task = scene.get(grip.task_id)
+        assert (task.session_id, task.account) == (None, None)
+        named = scene.add(agent="claude", agent_options={"account": "home"}, priority=5000)
+        assert scene.get(named.id).account == named.account == "home"

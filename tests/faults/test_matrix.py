@@ -16,6 +16,10 @@ SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # anothe
 
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
+    "tx.account.shut": "tests/acceptance/test_accounts.py: killed at each step",
+    "tx.account.open": "likewise",
+    "tx.account.wait_no_longer": "likewise",
+    "tx.task.leave_session": "likewise",
     "admin.pipe": "tests/integration/test_salvage.py: pipes that an agent left in its git entry",
     "admin.rmdir": "only after another fault (an error at trash.rmdir, in this matrix)",
     "lock.drop": "tests/integration/test_worktrees.py: a lock that a killed git left",

@@ -9,11 +9,12 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from holdfast.api.transcript import LONGEST_LINE, GrowingLines, Transcript
+from holdfast.api.transcript import LONGEST_LINE, NAMES, GrowingLines, Transcript
+from holdfast.core.agentevents import AgentEvent
 from holdfast.interfaces.cli.telling import Teller
 
 
@@ -146,6 +147,10 @@ def test_every_event_has_its_line(event: dict[str, Any], line: str) -> None:
     teller.tell(event)
     teller.end()
     assert out.getvalue() == f"{line}\n"
+
+
+def test_no_event_is_without_a_name() -> None:
+    assert set(NAMES) == set(get_args(AgentEvent))
 
 
 def test_pieces_of_a_text_are_joined_and_a_tool_that_was_watched_has_its_time() -> None:

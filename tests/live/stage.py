@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, processes_of, wait_until
 
 from holdfast.agents.cli import CliAgent
 from holdfast.roster import AGENTS
@@ -35,6 +36,10 @@ class Stage:
         if first and isinstance(self.adapter, CliAgent):
             place = {self.adapter.login.config_variable: str(self.config_dir)}
             subprocess.run([binary, *first], env=fleet.env | place, check=True, cwd=self.config_dir, timeout=PATIENCE)
+        for place, text in self.adapter.fresh_config.items() if isinstance(self.adapter, CliAgent) else ():
+            path = self.config_dir / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
 
     def settle(self, *scenarios: str, **settings: object) -> None:
         """Write the user's settings: an account per scenario, and `section.key` = value."""
@@ -102,6 +107,15 @@ class Stage:
         """SIGKILL to the CLI itself, as the kernel or a person would; it happened when the run has ended."""
         run = self.fleet.show(task)["runs"][-1]
         os.kill(run["pid"], signal.SIGKILL)
+
+    def kill_all_of(self, task: str) -> None:
+        """SIGKILL to the CLI and all of its processes at once: none of them gets to write its session again."""
+        run = self.fleet.show(task)["runs"][-1]
+        mark = f"HOLDFAST_RUN_ID={run['id']}".encode()
+        for pid in processes_of(Path(self.fleet.show(task)["workspace"]["path"])):
+            with contextlib.suppress(OSError):
+                if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    os.kill(pid, signal.SIGKILL)
 
     def why(self) -> str:
         """What its runs wrote last, for a test that failed."""

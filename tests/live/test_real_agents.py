@@ -15,9 +15,10 @@ from holdfast.testing.stub.scenarios import LIMIT_TEXT, SLOW
 
 pytestmark = pytest.mark.agents
 EVERYTHING = len(wanted()) > 2  # `make test-agents`
+WITH_SESSIONS = tuple(name for name in ALL if name != "aider")  # test_aider.py
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", WITH_SESSIONS)
 def test_a_real_agent_from_prompt_to_branch(name: str, stage: Callable[[str], Stage]) -> None:
     """Its file is on the branch, with session, tokens and cost; killed -9 in a tool call it goes on in the same
     session; what it leaves running is dead when it has ended."""
@@ -51,7 +52,7 @@ def test_a_real_agent_from_prompt_to_branch(name: str, stage: Callable[[str], St
     assert not lives(pid)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", WITH_SESSIONS)
 def test_a_lost_session_and_a_model_that_talks_of_limits(name: str, stage: Callable[[str], Stage]) -> None:
     """A session that is gone is begun anew with a hand-over; a limit in the model's words is only words."""
     if not EVERYTHING:
@@ -62,7 +63,7 @@ def test_a_lost_session_and_a_model_that_talks_of_limits(name: str, stage: Calla
     task, talk = on.add("once"), on.add("limittext")
     on.wait_for_file(task, "once.txt")
     assert on.forget_sessions(task) > 0, "it keeps its sessions elsewhere"
-    on.kill_agent(task)
+    on.kill_all_of(task)
     done = on.wait_completed(task)
     assert [run["outcome"] for run in done["runs"]] == ["external_kill", "session_lost", "completed"]
     assert done["session_id"] == done["runs"][2]["session_id"] != done["runs"][0]["session_id"]

@@ -5,54 +5,24 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import clock, config
 from holdfast.api import repos
+from holdfast.api.newtask import NewTask as NewTask
+from holdfast.api.newtask import agent_of
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
+from holdfast.core.policy import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
 from holdfast.core.states import TaskState
 from holdfast.errors import Conflict, UsageError
 from holdfast.ids import new_id
-from holdfast.places import surroundings
 from holdfast.storage import open_store
 from holdfast.store import doorbell
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.text import is_text
 
 BIGGEST_PROMPT = 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewTask:
-    """What `add` and `run` take. None: not given, so the settings decide."""
-
-    prompt: str
-    directory: str
-    agent: str | None = None
-    command: Sequence[str] = ()
-    scenario: Sequence[Mapping[str, Any]] | None = None
-    account: str | None = None
-    model: str | None = None
-    permission: str | None = None  # read | edit | full
-    budget_usd: float | None = None
-    max_turns: int | None = None
-    base: str | None = None
-    workspace: str | None = None
-    priority: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
-    parent: str | None = None
-    after: Sequence[str] = ()
-    delay: float | None = None
-    timeout: float | None = None
-    stuck_after: float | None = None  # inf: never
-    startup_timeout: float | None = None  # inf: never
-    on_stuck: str | None = None  # kill | notify
-    limits: Mapping[str, int] = field(default_factory=dict)  # of core.rules.RunLimits
-    max_resumes: int | None = None
-    preserve_on_failure: bool | None = None
-    keep_workspace: bool = False
 
 
 def who() -> str:
@@ -90,7 +60,7 @@ class Commands:
             },
             home=self.home,
         )
-        agent, options = _agent(new, settings)
+        agent, options = agent_of(new, settings)
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
         settings = settings.for_agent(agent)
         health, limits = _rules(new, settings)
@@ -179,7 +149,13 @@ class Commands:
 
     def resume(self, task_id: str) -> str:
         """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""
-        decision = self._store.write(lambda tx: tx.tasks.resume(task_id, who(), clock.now()))
+
+        def go_on(tx: Any) -> ResumeDecision:
+            _refuse_while_shut(tx, task_id)
+            decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now())
+            return decided
+
+        decision = self._store.write(go_on)
         doorbell.ring(self.home)
         if not decision.allowed:
             raise Conflict(decision.message)
@@ -194,6 +170,17 @@ class Commands:
 
     def ack_alert(self, alert_id: int) -> None:
         self._store.write(lambda tx: tx.events.ack_alert(alert_id, who(), clock.now()))
+
+
+def _refuse_while_shut(tx: Any, task_id: str) -> None:
+    """It would only wait in the queue, one resume poorer: what helps is to open its account."""
+    account = tx.accounts.keeping_back(tx.tasks.get(task_id), clock.now())
+    if account is not None:
+        how = "stopped" if account.until is None else "parked"
+        raise Conflict(
+            f"Task {task_id} waits for its account {account.full_name}, which is {how}: {account.reason}. Nothing was "
+            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks go on."
+        )
 
 
 def check_prompt(prompt: str) -> None:
@@ -211,54 +198,6 @@ def settings_of_strategy(settings: config.Config, strategy: str) -> bool | None:
     key = f"workspace.{strategy}.preserve_on_failure"
     value: bool | None = settings[key] if key in config.SETTINGS else None
     return value
-
-
-def _agent(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
-    """The agent's name and its options, or a refusal that says what to write."""
-    from holdfast.roster import AGENTS  # not needed by any other command
-
-    if new.command and new.scenario is not None:
-        raise UsageError("Give either a scenario or a command after `--`, not both.")
-    options: dict[str, Any] = {}
-    if new.command:
-        name, options = new.agent or "command", {"argv": list(new.command)}
-    elif new.scenario is not None:
-        name, options = new.agent or "scripted", {"steps": [dict(step) for step in new.scenario]}
-    else:
-        name = settings["agent"]
-    if not name:
-        raise UsageError(
-            "No agent is chosen. Give a command after `--`, or a rehearsal with --scenario FILE, "
-            "or set `agent` in your config."
-        )
-    if name not in AGENTS:
-        raise UsageError(_no_such_agent(name, sorted(AGENTS)))
-    if name == "command" and not options and settings["command.argv"]:
-        options = {"argv": settings["command.argv"]}
-    options |= _choices(new, settings, name)
-    problem = AGENTS[name].problem(options, surroundings(str(settings["workspace.strategy"]), options))
-    if problem is not None:
-        raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
-    return name, options
-
-
-def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]:
-    """What the user chose for a real CLI, resolved now; a choice that was not made is left out."""
-    from holdfast.accounts import named_account
-
-    account = named_account(settings, name, new.account)
-    if f"{name}.binary" not in config.SETTINGS:
-        return {}
-    found = {
-        "binary": settings[f"{name}.binary"],
-        "model": new.model or settings[f"{name}.model"],
-        "permission": new.permission or settings["permissions.mode"],
-        "budget_usd": new.budget_usd,
-        "max_turns": new.max_turns,
-        "account": account,
-        "sandbox": settings["permissions.sandbox"] or None,
-    }
-    return {key: value for key, value in found.items() if value not in (None, "")}
 
 
 def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimits]:
@@ -324,17 +263,6 @@ def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> N
                 f"env.set: '{name}' cannot be an environment variable: its name may not be empty or have '=' in it, "
                 "and neither name nor value may have a NUL character."
             )
-
-
-def _no_such_agent(name: str, known: list[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean '{close[0]}'?" if close else ""
-    return (
-        f"There is no agent '{name}'.{hint} This version knows: {', '.join(known)}; "
-        "any other program is a command: put it after `--`."
-    )
 
 
 def _base(top: str, base: str | None, strategy: str) -> str:

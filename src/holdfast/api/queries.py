@@ -43,9 +43,7 @@ class Queries:
             row["runs"], row["tokens"], row["cost_usd"] = json.loads(row["runs"])
             if row["runs"] > 1 and row["tokens"] is not None:
                 self._count_once(row)
-            settings = json.loads(row.pop("settings"))
-            row["labels"] = settings["labels"]
-            row["account"] = row["account"] or settings["agent_options"].get("account")
+            row["labels"] = json.loads(row.pop("settings"))["labels"]
             row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
         return rows
 
@@ -76,8 +74,7 @@ class Queries:
         task["time_zone"] = settings.get("environment", {}).get("set", {}).get("TZ")  # of the agent, if it is not ours
         task.update(_rules(settings))
         task["runs"] = [_run(row) for row in self._reader.view("runs", id=task_id)]
-        newest = task["runs"][-1]["account"] if task["runs"] else None
-        task["account"] = newest or settings["agent_options"].get("account")
+        task["account"] = task["account"] or (task["runs"][-1]["account"] if task["runs"] else None)
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
         task["needs"] = self._reader.view("needs", id=task_id)

@@ -7,7 +7,7 @@ import dataclasses
 import fnmatch
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from holdfast import faults
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Order, socket_of
@@ -50,7 +50,7 @@ class Enclosure:
         order = Order(
             name=f"holdfast-{launch.run_id}",
             argv=launch.argv,
-            env=inside(launch.env, spec.environment),
+            env=inside(launch.env, spec.environment, launch.chosen),
             workspace=workspace.path,
             channel=launch.env["HOLDFAST_CHANNEL"],
             labels={HOME: self._home, TASK: spec.id, RUN: launch.run_id, WORKSPACE: workspace.id},
@@ -119,14 +119,15 @@ class Enclosure:
         return self._engines.at(socket_of(spec.container))
 
 
-def inside(env: Mapping[str, str], wanted: Mapping[str, object]) -> dict[str, str]:
-    """The agent's environment in the container: what the task's settings pass and set, and what means the same there.
+def inside(env: Mapping[str, str], wanted: Mapping[str, object], own: Sequence[str] = ()) -> dict[str, str]:
+    """The agent's environment in the container: what the task's settings pass and set, what its adapter and
+    account set, and what means the same there.
 
     HOME is /tmp unless it is set: the user may be nobody that the image knows."""
     passed, chosen = wanted.get("pass", ()), wanted.get("set", {})
     assert isinstance(passed, list | tuple)
     assert isinstance(chosen, dict)
-    patterns = (*_ALSO_INSIDE, *map(str, passed), *map(str, chosen))
+    patterns = (*_ALSO_INSIDE, *map(str, passed), *map(str, chosen), *own)
     kept = {
         name: value
         for name, value in env.items()

@@ -158,6 +158,7 @@ class Task:
     resume_attempts: int
     pause_reason: PauseReason | None
     session_id: str | None
+    account: str | None  # the one that it names, or that of its session; None: any
     fresh: bool  # the next attempt starts from the base, whatever was salvaged before
 
     @property

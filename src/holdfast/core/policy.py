@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from holdfast.core.accounts import PARKING, STOPPING, Parking
 from holdfast.core.model import Instant, PauseReason
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.resets import LONGEST
@@ -122,6 +123,7 @@ class Decision:
     failure: str | None = None  # stable word for a failure that we, not the agent, declared
     alert: bool = False
     keeps_session: bool = True
+    parking: Parking | None = None  # what becomes of the run's account, if it had one
 
     @property
     def waits_for_operator(self) -> bool:
@@ -130,6 +132,22 @@ class Decision:
 
 def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0) -> Decision:
     """The next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
+    decision = _decide(verdict, ledger, limits, now, jitter)
+    parking = _parking(verdict, limits, now, jitter)
+    return decision if parking is None else replace(decision, parking=parking)
+
+
+def _parking(verdict: Verdict, limits: Limits, now: Instant, jitter: float) -> Parking | None:
+    """Whatever becomes of the task: others of the same account would only meet the same wall."""
+    if verdict.outcome in STOPPING:
+        return Parking(until=None, outcome=verdict.outcome, reason=verdict.reason)
+    if verdict.outcome in PARKING:
+        until = _end_of_limit(verdict, limits, now, jitter)
+        return Parking(until=until, outcome=verdict.outcome, reason=verdict.reason)
+    return None
+
+
+def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> Decision:
     rule = POLICY[verdict.outcome]
     spent_out = _spent_out(rule, ledger, limits, now)
     if spent_out is not None:
@@ -288,6 +306,10 @@ def _resume_after(rule: Rule, verdict: Verdict, limits: Limits, now: Instant, ji
         return now.wall
     if rule.pause not in _AUTO_RESUMED:
         return None
+    return _end_of_limit(verdict, limits, now, jitter)
+
+
+def _end_of_limit(verdict: Verdict, limits: Limits, now: Instant, jitter: float) -> float:
     if verdict.resets_at is None or not math.isfinite(verdict.resets_at) or verdict.resets_at > now.wall + LONGEST:
         return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
     return max(verdict.resets_at, now.wall) + jitter

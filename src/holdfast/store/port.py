@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from holdfast.core.accounts import NOBODY, ShutOut
 from holdfast.core.adaptive import Allotted
 from holdfast.core.model import (
     Event,
@@ -30,8 +31,10 @@ from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision, ResumeDecision, Spend
 from holdfast.core.preserve import Disposition
 from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.store.forgetting import History
 from holdfast.store.keeping import Keeps
 from holdfast.store.salvaging import Salvages
+from holdfast.store.shutting import Accounts
 
 Row = dict[str, object]
 T = TypeVar("T")
@@ -96,7 +99,10 @@ class AgentNews:
 class Tasks(Protocol):
     def add(self, spec: TaskSpec, now: Instant) -> Task: ...
     def get(self, task_id: str) -> Task: ...
-    def claim(self, host_id: str, now: Instant) -> Task | None: ...
+    def claim(self, host_id: str, now: Instant, shut_out: ShutOut = NOBODY) -> Task | None:
+        """The next task, past those that are shut out."""
+        ...
+
     def adopt(self, task: Task, host_id: str, now: Instant) -> Task: ...
     def set_base(self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant) -> None: ...
     def settle(
@@ -119,14 +125,21 @@ class Tasks(Protocol):
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None: ...
     def resume(self, task_id: str, by: str, now: Instant) -> ResumeDecision: ...
     def due_to_resume(self, now: Instant) -> Sequence[str]: ...
-    def something_waits(self, now: Instant) -> bool:
+    def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
+        """Its session was of an account that is gone: the next run begins anew, in the same workspace."""
+        ...
+
+    def something_waits(self, now: Instant, shut_out: ShutOut = NOBODY) -> bool:
         """Whether `claim` would find a task."""
         ...
 
     def next_due(self, now: Instant) -> float | None: ...
     def running_elsewhere(self, host_id: str) -> Sequence[Task]: ...
     def running_here(self, host_id: str) -> Sequence[Task]: ...
-    def unfinished_count(self) -> int: ...
+    def unfinished_count(self, shut_out: ShutOut = NOBODY) -> int:
+        """What waits or runs and will go on by itself, but for the tasks that are shut out."""
+        ...
+
     def ledger(self, task: Task) -> Sequence[Spend]: ...
 
 
@@ -254,58 +267,6 @@ class Events(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EventWindow:
-    """A piece of the history that was looked at. `last` is None when nothing from here on is old enough."""
-
-    last: int | None
-    dropped: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OldTask:
-    """A task that may be forgotten, and its runs, whose directories go first."""
-
-    id: str
-    seq: int
-    runs: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RepoRecords:
-    """What a repository's tasks have outside the store."""
-
-    runs: tuple[str, ...]
-    workspaces: tuple[str, ...]
-
-
-class History(Protocol):
-    """Forgetting what is old. Every call is bounded by `limit`; `before` is a moment on the wall clock."""
-
-    def drop_events(self, after: int, before: float, limit: int) -> EventWindow: ...
-    def finished_runs(self, run_ids: Sequence[str], before: float) -> Sequence[str]:
-        """Those of `run_ids` that were settled before that moment and whose task has ended."""
-        ...
-
-    def forgettable(self, below: int, before: float, limit: int) -> tuple[Sequence[OldTask], int | None]:
-        """Old tasks among the next `limit` below that place in the queue, and where to go on; None at the end."""
-        ...
-
-    def forget_task(self, task: OldTask, before: float) -> bool: ...
-    def things_of(self, repo_id: str) -> RepoRecords: ...
-    def refuse_unfinished(self, repo: Repo) -> None:
-        """Conflict while a task of that repository, or one that needs one of them, is unfinished."""
-        ...
-
-    def forget_repo(self, repo: Repo, now: Instant) -> None:
-        """A repository with all its tasks, none of which is unfinished, and whatever belongs to them."""
-        ...
-
-    def drop_answered(self, before: float, limit: int) -> int:
-        """Answered requests, acknowledged alerts, supervisors that are gone."""
-        ...
-
-
 class Transaction(Protocol):
     """All facets over one snapshot; commits as a whole."""
 
@@ -327,6 +288,8 @@ class Transaction(Protocol):
     def events(self) -> Events: ...
     @property
     def history(self) -> History: ...
+    @property
+    def accounts(self) -> Accounts: ...
 
 
 Operation = Callable[[Transaction], T]

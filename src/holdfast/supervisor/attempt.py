@@ -22,7 +22,7 @@ from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
-from holdfast.supervisor.choosing import choose
+from holdfast.supervisor.choosing import NoAccountNow
 from holdfast.supervisor.context import Context, Enclosure, Patient
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
@@ -140,6 +140,8 @@ class Attempt:
             return await self._could_not_start(str(error))
         except _Stopped as stopped:
             return await self._never_started(stopped.why)
+        except NoAccountNow:
+            return None, Verdict(outcome=Outcome.STOPPED, reason="its account was shut before the agent started")
 
     async def _begin(self) -> Run:
         """Workspace, durable intent, launch: in this order."""
@@ -150,8 +152,8 @@ class Attempt:
             raise _Stopped(self._stop_wanted)
         if self._enclosure is not None:
             await self._enclosure.check(self.task.spec)
-        run_id, account = new_id(12), choose(self._context, self.task)
-        run = await self._write(lambda tx: intend(tx, self.task, self.grip, run_id, self._context.clock(), account))
+        run_id, was = new_id(12), self.task
+        self.task, run = await self._write(lambda tx: intend(self._context, tx, was, self.grip, run_id))
         self._run = run
         launching = await self._launch_spec(run)
         await note_before(self._context, self.task, run.id)

@@ -1,14 +1,40 @@
-"""Which account a run gets."""
+"""Which account a run gets, and which tasks have to wait for one."""
 
 from __future__ import annotations
 
+from holdfast.agents.port import DEFAULT_ACCOUNT
+from holdfast.core.accounts import Choice, ShutOut, choose, shut_out
 from holdfast.core.model import Task
+from holdfast.errors import LaunchError
+from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 
 
-def choose(context: Context, task: Task) -> str | None:
-    """None: its agent needs no login."""
-    named = task.spec.agent_options.get("account")
-    if isinstance(named, str) and named:
-        return named
-    return next(iter(context.accounts.choosable(task.spec.agent)), None)
+class NoAccountNow(Exception):
+    """Every account that the task may have was shut since it was claimed."""
+
+
+def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
+    """In the transaction of the run's intent: what another run has just found out counts."""
+    agent, options = task.spec.agent, task.spec.agent_options
+    names, choosable = context.accounts.names(agent), context.accounts.choosable(agent)
+    named = options.get("account")
+    bound = task.account or (DEFAULT_ACCOUNT if task.session_id else None)  # a session from before there were accounts
+    shut = [account.name for account in tx.accounts.shut(context.clock()) if account.agent == agent]
+    choice = choose(bound, named if isinstance(named, str) else None, shut, names, choosable)
+    if choice is None:
+        raise NoAccountNow
+    if names and choice.account is None:
+        raise LaunchError(
+            f"No account of {agent} may be chosen: all have `auto = false`. Name one with --account "
+            f"(known: {', '.join(names)}), or set `{agent}.account`."
+        )
+    return choice
+
+
+def shut_out_now(context: Context, tx: Transaction, *, for_operator: bool = False) -> ShutOut:
+    """Who cannot start at the moment; `for_operator`: whom only an operator can help."""
+    shut = tx.accounts.shut(context.clock())
+    if for_operator:
+        shut = [account for account in shut if account.until is None]
+    return shut_out(shut, context.accounts.names, context.accounts.choosable)

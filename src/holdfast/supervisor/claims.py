@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.choosing import shut_out_now
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.gate import Gate
 
@@ -19,7 +20,7 @@ class Claims:
             if not await self._gate.lets_in():
                 return
             task = await self._context.writer.write(
-                lambda tx: tx.tasks.claim(self._context.host_id, self._context.clock())
+                lambda tx: tx.tasks.claim(self._context.host_id, self._context.clock(), shut_out_now(self._context, tx))
             )
             if task is None:
                 return

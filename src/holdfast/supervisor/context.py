@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.agents.port import DEFAULT_ACCOUNT, USERS_OWN, Account, AgentAdapter, Surroundings
+from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
@@ -164,10 +164,10 @@ class OwnLogin:
     """No accounts but what an agent finds by itself."""
 
     def names(self, _agent: str) -> Sequence[str]:
-        return (DEFAULT_ACCOUNT,)
+        return ()
 
     def choosable(self, _agent: str) -> Sequence[str]:
-        return (DEFAULT_ACCOUNT,)
+        return ()
 
     def look_up(self, _agent: str, _name: str) -> Account:
         return USERS_OWN

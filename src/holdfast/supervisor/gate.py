@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.pressure import Hold, Pressure, hold
 from holdfast.store.port import Transaction
+from holdfast.supervisor.choosing import shut_out_now
 from holdfast.supervisor.context import Context
 from holdfast.units import show_size
 
@@ -23,7 +24,9 @@ class Gate:
         limits = context.settings.pressure
         if limits.off and self._hold is None and not self._disk_alert:
             return True
-        if not await context.writer.write(lambda tx: tx.tasks.something_waits(context.clock())):
+        if not await context.writer.write(
+            lambda tx: tx.tasks.something_waits(context.clock(), shut_out_now(context, tx))
+        ):
             await self._release(NOTHING_WAITS)
             if self._disk_alert:  # somebody may have made room meanwhile
                 now = context.pressure()

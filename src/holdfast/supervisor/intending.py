@@ -1,16 +1,31 @@
-"""The durable intent of a run, with the time that it is given: one transaction, before anything is started."""
+"""The durable intent of a run, with its account and the time that it is given: one transaction, before anything is
+started."""
 
 from __future__ import annotations
 
-from holdfast.core.adaptive import MOST_RUNS, allot
-from holdfast.core.model import Instant, Run, Task
+from dataclasses import replace
+
+from holdfast.core.adaptive import MOST_RUNS, Allotted, allot
+from holdfast.core.model import Run, Task
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.choosing import account_for
+from holdfast.supervisor.context import Context
 
 
-def intend(tx: Transaction, task: Task, grip: Grip, run_id: str, now: Instant, account: str | None = None) -> Run:
+def intend(context: Context, tx: Transaction, task: Task, grip: Grip, run_id: str) -> tuple[Task, Run]:
+    """The task comes back without its session when that was of an account that is gone."""
+    now = context.clock()
+    choice = account_for(context, tx, task)
+    if choice.left is not None:
+        tx.tasks.leave_session(grip, choice.left, now)
+        task = replace(task, session_id=None, account=None)
+    return task, tx.runs.intend(grip, run_id, now, _allotted(tx, task), choice.account)
+
+
+def _allotted(tx: Transaction, task: Task) -> Allotted | None:
     """R-TERM-13: a task that asked for it gets a timeout from earlier runs of its kind (same repository and agent)."""
     spec = task.spec
     if spec.adaptive_floor is None:
-        return tx.runs.intend(grip, run_id, now, account=account)
+        return None
     durations = tx.runs.recent_durations(spec.repo_id, spec.agent, MOST_RUNS)
-    return tx.runs.intend(grip, run_id, now, allot(durations, spec.adaptive_floor, spec.timeout), account)
+    return allot(durations, spec.adaptive_floor, spec.timeout)

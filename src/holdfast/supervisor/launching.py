@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
+from collections.abc import Mapping
+from dataclasses import replace
 
 from holdfast.agents.port import USERS_OWN, Ended, Stream, WorkOrder
-from holdfast.core.model import Run, Task, Workspace
+from holdfast.core.model import Run, Strategy, Task, Workspace
 from holdfast.core.outcome import ProcessEnd, Verdict
 from holdfast.errors import LaunchError
 from holdfast.ids import new_id
@@ -23,6 +26,8 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
     if problem is not None:
         raise LaunchError(f"The agent cannot be started: {problem}.")
     account = USERS_OWN if run.account is None else context.accounts.look_up(spec.agent, run.account)
+    if spec.strategy is Strategy.CONTAINER:
+        account = replace(account, config_dir=None)  # a directory of this machine, which is not there
     run_dir = os.path.join(context.home, "runs", run.id)
     command = adapter.build(
         WorkOrder(
@@ -63,6 +68,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
         orphan_grace=spec.orphan_grace,
         limits=spec.limits,
         files=command.files,
+        chosen=tuple(command.env),
         token=token,
         metadata={
             "task": task.id,
@@ -84,13 +90,22 @@ def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: Proc
             output=live.output(),
             error_tail=live.error_tail(),
             at=context.clock().wall if end.at is None else end.at,
-            zone=context.environment(task.spec.environment).get("TZ"),
+            zone=_zone(context, task, run),
             session_id=task.session_id,
             new_session=session_of(run.id),
             errors=live.output(Stream.ERR),
             left={name: live.left(name) for name in adapter.leaves},
         )
     )
+
+
+def _zone(context: Context, task: Task, run: Run) -> str | None:
+    """Where the agent's clock stood: some say the end of a limit in local time."""
+    own: Mapping[str, str] = {}
+    if run.account is not None:
+        with contextlib.suppress(LaunchError):  # its account has changed since
+            own = context.accounts.look_up(task.spec.agent, run.account).env
+    return own.get("TZ") or context.environment(task.spec.environment).get("TZ")
 
 
 def session_of(run_id: str) -> str:

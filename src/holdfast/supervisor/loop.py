@@ -15,6 +15,7 @@ from holdfast.errors import Unavailable
 from holdfast.store import doorbell
 from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.choosing import shut_out_now
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
@@ -154,7 +155,7 @@ class Supervisor:
         limit = self._context.settings.idle_exit
         if limit is None:
             return math.inf
-        unfinished = await self._context.writer.write(lambda tx: tx.tasks.unfinished_count())
+        unfinished = await self._context.writer.write(self._unfinished)
         busy = self._attempts.running or self._sweep.busy or self._cleanup.busy or self._retention.busy
         if unfinished or busy or await self._cleanup_is_near():
             self._idle_since = None
@@ -163,6 +164,10 @@ class Supervisor:
         if self._idle_since is None:
             self._idle_since = now
         return max(0.0, limit - (now - self._idle_since))
+
+    def _unfinished(self, tx: Transaction) -> int:
+        """A task that waits for an operator to mend its account is no reason to stay, queued or paused."""
+        return tx.tasks.unfinished_count(shut_out_now(self._context, tx, for_operator=True))
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""
@@ -173,7 +178,7 @@ class Supervisor:
         """Say farewell in the transaction that sees nothing left to do: a task added before it keeps us here."""
 
         def close(tx: Transaction) -> bool:
-            if tx.tasks.unfinished_count() or tx.workspaces.to_clean(self._context.clock()):
+            if self._unfinished(tx) or tx.workspaces.to_clean(self._context.clock()):
                 return False  # a task that ended since our last look may have left its workspace to be put away
             tx.hosts.close(self._context.host_id, self._context.clock())
             return True

@@ -1,8 +1,11 @@
-"""Paused tasks whose time has come. The due time is in the store, so this works after any restart."""
+"""Paused tasks and parked accounts whose time has come. The due times are in the store, so any restart finds them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.errors import Conflict
+from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 
 
@@ -11,8 +14,14 @@ class Resumes:
         self._context = context
 
     async def tick(self) -> None:
-        for task_id in await self._context.writer.write(lambda tx: tx.tasks.due_to_resume(self._context.clock())):
+        for task_id in await self._context.writer.write(self._due):
             await self._resume(task_id)
+
+    def _due(self, tx: Transaction) -> Sequence[str]:
+        """Accounts first. A task that waited for one may start as soon as it is open: the claim sees it."""
+        now = self._context.clock()
+        tx.accounts.open_due(now)
+        return tx.tasks.due_to_resume(now)
 
     async def _resume(self, task_id: str) -> None:
         try:

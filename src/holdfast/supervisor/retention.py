@@ -19,7 +19,8 @@ from holdfast import faults
 from holdfast.core.model import Event
 from holdfast.errors import HoldfastError, WorkspaceProblem
 from holdfast.folders import listed
-from holdfast.store.port import EventWindow, OldTask, Transaction
+from holdfast.store.forgetting import EventWindow, OldTask
+from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ownlog import rotate
 from holdfast.supervisor.salvages import expire_salvages

@@ -21,7 +21,10 @@ class Stand:
 STANDS: dict[str, Stand] = {
     "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}),
     "codex": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
+    "gemini": Stand(env={"GEMINI_API_KEY": KEY}, model="gemini-2.5-flash"),  # its own choice asks another model first
+    "qwen": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="stub-model"),
     # of a model that it knows it also tells the price
     "opencode": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/gpt-5-mini", first=("session", "list")),
     "copilot": Stand(env={"COPILOT_PROVIDER_API_KEY": KEY}, path="/v1", model="gpt-5"),
+    "aider": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/stub-model"),
 }

@@ -174,6 +174,7 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 
 def run_why(arguments: argparse.Namespace) -> int:
+    from holdfast.api.accounts import waits_for_account
     from holdfast.api.health import health_lines
     from holdfast.api.show import budgets, explain
     from holdfast.api.usage import complete, usage_lines
@@ -181,6 +182,8 @@ def run_why(arguments: argparse.Namespace) -> int:
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
+    waits = waits_for_account(queries, task)
+    lines += [waits] if waits else []
     lines += health_lines(queries, task)
     complete(queries, task)
     lines += usage_lines(task)

@@ -151,6 +151,14 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         READS,
         ("why", "doctor"),
     ),
+    "accounts": Page(
+        "Lists the logins of agents that your settings name, and those that are not used for a while: `parked` until a "
+        "limit ends, or `stopped` until you say so, because login or money failed. `resume` opens one; tasks that "
+        "were paused because of it go on.",
+        (("which are shut, and why", "holdfast accounts"), ("it works again", "holdfast accounts resume claude/work")),
+        (0, 2, 3, 4, 69),
+        ("why", "alerts", "config"),
+    ),
     "stats": Page(
         "How reliable each agent is: runs that are over, how they ended, the share that ended otherwise than anybody "
         "wanted (not completed, cancelled or stopped), how long they took, and how many continued a task after an "

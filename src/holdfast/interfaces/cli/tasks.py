@@ -1,4 +1,4 @@
-"""Commands that change tasks: add, run, cancel, retry, resume."""
+"""Commands that begin tasks: add and run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.api.repos import absolute
 from holdfast.api.subscribe import follow
-from holdfast.errors import Conflict, Unavailable, UsageError
+from holdfast.errors import Conflict, UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli.live import AgentWords, BottomLine
 from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json
 from holdfast.text import is_text
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
-CANCEL_PATIENCE = 30.0
 CLEANUP_PATIENCE = 5.0
 
 
@@ -182,6 +181,7 @@ def run_add(arguments: argparse.Namespace) -> int:
         print_json({"id": task.id, "state": str(task.state), "supervisor": running is not None})
         return 0
     print(task.id)
+    _say_if_it_waits(home, task.id)
     if running is None:
         print("Queued. No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
     return 0
@@ -211,7 +211,19 @@ def run_run(arguments: argparse.Namespace) -> int:
         print_json(final)
     else:
         _tell_end(queries, final)
+    if final["state"] == "queued":  # until somebody mends its account
+        _say_if_it_waits(home, task.id)
+        return EXIT_OF_STATE["paused"]
     return EXIT_OF_STATE.get(final["state"], 130)
+
+
+def _say_if_it_waits(home: str, task_id: str) -> None:
+    from holdfast.api.accounts import waits_for_account
+
+    queries = Queries(home)
+    why = waits_for_account(queries, queries.state(task_id))
+    if why is not None:
+        print(clean(why), file=sys.stderr)
 
 
 def _ensure_supervisor(queries: Queries) -> None:
@@ -225,7 +237,9 @@ def _ensure_supervisor(queries: Queries) -> None:
 def _attend(
     commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords
 ) -> dict[str, Any]:
-    """Show events until the task ends or pauses. The first Ctrl-C cancels, the second detaches."""
+    """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
+    from holdfast.api.accounts import waits_for_operator
+
     interrupts = seen = 0
     watching = follow(queries, after=0, task_id=task_id)
     while True:
@@ -239,6 +253,8 @@ def _attend(
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events:
                     return _after_cleanup(queries, task_id)
+                if not events and state["state"] == "queued" and waits_for_operator(queries, state):
+                    return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     _ensure_supervisor(queries)
         except KeyboardInterrupt:
@@ -279,78 +295,3 @@ def _tell_end(queries: Queries, task: dict[str, Any]) -> None:
     print(f"{paint(task['state'], colour)} {task['id']}")
     for line in explain(task, 0, queries.supervisor(), []):
         print(clean(line))
-
-
-# -- cancel, retry, resume ---------------------------------------------------------------------------------------------
-
-
-def configure_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
-    parser.add_argument("--why", default="", help="recorded with the request")
-    parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
-    parser.add_argument(
-        "--assume-dead", action="store_true", help="for a frozen task: you vouch that none of its processes lives"
-    )
-
-
-def run_cancel(arguments: argparse.Namespace) -> int:
-    home = home_directory()
-    queries = Queries(home)
-    task_id = queries.resolve(arguments.id)
-    if not is_text(arguments.why):
-        raise UsageError("--why is not text (it has NUL or undecodable bytes).")
-    request = Commands(home, create=False).cancel(task_id, arguments.why, assume_dead=arguments.assume_dead)
-    if request is None:
-        print(f"Cancelled {task_id}.")
-        return 0
-    if queries.supervisor() is None:
-        raise Unavailable(
-            f"The request is recorded, but task {task_id} is marked running and no supervisor is up to end it. "
-            "Start one: `holdfast up`."
-        )
-    if arguments.no_wait:
-        print(f"Asked the supervisor to cancel {task_id}.")
-        return 0
-    return _wait_answer(queries, request, task_id)
-
-
-def _wait_answer(queries: Queries, request: int, task_id: str) -> int:
-    deadline = time.monotonic() + CANCEL_PATIENCE
-    while time.monotonic() < deadline:
-        answer = queries.request(request)["answer"]
-        if answer is not None:
-            state = queries.state(task_id)["state"]
-            if state != "cancelled":
-                raise Conflict(f"Task {task_id} was not cancelled: {answer}.")
-            print(f"Cancelled {task_id}.")
-            return 0
-        if queries.supervisor() is None:
-            raise Unavailable(f"The supervisor went away; the request to cancel {task_id} stays recorded.")
-        time.sleep(0.02)
-    raise Unavailable(
-        f"The supervisor has not ended task {task_id} yet; the request stands. See `holdfast why {task_id}`."
-    )
-
-
-def configure_retry(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
-    parser.add_argument("--fresh", action="store_true", help="start from the base instead of where it stopped")
-
-
-def run_retry(arguments: argparse.Namespace) -> int:
-    home = home_directory()
-    task_id = Queries(home).resolve(arguments.id)
-    Commands(home, create=False).retry(task_id, fresh=arguments.fresh)
-    print(f"Queued {task_id} again, {'from its base' if arguments.fresh else 'where it stopped'}.")
-    return 0
-
-
-def configure_resume(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
-
-
-def run_resume(arguments: argparse.Namespace) -> int:
-    home = home_directory()
-    task_id = Queries(home).resolve(arguments.id)
-    print(f"{task_id}: {Commands(home, create=False).resume(task_id)}.")
-    return 0

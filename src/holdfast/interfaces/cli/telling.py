@@ -45,7 +45,7 @@ class Teller:
         if at is None and event.get("stream") == "err" and event["event"] not in _NOT_TOLD and not self._aside:
             self._aside = True  # nobody knows what of it came before what of the rest
             self._line("on its standard error:", "dim")
-        getattr(self, f"_{event['event']}")(event, at)
+        getattr(self, f"_{event['event']}", self._silent)(event, at)
 
     def catch_up(self) -> None:
         """Nothing more for the moment: what was held back for a nicer line is told now."""
@@ -59,8 +59,9 @@ class Teller:
         """Some CLIs repeat it on every line."""
         known, self._in = self._in, (event["id"] or self._in[0], event["model"] or self._in[1])
         if self._in != known:
-            model = f", {one_line(self._in[1], 60)}" if self._in[1] else ""
-            self._line(f"session {one_line(self._in[0], 80)}{model}", "dim")
+            words = [f"session {one_line(self._in[0], 80)}"] if self._in[0] else []
+            words += [f"model {one_line(self._in[1], 60)}"] if self._in[1] else []
+            self._line(", ".join(words), "dim")
 
     def _text(self, event: Row, _at: float | None) -> None:
         words = clean(event["text"])
@@ -147,8 +148,8 @@ class Teller:
     def _gap(self, event: Row, _at: float | None) -> None:
         self._line(f"[{event['bytes']} bytes are not kept]", "dim")
 
-    def _usage(self, event: Row, at: float | None) -> None:
-        """Only its sum is told, at the end."""
+    def _silent(self, event: Row, at: float | None) -> None:
+        """Of `usage` only the sum is told, at the end; a `step` says nothing to people."""
 
     def _step(self, event: Row, at: float | None) -> None:
         """What it says and does is told, not that it was asked."""

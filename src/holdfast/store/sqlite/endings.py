@@ -14,6 +14,7 @@ from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict
 from holdfast.store.port import Grip
+from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import require_owner
@@ -45,12 +46,14 @@ class Endings:
         events: SqliteEvents,
         runs: SqliteRuns,
         workspaces: SqliteWorkspaces,
+        accounts: SqliteAccounts,
         get: Callable[[str], Task],
     ) -> None:
         self._sql = Cursor(connection, "tasks")
         self._events = events
         self._runs = runs
         self._workspaces = workspaces
+        self._accounts = accounts
         self._get = get
 
     def settle(
@@ -88,11 +91,16 @@ class Endings:
         if changed == 0:
             require_owner(self._sql, grip)
             raise Conflict(f"Task {grip.task_id} has a run that has not ended; it cannot be settled past it.")
+        under = None
         if run_id is not None:
-            self._runs.settle(grip, run_id, now)
+            under = self._runs.settle(grip, run_id, now)
         self.spend(grip.task_id, decision.spends, run_id, now)
         faults.tx("task.settle")
         self._tell_settled(grip, run_id, state, verdict, decision, now)
+        if under is not None:
+            self._accounts.after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
+        if decision.alert and (under is None or decision.parking is None):  # an account has one alert for all its tasks
+            self._alert(grip, state, verdict, decision, now)
         if state in TASK_TERMINAL:
             if disposition is not None:
                 self._workspaces.dispose_of_task(grip.task_id, self._kept_since(grip, state, disposition), now)
@@ -170,11 +178,12 @@ class Endings:
             ),
             now,
         )
-        if decision.alert:
-            self._events.raise_alert(
-                f"task:{grip.task_id}:{verdict.outcome}",
-                f"Task {grip.task_id} {state}: {decision.reason}.",
-                f"Look with `holdfast why {grip.task_id}`; go on with `holdfast retry {grip.task_id}`.",
-                now,
-                task_id=grip.task_id,
-            )
+
+    def _alert(self, grip: Grip, state: TaskState, verdict: Verdict, decision: Decision, now: Instant) -> None:
+        self._events.raise_alert(
+            f"task:{grip.task_id}:{verdict.outcome}",
+            f"Task {grip.task_id} {state}: {decision.reason}.",
+            f"Look with `holdfast why {grip.task_id}`; go on with `holdfast retry {grip.task_id}`.",
+            now,
+            task_id=grip.task_id,
+        )

@@ -10,7 +10,7 @@ import apsw
 from holdfast import faults
 from holdfast.core.model import Event, Instant, Repo
 from holdfast.errors import Conflict
-from holdfast.store.port import EventWindow, OldTask, RepoRecords
+from holdfast.store.forgetting import EventWindow, OldTask, RepoRecords
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 

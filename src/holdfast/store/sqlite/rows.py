@@ -121,6 +121,7 @@ def task(row: tuple[Any, ...]) -> Task:
         resume_attempts,
         pause_reason,
         session_id,
+        account,
         fresh,
         needs,
     ) = row
@@ -148,8 +149,15 @@ def task(row: tuple[Any, ...]) -> Task:
         resume_attempts=resume_attempts,
         pause_reason=PauseReason(pause_reason) if pause_reason else None,
         session_id=session_id,
+        account=account,
         fresh=bool(fresh),
     )
+
+
+def bound_account(spec: TaskSpec) -> str | None:
+    """The account that a task names."""
+    named = spec.agent_options.get("account")
+    return named if isinstance(named, str) and named else None
 
 
 def added_task(spec: TaskSpec) -> Task:
@@ -165,6 +173,7 @@ def added_task(spec: TaskSpec) -> Task:
         resume_attempts=0,
         pause_reason=None,
         session_id=None,
+        account=bound_account(spec),
         fresh=False,
     )
 

@@ -14,6 +14,7 @@ from holdfast.core.outcome import EXPECTED, Outcome, Verdict, reason_word
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.port import AgentNews, Grip
 from holdfast.store.sqlite import reports, rows
+from holdfast.store.sqlite.accounts import Under
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refusing_duplicates, require_owner
@@ -185,11 +186,14 @@ class SqliteRuns:
             usage=rows.usage(row["usage"], row["cost_usd"]),
         )
 
-    def settle(self, grip: Grip, run_id: str, now: Instant) -> None:
-        """Part of `tasks.settle`; the ownership is checked there."""
-        if self._sql.change("settled", id=run_id, task_id=grip.task_id, now=now.wall) == 0:
+    def settle(self, grip: Grip, run_id: str, now: Instant) -> Under | None:
+        """Part of `tasks.settle`; the ownership is checked there. The account that it ran under, if it had one."""
+        found = self._sql.tuples("settled", id=run_id, task_id=grip.task_id, now=now.wall)
+        if not found:
             raise Conflict(f"Run {run_id} cannot be settled: it has not ended, or was settled before.")
         faults.tx("run.settled")
+        agent, account, started_at = found[0]
+        return None if account is None else Under(agent=agent, account=account, started_at=started_at)
 
     def _get(self, run_id: str) -> Run:
         row = self._sql.row("get", id=run_id)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast import faults
+from holdfast.core.accounts import NOBODY, ShutOut
 from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Budget, Decision, ResumeDecision, Spend, decide_resume
@@ -15,6 +16,7 @@ from holdfast.core.states import TaskState
 from holdfast.errors import Conflict, NotFound, NotOwner
 from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.endings import Endings
 from holdfast.store.sqlite.events import SqliteEvents
@@ -30,12 +32,13 @@ class SqliteTasks:
         events: SqliteEvents,
         runs: SqliteRuns,
         workspaces: SqliteWorkspaces,
+        accounts: SqliteAccounts,
     ) -> None:
         self._sql = Cursor(connection, "tasks")
         self._events = events
         self._runs = runs
         self._workspaces = workspaces
-        self._endings = Endings(connection, events, runs, workspaces, self.get)
+        self._endings = Endings(connection, events, runs, workspaces, accounts, self.get)
 
     # -- operators -----------------------------------------------------------------------------------------------
 
@@ -56,6 +59,7 @@ class SqliteTasks:
                 parent_id=spec.parent_id,
                 not_before=spec.not_before,
                 settings=rows.settings_of(spec),
+                account=rows.bound_account(spec),
                 reason="waiting for a free agent",
                 now=now.wall,
             )
@@ -141,8 +145,12 @@ class SqliteTasks:
 
     # -- supervisor ----------------------------------------------------------------------------------------------
 
-    def claim(self, host_id: str, now: Instant) -> Task | None:
-        found = self._sql.tuples("claim", host=host_id, now=now.wall, boottime=now.boottime, boot_id=now.boot_id)
+    def claim(self, host_id: str, now: Instant, shut_out: ShutOut = NOBODY) -> Task | None:
+        lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id}
+        if shut_out:
+            found = self._sql.tuples("claim_around", **lease, now=now.wall, **_lists(shut_out))
+        else:
+            found = self._sql.tuples("claim", **lease, now=now.wall)
         if not found:
             return None
         faults.tx("task.claim")
@@ -207,7 +215,24 @@ class SqliteTasks:
     def due_to_resume(self, now: Instant) -> Sequence[str]:
         return [str(row["id"]) for row in self._sql.rows("due_to_resume", now=now.wall)]
 
-    def something_waits(self, now: Instant) -> bool:
+    def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
+        if self._sql.change("leave_session", id=grip.task_id, fence=grip.fence, owner=grip.owner, now=now.wall) == 0:
+            raise refused(grip)
+        faults.tx("task.leave_session")
+        self._emit(
+            "task.session-left",
+            grip.task_id,
+            f"Task {grip.task_id} begins a new session: its account '{account}' is no longer in the settings. "
+            "The new agent is told to go on from what lies in the workspace.",
+            now,
+            level=Level.WARNING,
+            reason="account_gone",
+            data={"account": account},
+        )
+
+    def something_waits(self, now: Instant, shut_out: ShutOut = NOBODY) -> bool:
+        if shut_out:
+            return self._sql.value("something_waits_around", now=now.wall, **_lists(shut_out)) is not None
         return self._sql.value("something_waits", now=now.wall) is not None
 
     def next_due(self, now: Instant) -> float | None:
@@ -220,8 +245,9 @@ class SqliteTasks:
     def running_here(self, host_id: str) -> Sequence[Task]:
         return [rows.task(row) for row in self._sql.tuples("running_here", host=host_id)]
 
-    def unfinished_count(self) -> int:
-        return int(self._sql.value("unfinished_count"))
+    def unfinished_count(self, shut_out: ShutOut = NOBODY) -> int:
+        waiting = int(self._sql.value("unfinished_count"))
+        return waiting - int(self._sql.value("shut_out_count", **_lists(shut_out))) if shut_out else waiting
 
     def ledger(self, task: Task) -> Sequence[Spend]:
         return [rows.spend(row) for row in self._sql.rows("ledger", id=task.id, generation=task.generation)]
@@ -249,3 +275,7 @@ class SqliteTasks:
             Event(kind=kind, level=level, task_id=task_id, message=message, reason=reason, data=data or {}),
             now,
         )
+
+
+def _lists(shut_out: ShutOut) -> dict[str, str]:
+    return {"accounts": rows.encode(sorted(shut_out.accounts)), "agents": rows.encode(sorted(shut_out.agents))}

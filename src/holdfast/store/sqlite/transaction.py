@@ -6,6 +6,7 @@ import apsw
 
 from holdfast import faults
 from holdfast.core.model import Instant
+from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refusing_duplicates
@@ -26,7 +27,8 @@ class SqliteTransaction:
         self.events = SqliteEvents(connection)
         self.runs = SqliteRuns(connection, self.events)
         self.workspaces = SqliteWorkspaces(connection, self.events)
-        self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces)
+        self.accounts = SqliteAccounts(connection, self.events)
+        self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces, self.accounts)
         self.keeps = SqliteKeeps(connection, self.events, self.workspaces, self.tasks.get)
         self.salvages = SqliteSalvages(connection, self.events)
         self.hosts = SqliteHosts(connection, self.events)

@@ -13,7 +13,8 @@ from holdfast.testing.stub.talk import Answer, Call, Conversation, Failure, Mann
 
 DONE = "Hello, the task is done."
 NOHUP = "nohup sleep 1002 >/dev/null 2>&1 & echo $! > pid.txt"
-SLOW = "echo started > slow.txt; sleep 1003"
+# Ends at once the second time: not every CLI (gemini) remembers the call in which it was killed.
+SLOW = "test -e slow.txt || { echo started > slow.txt; sleep 1003; }"
 LIMIT_TEXT = "Claude AI usage limit reached|1794714959"
 RETRY_SOON, RETRY_LATE, RESET_IN = 2, 3600, 2 * 3600
 

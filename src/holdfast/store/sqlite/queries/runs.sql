@@ -45,3 +45,4 @@ WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'started', 'stop
 
 -- name: settled
 UPDATE runs SET state = 'settled', settled_at = :now WHERE id = :id AND task_id = :task_id AND state = 'ended'
+RETURNING agent, account, started_at

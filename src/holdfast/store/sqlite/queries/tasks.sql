@@ -1,11 +1,11 @@
 -- name: task_columns
 -- In the order in which rows.task takes them.
 id, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings, state, fence, owner, generation,
-base_commit, branch, resume_attempts, pause_reason, session_id, fresh,
+base_commit, branch, resume_attempts, pause_reason, session_id, account, fresh,
 (SELECT json_group_array(needs_id) FROM needs WHERE needs.task_id = tasks.id)
 
--- name: claimable
--- The next task that may start now. A wait that was decided in the future (the clock was set back since) is over: nobody
+-- name: may_start
+-- The tasks that may start now. A wait that was decided in the future (the clock was set back since) is over: nobody
 -- knows when it would end.
 SELECT t.rowid FROM tasks t
     WHERE t.state = 'queued'
@@ -15,17 +15,37 @@ SELECT t.rowid FROM tasks t
           WHERE needs.task_id = t.id AND n.state != 'completed')
       AND NOT (t.strategy = 'none' AND EXISTS (
           SELECT 1 FROM tasks o WHERE o.state = 'running' AND o.strategy = 'none' AND o.repo_id = t.repo_id))
+
+-- name: shut_out
+-- Its account is shut, or all that it could have. Only asked while one is.
+CASE WHEN t.account IS NULL THEN t.agent IN (SELECT value FROM json_each(:agents))
+     ELSE t.agent || '/' || t.account IN (SELECT value FROM json_each(:accounts)) END
+
+-- name: claimable
+{may_start}
+    ORDER BY t.priority DESC, t.seq
+    LIMIT 1
+
+-- name: claimable_around
+{may_start}
+      AND NOT ({shut_out})
     ORDER BY t.priority DESC, t.seq
     LIMIT 1
 
 -- name: something_waits
 {claimable}
 
+-- name: something_waits_around
+{claimable_around}
+
+-- name: shut_out_count
+SELECT count(*) FROM tasks t WHERE t.state = 'queued' AND ({shut_out})
+
 -- name: add
 INSERT INTO tasks (id, seq, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings,
-                   state, reason, created_at, updated_at)
+                   account, state, reason, created_at, updated_at)
 VALUES (:id, (SELECT coalesce(max(seq), 0) + 1 FROM tasks), :repo_id, :prompt, :agent, :base_ref, :strategy, :priority,
-        :parent_id, :not_before, :settings, 'queued', :reason, :now, :now)
+        :parent_id, :not_before, :settings, :account, 'queued', :reason, :now, :now)
 
 -- name: add_need
 INSERT OR IGNORE INTO needs (task_id, needs_id) VALUES (:task_id, :needs_id)
@@ -36,14 +56,23 @@ SELECT {task_columns} FROM tasks WHERE id = :id
 -- name: agent_of
 SELECT agent FROM tasks WHERE id = :id
 
--- name: claim
+-- name: taking
 -- One statement: pick, raise the fence, take ownership, and only while our own lease is good.
 UPDATE tasks
 SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', pause_reason = NULL, resume_after = NULL,
     not_before = NULL, updated_at = :now
 WHERE state = 'queued'
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime)
+
+-- name: claim
+{taking}
   AND rowid = ({claimable})
+RETURNING {task_columns}
+
+-- name: claim_around
+-- While an account is shut: past its tasks, and past those that could have no other.
+{taking}
+  AND rowid = ({claimable_around})
 RETURNING {task_columns}
 
 -- name: adopt
@@ -67,10 +96,19 @@ UPDATE tasks
 SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :failure, pause_reason = :pause_reason,
     resume_after = :resume_after, not_before = :not_before, owner = NULL,
     session_id = CASE WHEN :keeps_session THEN coalesce(nullif(:session_id, ''), session_id) END,
+    account = CASE WHEN NOT :keeps_session THEN json_extract(settings, '$.agent_options.account')
+                   WHEN :session_id != '' AND :run_id IS NOT NULL
+                   THEN coalesce((SELECT account FROM runs WHERE runs.id = :run_id), account)
+                   ELSE account END,
     resume_attempts = CASE WHEN :state = 'completed' THEN 0 ELSE resume_attempts END,
     updated_at = :now, ended_at = CASE WHEN :state IN ('completed', 'failed', 'cancelled') THEN :now END
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
   AND (:run_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_id = :id AND runs.state != 'settled'))
+
+-- name: leave_session
+-- Its session is out of reach; the task goes on from what lies in its workspace.
+UPDATE tasks SET session_id = NULL, account = json_extract(settings, '$.agent_options.account'), updated_at = :now
+WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
 -- name: check_owner
 SELECT 1 FROM tasks WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
@@ -91,7 +129,8 @@ WHERE needs.needs_id = :id AND t.state IN ('queued', 'paused')
 UPDATE tasks
 SET state = 'queued', reason = :reason, failure_reason = NULL, pause_reason = NULL, resume_after = NULL, not_before = NULL,
     resume_attempts = 0, generation = generation + 1, fresh = :fresh, updated_at = :now, ended_at = NULL,
-    session_id = CASE WHEN :fresh THEN NULL ELSE session_id END
+    session_id = CASE WHEN :fresh THEN NULL ELSE session_id END,
+    account = CASE WHEN :fresh THEN json_extract(settings, '$.agent_options.account') ELSE account END
 WHERE id = :id AND state IN ('failed', 'cancelled')
 
 -- name: resume
@@ -123,7 +162,9 @@ ORDER BY resume_after
 SELECT min(at) FROM (
     SELECT min(not_before) AS at FROM tasks WHERE state = 'queued' AND not_before > :now
     UNION ALL
-    SELECT min(resume_after) FROM tasks WHERE state = 'paused')
+    SELECT min(resume_after) FROM tasks WHERE state = 'paused'
+    UNION ALL
+    SELECT min(until) FROM accounts WHERE until > :now)
 
 -- name: running_elsewhere
 SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner != :host ORDER BY seq

@@ -3,7 +3,7 @@ SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_a
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
-       (SELECT account FROM runs WHERE runs.task_id = tasks.id ORDER BY number DESC LIMIT 1) AS account
+       coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account
 FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
@@ -11,7 +11,7 @@ ORDER BY seq
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, base_ref, session_id, seq, settings,
-       parent_id, generation, fence, owner, repo_id,
+       parent_id, generation, fence, owner, repo_id, account,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
 FROM tasks WHERE id = :id
 
@@ -92,6 +92,10 @@ WHERE :all OR acked_at IS NULL ORDER BY id
 -- name: host
 SELECT id, boot_id, pid, start_ticks, version, agents, lease_until, started_at, held FROM hosts WHERE state = 'active'
 ORDER BY started_at DESC LIMIT 1
+
+-- name: accounts
+-- Those that are not used for a while.
+SELECT agent, name, until, outcome, reason, task_id AS task, at FROM accounts ORDER BY agent, name
 
 -- name: request
 SELECT id, kind, task_id AS task, by, at, why, answered_at, answer FROM requests WHERE id = :id

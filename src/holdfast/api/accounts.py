@@ -1,0 +1,125 @@
+"""Accounts: which there are, which are shut and why, who waits for one; and opening one again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast import clock, config
+from holdfast.accounts import UserAccounts
+from holdfast.api.commands import who
+from holdfast.api.queries import Queries
+from holdfast.api.show import moment
+from holdfast.config.settings import CLI_AGENTS
+from holdfast.core.accounts import ShutAccount, full_name
+from holdfast.core.outcome import Outcome
+from holdfast.errors import NotFound, UsageError
+from holdfast.storage import open_store
+from holdfast.store import doorbell
+from holdfast.store.port import Transaction
+
+Row = dict[str, Any]
+
+
+def accounts(home: str) -> list[Row]:
+    """Every account that the settings name or that is shut; of agents with neither, nothing."""
+    settings = config.best_effort()
+    known, shut = UserAccounts(lambda: settings), {account.full_name: account for account in _shut(Queries(home))}
+    found = []
+    for agent in CLI_AGENTS:
+        of_shut = [account.name for account in shut.values() if account.agent == agent]
+        if agent in settings.accounts or of_shut:
+            names = dict.fromkeys((*known.names(agent), *of_shut))
+            found += [_row(agent, name, known, shut.get(full_name(agent, name))) for name in names]
+    return found
+
+
+def resume_account(home: str, word: str) -> list[str]:
+    """Open AGENT/NAME again; the tasks that go on."""
+    agent, _, name = word.partition("/")
+    if not name:
+        raise UsageError(f"'{word}' is no account: write AGENT/NAME, such as claude/default.")
+    if agent not in CLI_AGENTS:
+        raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
+
+    def open_it(tx: Transaction) -> list[str]:
+        waiting = tx.accounts.resume(agent, name, who(), clock.now())
+        for task_id in waiting:
+            tx.tasks.resume(task_id, who(), clock.now())
+        return list(waiting)
+
+    freed: list[str] = open_store(home, create=False).write(open_it)
+    doorbell.ring(home)
+    return freed
+
+
+def waits_for_account(queries: Queries, task: Row) -> str | None:
+    """Why a queued task cannot have an account now, if that is so, and what to type."""
+    shut = _keeping_back(queries, task)
+    if not shut:
+        return None
+    words = "; ".join(f"{account.full_name} is {_how(account)} ({account.reason})" for account in shut)
+    which = f"account {shut[0].full_name}" if len(shut) == 1 else f"an account of {task['agent']}"
+    mend = [account for account in shut if account.until is None]
+    first = (mend or shut)[0].full_name
+    remedy = (
+        f"When its login works again: `holdfast accounts resume {first}`."
+        if len(mend) == len(shut)
+        else (f"It starts by itself then; `holdfast accounts resume {first}` opens it now.")
+    )
+    return f"It waits for {which}: {words}. {remedy}"
+
+
+def waits_for_operator(queries: Queries, task: Row) -> bool:
+    """Whether nothing but a person can let a queued task start."""
+    shut = _keeping_back(queries, task)
+    return bool(shut) and all(account.until is None for account in shut)
+
+
+def _keeping_back(queries: Queries, task: Row) -> list[ShutAccount]:
+    """The shut accounts, if the task may have no other."""
+    if task["state"] != "queued":
+        return []
+    all_shut = [account for account in _shut(queries) if account.agent == task["agent"]]
+    if not all_shut:
+        return []
+    known, agent = UserAccounts(config.best_effort), str(task["agent"])
+    bound = queries.state(task["id"])["account"]
+    wanted = [bound] if bound is not None and bound in known.names(agent) else known.choosable(agent)
+    found = [account for account in all_shut if account.name in wanted]
+    return found if len(found) == len(wanted) else []
+
+
+def _shut(queries: Queries) -> list[ShutAccount]:
+    rows = [
+        ShutAccount(
+            agent=row["agent"],
+            name=row["name"],
+            until=row["until"],
+            outcome=Outcome(row["outcome"]),
+            reason=row["reason"],
+            at=row["at"],
+            task_id=row["task"],
+        )
+        for row in queries.view("accounts")
+    ]
+    return [account for account in rows if account.holds(clock.now())]
+
+
+def _row(agent: str, name: str, known: UserAccounts, shut: ShutAccount | None) -> Row:
+    return {
+        "account": full_name(agent, name),
+        "agent": agent,
+        "name": name,
+        "state": "open" if shut is None else "stopped" if shut.until is None else "parked",
+        "until": shut.until if shut else None,
+        "reason": shut.reason if shut else None,
+        "outcome": str(shut.outcome) if shut else None,
+        "at": shut.at if shut else None,
+        "task": shut.task_id if shut else None,
+        "configured": name in known.names(agent),
+        "auto": name in known.choosable(agent),
+    }
+
+
+def _how(account: ShutAccount) -> str:
+    return "stopped" if account.until is None else f"parked until {moment(account.until)}"

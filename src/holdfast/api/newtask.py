@@ -1,0 +1,101 @@
+"""What a new task is asked to be, and which agent it gets with which options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import config
+from holdfast.errors import UsageError
+from holdfast.places import surroundings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewTask:
+    """What `add` and `run` take. None: not given, so the settings decide."""
+
+    prompt: str
+    directory: str
+    agent: str | None = None
+    command: Sequence[str] = ()
+    scenario: Sequence[Mapping[str, Any]] | None = None
+    account: str | None = None
+    model: str | None = None
+    permission: str | None = None  # read | edit | full
+    budget_usd: float | None = None
+    max_turns: int | None = None
+    base: str | None = None
+    workspace: str | None = None
+    priority: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+    after: Sequence[str] = ()
+    delay: float | None = None
+    timeout: float | None = None
+    stuck_after: float | None = None  # inf: never
+    startup_timeout: float | None = None  # inf: never
+    on_stuck: str | None = None  # kill | notify
+    limits: Mapping[str, int] = field(default_factory=dict)  # of core.rules.RunLimits
+    max_resumes: int | None = None
+    preserve_on_failure: bool | None = None
+    keep_workspace: bool = False
+
+
+def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
+    """The agent's name and its options, or a refusal that says what to write."""
+    from holdfast.roster import AGENTS  # not needed by any other command
+
+    if new.command and new.scenario is not None:
+        raise UsageError("Give either a scenario or a command after `--`, not both.")
+    options: dict[str, Any] = {}
+    if new.command:
+        name, options = new.agent or "command", {"argv": list(new.command)}
+    elif new.scenario is not None:
+        name, options = new.agent or "scripted", {"steps": [dict(step) for step in new.scenario]}
+    else:
+        name = settings["agent"]
+    if not name:
+        raise UsageError(
+            "No agent is chosen. Give a command after `--`, or a rehearsal with --scenario FILE, "
+            "or set `agent` in your config."
+        )
+    if name not in AGENTS:
+        raise UsageError(_no_such_agent(name, sorted(AGENTS)))
+    if name == "command" and not options and settings["command.argv"]:
+        options = {"argv": settings["command.argv"]}
+    options |= _choices(new, settings, name)
+    problem = AGENTS[name].problem(options, surroundings(str(settings["workspace.strategy"]), options))
+    if problem is not None:
+        raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
+    return name, options
+
+
+def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]:
+    """What the user chose for a real CLI, resolved now; a choice that was not made is left out."""
+    from holdfast.accounts import named_account
+
+    account = named_account(settings, name, new.account)
+    if f"{name}.binary" not in config.SETTINGS:
+        return {}
+    found = {
+        "binary": settings[f"{name}.binary"],
+        "model": new.model or settings[f"{name}.model"],
+        "permission": new.permission or settings["permissions.mode"],
+        "budget_usd": new.budget_usd,
+        "max_turns": new.max_turns,
+        "account": account,
+        "sandbox": settings["permissions.sandbox"] or None,
+    }
+    return {key: value for key, value in found.items() if value not in (None, "")}
+
+
+def _no_such_agent(name: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return (
+        f"There is no agent '{name}'.{hint} This version knows: {', '.join(known)}; "
+        "any other program is a command: put it after `--`."
+    )

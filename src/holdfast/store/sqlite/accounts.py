@@ -1,0 +1,173 @@
+"""Accounts that are not used for a while: shut by the settle of a run, opened by time, by an operator, by success."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import apsw
+
+from holdfast import faults
+from holdfast.core.accounts import Parking, ShutAccount, full_name
+from holdfast.core.model import Event, Instant, Level, PauseReason, Task
+from holdfast.core.outcome import Outcome
+from holdfast.core.policy import FREE_TO_RESUME
+from holdfast.errors import Conflict
+from holdfast.store.shutting import account_alert
+from holdfast.store.sqlite.cursor import Cursor, Row
+from holdfast.store.sqlite.events import SqliteEvents
+
+_WORTH_TELLING = 60.0  # seconds by which a reset time has to move
+_KEPT_BACK = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT, PauseReason.AUTH, PauseReason.BILLING})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Under:
+    """The account that a run had."""
+
+    agent: str
+    account: str
+    started_at: float | None
+
+
+class SqliteAccounts:
+    def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
+        self._sql = Cursor(connection, "accounts")
+        self._events = events
+
+    def shut(self, now: Instant) -> Sequence[ShutAccount]:
+        found = self._sql.rows("all")
+        return [account for account in map(_account, found) if account.holds(now)] if found else ()
+
+    def after_run(self, under: Under, task_id: str, outcome: Outcome, parking: Parking | None, now: Instant) -> None:
+        """Part of `tasks.settle`."""
+        if parking is not None:
+            news = ShutAccount(
+                agent=under.agent,
+                name=under.account,
+                until=parking.until,
+                outcome=parking.outcome,
+                reason=parking.reason,
+                at=now.wall,
+                task_id=task_id,
+            )
+            self._shut(news, now)
+        elif outcome is Outcome.COMPLETED:
+            self._works(under, now)
+
+    def open_due(self, now: Instant) -> Sequence[str]:
+        over = [account for account in map(_account, self._sql.rows("all")) if not account.holds(now)]
+        for account in over:
+            self._open(account, "its time has come", now)
+        return [account.full_name for account in over]
+
+    def resume(self, agent: str, name: str, by: str, now: Instant) -> Sequence[str]:
+        account = self._get(agent, name)
+        if account is None:
+            raise Conflict(f"The account {full_name(agent, name)} is not shut; nothing was changed.")
+        self._open(account, f"opened by {by}", now)
+        for_people = []
+        for row in self._sql.rows("paused_under", agent=agent, account=name):
+            if PauseReason(row["pause_reason"]) in FREE_TO_RESUME:
+                for_people.append(str(row["id"]))
+            else:
+                self._sql.change("wait_no_longer", id=row["id"], now=now.wall)
+                faults.tx("account.wait_no_longer")
+        return for_people
+
+    def keeping_back(self, task: Task, now: Instant) -> ShutAccount | None:
+        if task.pause_reason not in _KEPT_BACK:
+            return None
+        name = self._sql.value("of_task", task_id=task.id)
+        account = None if name is None else self._get(task.spec.agent, str(name))
+        return account if account is not None and account.holds(now) else None
+
+    # -- pieces --------------------------------------------------------------------------------------------------
+
+    def _get(self, agent: str, name: str) -> ShutAccount | None:
+        row = self._sql.row("get", agent=agent, account=name)
+        return _account(row) if row else None
+
+    def _shut(self, news: ShutAccount, now: Instant) -> None:
+        before = self._get(news.agent, news.name)
+        if before is not None and not before.holds(now):
+            before = None
+        stands = news if before is None else before.with_news(news)
+        self._sql.change(
+            "shut",
+            agent=stands.agent,
+            account=stands.name,
+            until=stands.until,
+            outcome=str(stands.outcome),
+            reason=stands.reason,
+            task_id=stands.task_id,
+            at=stands.at,
+        )
+        faults.tx("account.shut")
+        if stands.until is None:
+            self._alert(stands, now)
+        if before is None or _differs(before, stands):
+            kind = "account.stopped" if stands.until is None else "account.parked"
+            how = kind.removeprefix("account.")
+            self._events.emit(
+                Event(
+                    kind=kind,
+                    level=Level.WARNING,
+                    component="accounts",
+                    task_id=news.task_id,
+                    message=f"The account {stands.full_name} is {how}: {stands.reason}.",
+                    reason=str(stands.outcome),
+                    data={"account": stands.full_name, "until": stands.until},
+                ),
+                now,
+            )
+
+    def _alert(self, account: ShutAccount, now: Instant) -> None:
+        what = "its bill" if account.outcome is Outcome.BILLING else "its login"
+        self._events.raise_alert(
+            account_alert(account.full_name),
+            f"The account {account.full_name} is stopped: {account.reason}. No task gets it.",
+            f"Put {what} right, then `holdfast accounts resume {account.full_name}`: its tasks go on.",
+            now,
+        )
+
+    def _works(self, under: Under, now: Instant) -> None:
+        """A run that began before the account was shut says nothing about it."""
+        account = self._get(under.agent, under.account)
+        if account is not None and (under.started_at is None or under.started_at <= account.at):
+            return
+        if account is not None:
+            self._open(account, "a run under it completed", now)
+        self._events.close_alert(account_alert(full_name(under.agent, under.account)), "a completed run", now)
+
+    def _open(self, account: ShutAccount, why: str, now: Instant) -> None:
+        self._sql.change("open", agent=account.agent, account=account.name)
+        faults.tx("account.open")
+        self._events.emit(
+            Event(
+                kind="account.opened",
+                component="accounts",
+                message=f"The account {account.full_name} is open again: {why}.",
+                reason=why,
+                data={"account": account.full_name},
+            ),
+            now,
+        )
+
+
+def _differs(before: ShutAccount, after: ShutAccount) -> bool:
+    if before.until is None or after.until is None:
+        return before.until is not after.until
+    return abs(before.until - after.until) > _WORTH_TELLING
+
+
+def _account(row: Row) -> ShutAccount:
+    return ShutAccount(
+        agent=row["agent"],
+        name=row["name"],
+        until=row["until"],
+        outcome=Outcome(row["outcome"]),
+        reason=row["reason"],
+        at=row["at"],
+        task_id=row["task_id"],
+    )

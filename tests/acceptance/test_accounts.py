@@ -1,0 +1,194 @@
+"""Accounts, from outside: a program plays Claude Code from its recordings, as its account's directory says."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.acceptance.test_config import user_file
+from tests.fleet import Fleet, wait_until
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "agents" / "claude"
+SECRET = "sk-of-the-work-account"
+OWN = "sk-of-the-user"
+# Prints the recording that its configuration directory names; notes how it was called, what it was told and its key.
+CLAUDE = f"""\
+#!/bin/sh
+here=$CLAUDE_CONFIG_DIR
+echo "$*" >> "$here/calls"
+cat > "$here/prompt"
+printf %s "${{ANTHROPIC_API_KEY-none}}" > "$here/key"
+read -r scenario resets < "$here/says"
+sed "s/\\"resetsAt\\":[0-9]*/\\"resetsAt\\":$resets/" "{GOLDEN}/$scenario/stdout.jsonl"
+[ "$scenario" = ok ]
+"""
+
+
+class Accounts:
+    """Two accounts: the user's own and `work`."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.binary = fleet.root / "claude"
+        self.binary.write_text(CLAUDE)
+        self.binary.chmod(0o755)
+        for name in ("default", "work"):
+            self.place(name).mkdir()
+            self.says(name, "ok")
+        self.configure()
+
+    def configure(self, *, work: bool = True) -> None:
+        table = f'[accounts.claude.work]\nconfig_dir = "{self.place("work")}"\nenv.ANTHROPIC_API_KEY = "env:WORK_KEY"\n'
+        user_file(self.fleet, f'claude.binary = "{self.binary}"\n{table if work else ""}')
+
+    def place(self, name: str) -> Path:
+        return self.fleet.root / f"claude-{name}"
+
+    def says(self, name: str, scenario: str, resets: float = 0) -> None:
+        (self.place(name) / "says").write_text(f"{scenario} {int(resets)}\n")
+
+    def calls(self, name: str) -> list[str]:
+        return (self.place(name) / "calls").read_text().splitlines()
+
+    def up(self, fault: str = "", agents: int = 1) -> Any:
+        env = {"CLAUDE_CONFIG_DIR": str(self.place("default")), "ANTHROPIC_API_KEY": OWN, "WORK_KEY": SECRET}
+        return self.fleet.up("--agents", agents, env=env | ({"HOLDFAST_FAULT": fault} if fault else {}))
+
+    def add(self, *options: str) -> str:
+        return self.fleet.add("do it", "--agent", "claude", *options)
+
+    def shut(self) -> dict[str, Any]:
+        """Those that are not open."""
+        return {row["account"]: row for row in self.fleet.json("accounts") if row["state"] != "open"}
+
+    def events(self) -> list[str]:
+        return [event["kind"] for event in self.fleet.events() if event["kind"].startswith("account.")]
+
+
+@pytest.fixture
+def accounts(fleet: Fleet) -> Accounts:
+    return Accounts(fleet)
+
+
+def test_a_limited_account_is_parked_and_the_others_work_on(fleet: Fleet, accounts: Accounts) -> None:
+    reset = int(time.time()) + 3600
+    accounts.says("default", "oauth-eusage", reset)
+    supervisor = accounts.up()
+    limited = fleet.wait_state(first := accounts.add(), "paused")
+    assert limited["account"] == "default"
+    assert reset <= limited["resume_after"] <= reset + 2
+    assert accounts.shut()["claude/default"]["state"] == "parked"
+
+    bound = accounts.add("--account", "default")
+    refused = fleet.cli("add", "x", "--agent", "claude", "--account", "wrok", code=2).stderr
+    assert "There is no account 'wrok' for claude. Did you mean 'work'?" in refused
+    other = fleet.wait_state(accounts.add(), "completed")
+    assert [run["account"] for run in other["runs"]] == ["work"]
+    assert (accounts.place("work") / "key").read_text() == SECRET
+    assert (accounts.place("default") / "key").read_text() == OWN
+    fleet.wait_state(fleet.queue("true"), "completed")  # behind it in the queue, and past it
+    assert fleet.show(bound)["state"] == "queued"
+    assert fleet.show(bound)["runs"] == []
+    why = fleet.cli("why", bound).stdout
+    assert "It waits for account claude/default: claude/default is parked until" in why
+    assert "`holdfast accounts resume claude/default` opens it now" in why
+    refused = fleet.cli("resume", first, code=4).stderr
+    assert "waits for its account claude/default, which is parked" in refused
+    assert fleet.show(first)["resume_attempts"] == 0
+
+    fleet.kill_supervisor(supervisor)
+    accounts.up()
+    fleet.wait_state(fleet.queue("true"), "completed")
+    assert fleet.show(bound)["state"] == "queued"
+    accounts.says("default", "ok")
+    assert "claude/default is open again" in fleet.cli("accounts", "resume", "claude/default").stdout
+    assert [run["account"] for run in fleet.wait_state(first, "completed")["runs"]] == ["default", "default"]
+    assert f"--resume {limited['session_id']}" in " ".join(accounts.calls("default"))
+    fleet.wait_state(bound, "completed")
+    assert accounts.events() == ["account.parked", "account.opened"]
+    assert accounts.shut() == {}
+    assert "is not shut" in fleet.cli("accounts", "resume", "claude/default", code=4).stderr
+    fleet.cli("config", "show", "--origin")
+    assert_nowhere(fleet.home, SECRET)
+    assert SECRET not in fleet.log()
+
+
+def assert_nowhere(home: Path, secret: str) -> None:
+    for folder, _folders, names in os.walk(home):
+        for name in names:
+            path = Path(folder) / name
+            if path.is_file() and not path.is_symlink():
+                assert secret.encode() not in path.read_bytes(), path
+
+
+def test_an_account_opens_by_itself_when_its_time_has_come(fleet: Fleet, accounts: Accounts) -> None:
+    """The due time wakes the supervisor; what was queued meanwhile starts then, and not before."""
+    accounts.says("default", "oauth-eusage", time.time() + 3)
+    accounts.up()
+    limited = fleet.wait_state(first := accounts.add("--account", "default"), "paused")
+    accounts.says("default", "ok")
+    waiting = accounts.add("--account", "default")
+    done = [fleet.wait_state(task, "completed") for task in (first, waiting)]
+    assert min(run["started_at"] for task in done for run in task["runs"][-1:]) >= limited["resume_after"] - 1
+    assert accounts.events() == ["account.parked", "account.opened"]
+
+
+def test_a_stopped_account_waits_for_a_person(fleet: Fleet, accounts: Accounts) -> None:
+    """One alert per account, however many tasks; closed when it works again."""
+    accounts.configure(work=False)
+    accounts.says("default", "e401")
+    accounts.up(agents=2)
+    first = accounts.add()
+    assert fleet.wait_state(first, "paused")["pause_reason"] == "auth"
+    assert [alert["key"] for alert in fleet.json("alerts")] == ["account:claude/default"]
+    second = accounts.add()
+    told = fleet.cli("run", "x", "--agent", "claude", code=75).stderr
+    assert "When its login works again: `holdfast accounts resume claude/default`" in told
+    accounts.says("default", "ok")
+    assert f"Resumed: {first}." in fleet.cli("accounts", "resume", "claude/default").stdout
+    for task in (first, second):
+        fleet.wait_state(task, "completed")
+    assert fleet.json("alerts") == []
+    assert accounts.events() == ["account.stopped", "account.opened"]
+
+
+def test_killed_at_each_step_and_an_account_that_vanished(fleet: Fleet, accounts: Accounts) -> None:
+    """The points tx.account.* and tx.task.leave_session: what was half done is done once, after the next start."""
+    accounts.says("default", "oauth-eusage", time.time() + 3600)
+    accounts.says("work", "oauth-eusage", time.time() + 7200)
+    accounts.add("--account", "default")
+    assert accounts.up("tx.account.shut:1:kill").wait(timeout=60) == -9
+    assert accounts.shut() == {}
+    supervisor = accounts.up()
+    wait_until(lambda: "claude/default" in accounts.shut(), "the next supervisor settles what the killed one did not")
+    task = fleet.wait_state(accounts.add(), "paused")
+    assert task["account"] == "work"
+    for point in ("tx.account.open", "tx.account.wait_no_longer"):
+        killed = fleet.cli("accounts", "resume", "claude/work", env={"HOLDFAST_FAULT": f"{point}:1:kill"}, code=None)
+        assert killed.returncode == -9
+        assert fleet.show(task["id"])["resume_after"] == task["resume_after"]
+        assert "claude/work" in accounts.shut()
+    accounts.says("default", "ok")
+    accounts.configure(work=False)
+    wait_until(
+        lambda: any(event["kind"] == "config.reloaded" for event in fleet.events()), "the supervisor has seen the file"
+    )
+    fleet.cli("down")
+    supervisor.wait(timeout=60)
+    fleet.cli("accounts", "resume", "claude/default")
+    fleet.cli("accounts", "resume", "claude/work")
+    assert accounts.up("tx.task.leave_session:1:kill").wait(timeout=60) == -9
+    assert fleet.show(task["id"])["session_id"] == task["session_id"]
+    accounts.up()
+    done = fleet.wait_state(task["id"], "completed")
+    assert [run["account"] for run in done["runs"] if run["outcome"] in ("usage_limited", "completed")] == [
+        "work",
+        "default",
+    ]
+    assert fleet.kinds(task["id"]).count("task.session-left") == 1
+    assert "An earlier agent already worked on the task below" in (accounts.place("default") / "prompt").read_text()
+    fleet.wait_clean()
+    fleet.cli("doctor", "--invariants")
