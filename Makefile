@@ -29,7 +29,8 @@ unit: $(STAMP)
 # Every real agent CLI against the stub of its provider (docs/stub-llm.md); `unit` drives claude and codex only.
 test-agents: $(STAMP)
 	@./scripts/setup_agents.sh
-	HOLDFAST_TEST_AGENTS=all $(BIN)/pytest -n $$(nproc) --dist=worksteal -m agents $(PYTEST_ARGS)
+	HOLDFAST_TEST_AGENTS=all $(BIN)/pytest -n $$(nproc) --dist=worksteal -m agents $(PYTEST_ARGS); \
+	    status=$$?; $(BIN)/python scripts/generate_docs.py; exit $$status
 
 # The whole crash matrix, every await walk, more fuzzing: an hour or more. FAULTS_ARGS narrows the matrix.
 faults: $(STAMP)

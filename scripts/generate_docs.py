@@ -355,5 +355,12 @@ def benchmarks_page() -> str:
     return text
 
 
+@page("docs/agents.md")
+def agents_page() -> str:
+    """From the adapters, and from what `make test-agents` measured last."""
+    text: str = runpy.run_path(str(ROOT / "scripts" / "agents_page.py"))["page"]()
+    return text
+
+
 if __name__ == "__main__":
     main()

@@ -44,20 +44,22 @@ class Stage:
     def settle(self, *scenarios: str, **settings: object) -> None:
         """Write the user's settings: an account per scenario, and `section.key` = value."""
         stand = STANDS[self.name]
-        lines = [
-            'permissions.mode = "full"',
-            "permissions.sandbox = true",
-            'retry.base = "0.2s"',
-            f"{self.name}.binary = {_toml(self.binary)}",
-            *([f"{self.name}.model = {_toml(stand.model)}"] if stand.model else []),
-            *(f"{key.replace('__', '.')} = {_toml(value)}" for key, value in settings.items()),
-        ]
+        chosen = {
+            "permissions__mode": "full",
+            "permissions__sandbox": True,
+            "retry__base": "0.2s",
+            f"{self.name}__binary": self.binary,
+            **({f"{self.name}__model": stand.model} if stand.model else {}),
+            **settings,
+        }
+        lines = [f"{key.replace('__', '.')} = {_toml(value)}" for key, value in chosen.items()]
         for scenario in scenarios:
+            env = stand.plan if scenario == "usage-limit" and stand.plan else stand.env
             lines += [
                 f"[accounts.{self.name}.{account_of(scenario)}]",
                 f"base_url = {_toml(self.stub.url(*address_of(scenario)) + stand.path)}",
                 f"config_dir = {_toml(str(self.config_dir))}",
-                f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in stand.env.items())} }}",
+                f"env = {{ {', '.join(f'{key} = {_toml(value)}' for key, value in env.items())} }}",
             ]
         path = self.fleet.root / "user" / ".config" / "holdfast" / "config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)

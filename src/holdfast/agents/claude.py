@@ -1,4 +1,20 @@
-"""Claude Code. Facts: 2.1.325, measured against a stub of its provider (docs/agents.md)."""
+"""Claude Code: `claude -p --output-format stream-json`, the prompt on standard input.
+
+Seen with 2.1.325:
+- `read` is its plan mode, `edit` accepts edits of files (other tools, such as commands, are refused unless its own
+  settings allow them), `full` skips its permissions. It refuses the latter to root, unless `IS_SANDBOX=1` is set: a
+  container as workspace or `permissions.sandbox` sets it.
+- By itself it tries for three minutes when its provider fails (11 requests); with three retries it takes about ten
+  seconds. Retry-After of more than a minute makes it give up at once.
+- It cannot be made to notice an answer that never comes: its watchdogs for streams had no effect below a minute. The
+  health service does (`health.stuck_after`).
+- With a login of a plan, a limit comes with its reset time to the second; with an API key it looks like any other 429.
+- After SIGINT it exits with 0; after errors of its provider it says `"subtype":"success"` with `"is_error":true`.
+- `total_cost_usd` and `modelUsage` go on counting when a session is continued, `model_usage_since_last_result` starts
+  anew.
+  A run that was cut off has told its tokens only roughly, and no money.
+- A cut stream is asked for again in one piece, so the run goes on.
+"""
 
 from __future__ import annotations
 

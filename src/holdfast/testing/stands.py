@@ -13,13 +13,14 @@ class Stand:
     """What an account needs beside its `base_url`, which is the URL of a scenario and `path`."""
 
     env: Mapping[str, str] = field(default_factory=dict)
+    plan: Mapping[str, str] = field(default_factory=dict)  # instead of `env`, for a login with a plan and its limits
     path: str = ""
     model: str = ""  # empty: the CLI's own choice
     first: Sequence[str] = ()  # what has the CLI make its files; several first starts at once would disturb each other
 
 
 STANDS: dict[str, Stand] = {
-    "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}),
+    "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}, plan={"CLAUDE_CODE_OAUTH_TOKEN": KEY}),
     "codex": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
     "gemini": Stand(env={"GEMINI_API_KEY": KEY}, model="gemini-2.5-flash"),  # its own choice asks another model first
     "qwen": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="stub-model"),

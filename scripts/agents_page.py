@@ -1,0 +1,131 @@
+"""docs/agents.md: what is known of each agent's CLI, from its adapter, and what was measured (tests/live/measured)."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from holdfast.agents.cli import CliAgent
+from holdfast.agents.port import Permission, Surroundings, WorkOrder
+from holdfast.roster import AGENTS
+
+ROOT = Path(__file__).resolve().parent.parent
+MEASURED = ROOT / "tests" / "live" / "measured"
+SCENARIOS = {
+    "ok": "an answer",
+    "tool": "a tool call that writes a file",
+    "401": "401: the key is not valid",
+    "429": "429, Retry-After 2 s",
+    "429-long": "429, Retry-After 1 h",
+    "usage-limit": "the plan's usage limit",
+    "credit": "no credit",
+    "500": "500",
+    "529": "529 (or 503): overloaded",
+    "context-too-long": "the context is too long",
+    "refused": "connection refused",
+    "reset": "connection reset",
+    "hang": "no answer, not even headers",
+    "hang-stream": "the stream stalls",
+    "cut-stream": "the stream is cut",
+    "unknown-session": "the session to continue is gone",
+}
+INTRO = """# Agents
+
+`holdfast run --agent NAME` drives these CLIs. Each must be in PATH (or `NAME.binary` says where it is) and logged in;
+`holdfast doctor` looks. Success is always three things together: the CLI's own positive word, exit code 0, and no error
+behind that word. The model's text is never evidence, and neither is the exit code alone.
+
+Permissions are yours to choose (`permissions.mode`, `--permission`): `read` looks and changes nothing, `edit` changes
+files of the workspace and is refused what the CLI would ask for, `full` may do whatever you may do. Unattended there is
+nobody to ask. How to add an agent: [howto/add-an-agent.md](howto/add-an-agent.md); several logins:
+[howto/accounts.md](howto/accounts.md); rehearsals without a bill: [stub-llm.md](stub-llm.md)."""
+MEASURING = """## What becomes of each failure
+
+Measured by `make test-agents` with the real CLI against the [stub](stub-llm.md): the outcome of the run, and the
+seconds from its start to the verdict. Two at a time, `health.stuck_after` {stuck} s (300 s unless you set it): a hang
+takes that long, no longer. The expected table stands in tests/live/table.py, written by hand; a test holds the two
+together."""
+
+
+def page() -> str:
+    agents = [agent for agent in AGENTS.values() if isinstance(agent, CliAgent)]
+    parts = [INTRO, _capabilities(agents), _measured([agent.name for agent in agents])]
+    return "\n\n".join([*parts, *(_section(agent) for agent in agents)])
+
+
+def _capabilities(agents: list[CliAgent]) -> str:
+    head = ("agent", "CLI", "tested", "session id", "tokens", "money", "reset time", "--budget-usd", "--max-turns")
+    rows = [
+        (
+            f"`{agent.name}`",
+            agent.title,
+            " to ".join(dict.fromkeys(agent.tested)),
+            "ours" if agent.capabilities.preassigned_session else "its own" if agent.capabilities.resume else "none",
+            *(
+                "yes" if has else "–"
+                for has in (
+                    agent.capabilities.tokens,
+                    agent.capabilities.cost,
+                    agent.capabilities.reset_time,
+                    agent.capabilities.budget,
+                    agent.capabilities.turns,
+                )
+            ),
+        )
+        for agent in agents
+    ]
+    return _table(head, rows)
+
+
+def _measured(names: list[str]) -> str:
+    found: dict[str, dict[str, Any]] = {
+        name: json.loads((MEASURED / f"{name}.json").read_text())
+        for name in names
+        if (MEASURED / f"{name}.json").exists()
+    }
+    if not found:
+        return ""
+    rows = [
+        (words, *(_cell(measured["rows"].get(scenario)) for measured in found.values()))
+        for scenario, words in SCENARIOS.items()
+    ]
+    stuck = next(iter(found.values()))["stuck_after"]
+    where = "; ".join(f"{name} {one['version']}, {one['date']}, {one['machine']}" for name, one in found.items())
+    return "\n\n".join(
+        [MEASURING.format(stuck=f"{stuck:g}"), _table(("scenario", *found), rows), f"Measured: {where}."]
+    )
+
+
+def _cell(cell: dict[str, Any] | None) -> str:
+    return "–" if cell is None else f"{cell['outcome']}, {cell['seconds']:g} s"
+
+
+def _section(agent: CliAgent) -> str:
+    notes = (importlib.import_module(f"holdfast.agents.{agent.name}").__doc__ or "").strip()
+    lines = []
+    for mode in Permission:
+        order = WorkOrder(
+            prompt="",
+            run_number=1,
+            session_id=None,
+            options={"permission": mode},
+            new_session="SESSION",
+            surroundings=Surroundings(is_sandboxed=mode is Permission.FULL),
+            files_directory="RUN/files",
+        )
+        command = agent.build(order)
+        lines.append(f"# {mode}\n{shlex.join(command.argv)}")
+    login = agent.login
+    known = [f"`{name}`" for name in login.variables]
+    places = [f"`{file.replace('{config}', login.config_directory)}`" for file in login.files]
+    logged_in = f"Logged in: {' or '.join([*places, *known])}; else `{login.command}`." if login.command else ""
+    started = "```sh\n" + "\n".join(lines) + "\n```"
+    return "\n\n".join(part for part in (f"## {agent.title}", notes, started, logged_in) if part)
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
