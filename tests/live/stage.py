@@ -34,8 +34,8 @@ class Stage:
         self.config_dir.mkdir()
         first = STANDS[name].first
         if first and isinstance(self.adapter, CliAgent):
-            place = {self.adapter.login.config_variable: str(self.config_dir)}
-            subprocess.run([binary, *first], env=fleet.env | place, check=True, cwd=self.config_dir, timeout=PATIENCE)
+            own = {self.adapter.login.config_variable: str(self.config_dir)}
+            subprocess.run([binary, *first], env=fleet.env | own, check=True, cwd=self.config_dir, timeout=PATIENCE)
         for place, text in self.adapter.fresh_config.items() if isinstance(self.adapter, CliAgent) else ():
             path = self.config_dir / place
             path.parent.mkdir(parents=True, exist_ok=True)
