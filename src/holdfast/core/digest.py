@@ -122,8 +122,9 @@ class Digest:
 
     def _add_result(self, result: Result) -> None:
         self.result = result
-        if result.ok:  # whatever went wrong before, it came through; unless that ended it
-            self.failures = {key: failure for key, failure in self.failures.items() if failure.outlasts_success}
+        ended_it = any(failure.outlasts_success for failure in self.failures.values())
+        if result.ok and not ended_it:  # whatever went wrong before, it came through
+            self.failures.clear()
             self.retry = None
 
     @property
@@ -162,6 +163,8 @@ class Digest:
             self.failures.setdefault(Trouble.USAGE_LIMIT, notice)
         for trouble, outcome, words in RULES:
             failure = self.failures.get(trouble)
+            if trouble is Trouble.OTHER and self.retry is not None:
+                break  # a failure that says nothing, while it tried again because of something
             if failure is not None:
                 return outcome, _quoted(words, failure.message), failure.reset
         if is_success:
