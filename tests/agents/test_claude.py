@@ -234,3 +234,12 @@ def test_pieces_of_a_message_are_life_and_tokens_but_no_words() -> None:
     cut = verdict(INIT, told, piece(type="message_delta", usage={"output_tokens": 42}), end=FAILED).usage
     assert cut is not None
     assert (cut.input, cut.output) == (5, 42)
+
+
+def test_what_it_was_retrying_tells_more_than_that_it_was_ended() -> None:
+    """Ended while it tried again and again: the trouble is what it tried against."""
+    retry = {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 401, "error": "x"}
+    ended = result(subtype="error_during_execution", is_error=True, terminal_reason="aborted_streaming")
+    assert verdict(INIT, retry, ended).outcome is Outcome.AUTH
+    assert verdict(INIT, retry, refused("529", api_error_status=529)).outcome is Outcome.OVERLOADED
+    assert verdict(INIT, ended).outcome is Outcome.EXTERNAL_KILL
