@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from holdfast.config.settings import CLI_AGENTS
@@ -29,13 +28,13 @@ class Roster(Mapping[str, "AgentAdapter"]):
         return adapter
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in NAMES if name in self)
+        return iter(NAMES)
 
     def __len__(self) -> int:
-        return sum(1 for _name in self)
+        return len(NAMES)
 
     def __contains__(self, name: object) -> bool:
-        return name in NAMES and find_spec(f"holdfast.agents.{name}") is not None
+        return name in NAMES
 
 
 AGENTS: Mapping[str, AgentAdapter] = Roster()

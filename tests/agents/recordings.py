@@ -113,7 +113,7 @@ def _told(event: AgentEvent) -> dict[str, object]:
 def write(agents: Sequence[str]) -> int:
     written = 0
     for recording in recordings():
-        if recording.agent in AGENTS and (not agents or recording.agent in agents):
+        if not agents or recording.agent in agents:
             lines = events_of(AGENTS[recording.agent], recording)
             recording.events_file().write_text("".join(f"{line}\n" for line in lines))
             written += 1

@@ -34,7 +34,7 @@ def test_settings_per_agent_know_every_agent() -> None:
     from holdfast.config.overrides import AGENTS
     from holdfast.roster import AGENTS as WIRED
 
-    assert set(WIRED) <= set(AGENTS)
+    assert set(WIRED) == set(AGENTS)
     assert {name: agent.name for name, agent in WIRED.items()} == {name: name for name in WIRED}
 
 

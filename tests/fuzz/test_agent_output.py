@@ -10,7 +10,7 @@ import os
 import traceback
 
 import pytest
-from tests.fuzz.agent_output import ALL, broken, drawn
+from tests.fuzz.agent_output import broken, drawn
 from tests.fuzz.test_inputs import CASE, SEED
 
 COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", "800"))
@@ -20,8 +20,6 @@ SHARDS = 2
 @pytest.mark.parametrize("shard", range(1 if CASE else SHARDS))
 def test_no_spoilt_output_is_taken_for_something_else(shard: int) -> None:
     """R-TERM-08: nothing ends as success that is not; and nothing of what a model says is believed."""
-    if not ALL:
-        pytest.skip("no agent here has recordings")
     size = -(-COUNT // SHARDS)
     numbers = [int(CASE)] if CASE else range(shard * size, (shard + 1) * size)
     found = []

@@ -62,6 +62,8 @@ class Digest:
     retry: Retry | None = None  # the newest, while nothing better followed
     limit: LimitNotice | None = None  # the newest rejection
     warning: LimitNotice | None = None
+    hindrance: Failure | None = None  # why none of its tools could start, so far
+    has_worked: bool = False  # at least one of them did
     said_something: bool = False  # at least one event that we understood
     spending: Spending = field(default_factory=Spending)
 
@@ -71,6 +73,7 @@ class Digest:
         self.said_something = True
         if isinstance(event, Text | ToolStarted | ToolFinished):
             self.retry = None  # it came through
+        self._note_tools(event)
         match event:
             case SessionStarted():
                 self.session_id = event.id or self.session_id
@@ -90,6 +93,12 @@ class Digest:
                 self.result = None if self.result is not None and self.result.ok else self.result
             case Result():
                 self._add_result(event)
+
+    def _note_tools(self, event: AgentEvent) -> None:
+        if isinstance(event, ToolFinished) and event.ok:
+            self.has_worked, self.hindrance = True, None
+        elif isinstance(event, Failure) and event.trouble is Trouble.REFUSED and not event.is_fatal:
+            self.hindrance = None if self.has_worked else event
 
     def add_aside(self, event: AgentEvent) -> None:
         """From standard error, once all of the output was added: nobody knows what of it came before what of that.
@@ -145,6 +154,8 @@ class Digest:
 
     def _judged(self, end: ProcessEnd) -> tuple[Outcome, str, str | float | None]:
         is_success = self.result is not None and self.result.ok and not self.failures
+        if is_success and self.hindrance is not None:
+            return Outcome.LAUNCH_ERROR, _quoted("none of its tools could start", self.hindrance.message), None
         if is_success and end.code == 0:
             return Outcome.COMPLETED, "the agent reported success", None
         if not is_success and self.limit is not None:

@@ -70,8 +70,10 @@ def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 def _took(row: Row) -> str:
     """Money where it is known, else tokens."""
+    from holdfast.api.show import money
+
     if row["cost_usd"] is not None:
-        return f"${row['cost_usd']:.2f}"
+        return money(row["cost_usd"])
     return f"{row['tokens'] / 1000:.0f}k tok" if row["tokens"] else "-"
 
 

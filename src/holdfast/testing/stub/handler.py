@@ -25,7 +25,6 @@ class House(Protocol):
     """What a connection needs of its server."""
 
     log: Log
-    hang_ends: int  # a descriptor, readable as soon as nobody shall hang any more
     resets: set[socket.socket]  # connections that end without a good-bye
 
 
@@ -64,7 +63,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, at: address.Address, body: Json) -> None:
         log = self._house().log
-        conversation = at.dialect.read(body, stream=at.stream)
+        try:
+            conversation = at.dialect.read(body, stream=at.stream)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self._send_json(400, _error("The stub cannot read this request."))
+            return
         answer = scenarios.answer_to(at.scenario, at.arguments, conversation, log.tries(at.path))
         now = time.time()
         log.add(
@@ -161,15 +164,14 @@ class Handler(BaseHTTPRequestHandler):
         return cast(House, self.server)
 
     def _hang(self) -> None:
-        """Until the client goes away, the server ends, or nobody can be waiting any more."""
+        """Until the client goes away, the server ends and shuts the connection, or nobody can be waiting any more."""
         self._is_over_in(_LONGEST_HANG)
         self.close_connection = True
 
     def _is_over_in(self, seconds: float) -> bool:
-        """Waits; whether the client went away or the server ends."""
+        """Waits; whether the client went away, or the server ended and shut the connection."""
         ends = select.poll()  # select() cannot take descriptors beyond 1023
         ends.register(self.connection, select.POLLIN | select.POLLHUP)
-        ends.register(self._house().hang_ends, select.POLLIN | select.POLLHUP)
         return bool(ends.poll(seconds * 1000))
 
     def _key(self) -> str:
@@ -187,10 +189,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _read(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            length = int(self.headers.get("Content-Length") or 0)
-            return self.rfile.read(min(length, _LONGEST_BODY))
+            length = self.headers.get("Content-Length") or "0"
+            return self.rfile.read(min(int(length), _LONGEST_BODY) if length.isdecimal() else 0)
         parts = []
-        while size := int(self.rfile.readline().split(b";")[0] or b"0", 16):
+        while size := int(self.rfile.readline(64).split(b";")[0].strip() or b"0", 16):
             parts.append(self.rfile.read(min(size, _LONGEST_BODY)))
             self.rfile.readline()
         self.rfile.readline()
