@@ -6,7 +6,9 @@ import contextlib
 import glob
 import json
 import os
+import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,10 @@ class Stage:
         self.adapter = AGENTS[name]
         self.config_dir = fleet.root / "login"
         self.config_dir.mkdir()
+        first = STANDS[name].first
+        if first and isinstance(self.adapter, CliAgent):
+            own = {self.adapter.login.config_variable: str(self.config_dir)}
+            subprocess.run([binary, *first], env=fleet.env | own, check=True, cwd=self.config_dir, timeout=PATIENCE)
         for place, text in self.adapter.fresh_config.items() if isinstance(self.adapter, CliAgent) else ():
             path = self.config_dir / place
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +134,7 @@ def address_of(scenario: str) -> tuple[str, ...]:
 
 
 def account_of(scenario: str) -> str:
-    return scenario.replace("/", "_")
+    return re.sub(r"[^A-Za-z0-9_-]", "_", scenario)
 
 
 def seconds(run: dict[str, Any]) -> float:

@@ -52,7 +52,7 @@ from holdfast.core.agentevents import (
 MODEL = "default"  # of an account with an address of its own, which needs to be told one
 USAGE = "usage.json"
 _OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
-_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING})  # it would try again all the same, for a minute
+_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would try again all the same
 _ALLOWED = {
     Permission.READ: ("--deny-tool=write", "--deny-tool=shell"),
     Permission.EDIT: ("--allow-tool=write",),

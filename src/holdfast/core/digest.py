@@ -123,8 +123,9 @@ class Digest:
 
     def _add_result(self, result: Result) -> None:
         self.result = result
-        if result.ok and not any(failure.outlasts_success for failure in self.failures.values()):
-            self.failures.clear()  # whatever went wrong before, it came through
+        ended_it = any(failure.outlasts_success for failure in self.failures.values())
+        if result.ok and not ended_it:  # whatever went wrong before, it came through
+            self.failures.clear()
             self.retry = None
 
     @property
