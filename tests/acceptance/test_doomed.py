@@ -23,9 +23,9 @@ network) while :; do trouble 'Reconnecting... waiting for network (Connection fa
 sleeps) trouble 'Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)' ;;
 limit) say '{"type":"turn.failed","error":{"message":"You’ve hit your usage limit. Try again in 2 hours."}}' ;;
 hiccup)
-    for attempt in 1 2; do
+    for attempt in 1 2 3 4 5 6 7 8 9 10 11 12; do
         trouble "Reconnecting... $attempt/5 (stream disconnected before completion)"
-        sleep 0.8
+        sleep 0.4
         say '{"type":"item.completed","item":{"id":"item_'$attempt'","type":"agent_message","text":"part '$attempt'"}}'
     done
     say '{"type":"turn.completed","usage":{"input_tokens":10,"output_tokens":2}}'
@@ -54,7 +54,7 @@ def test_a_run_that_cannot_succeed_is_ended_with_its_own_words(fleet: Fleet) -> 
     fleet.env |= {
         "HOLDFAST_CODEX_BINARY": str(cli),
         "HOLDFAST_HEALTH_DOOMED_AFTER": "1s",
-        "HOLDFAST_HEALTH_RETRY_PATIENCE": "1500ms",
+        "HOLDFAST_HEALTH_RETRY_PATIENCE": "4s",
         "HOLDFAST_AGENTS": "8",
     }
     tasks = {name: fleet.add(name, "--agent", "codex") for name in (*EXPECTED, "hiccup")}
