@@ -151,6 +151,8 @@ class Digest:
             self.failures.setdefault(Trouble.USAGE_LIMIT, notice)
         for trouble, outcome, words in RULES:
             failure = self.failures.get(trouble)
+            if trouble is Trouble.INTERRUPTED and self.retry is not None:
+                continue  # whoever ended it, what it waited for says more; we end those that only try again
             if failure is not None:
                 return outcome, _quoted(words, failure.message), failure.reset
         if is_success:
