@@ -133,7 +133,7 @@ def test_what_happened_to_the_process_comes_first(recording: Recording) -> None:
     verdict = judged(AGENTS[recording.agent], recording.out, recording.err, recording.end())
     if recording.stopped:
         ended = classify(recording.end(), StopWhy.STUCK, verdict)
-        is_explained = verdict.outcome in (Outcome.NETWORK, Outcome.RATE_LIMITED, Outcome.USAGE_LIMITED)
+        is_explained = verdict.outcome in (O.NETWORK, O.RATE_LIMITED, O.USAGE_LIMITED, O.OVERLOADED, O.BILLING)
         assert ended.outcome is (verdict.outcome if is_explained else Outcome.STUCK)
     elif recording.code < 0:
         killed = classify(recording.end(), None, verdict)

@@ -344,7 +344,7 @@ def test_trouble_on_standard_error_is_heard_where_the_adapter_reads_it(run: Path
 
 
 def test_a_log_that_says_nothing_of_the_agent_is_no_sign_of_life(run: Path) -> None:
-    """opencode writes that it cleaned up, while its model has not answered for a minute. Unread it might be anything."""
+    """opencode writes that it cleaned up, while its model has not answered for a minute."""
     for name, is_sign in (("output", True), ("both", False)):
         view = RunView(str(run), heard_in(name), clock.monotonic() - 5)
         view.look(clock.monotonic())
