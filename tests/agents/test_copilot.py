@@ -104,7 +104,7 @@ def test_success_needs_its_word_its_exit_code_and_nothing_after() -> None:
     assert judged([result(1)], 0).outcome is Outcome.FAILED
     assert judged([result(False)], 0).outcome is Outcome.FAILED
     assert judged([result(), event("assistant.turn_start")], 0).outcome is Outcome.CRASHED
-    assert judged([event("abort", reason="user_initiated"), result()], 0).outcome is Outcome.FAILED
+    assert judged([event("abort", reason="user_initiated"), result()], 0).outcome is Outcome.EXTERNAL_KILL
     assert judged([result()], 0).session_id == SESSION
     assert judged([event("assistant.turn_start")], 1).session_id == NEW  # ended before it could say so
 

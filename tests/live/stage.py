@@ -21,7 +21,8 @@ from holdfast.testing.stub import StubServer
 
 # The first time it never ends; whoever comes after a kill, with or without a memory of it, gets on.
 ONCE = "test -e once.txt || { touch once.txt; sleep 1004; }"
-ADDRESSES = {"once": ("shell", ONCE)}  # scenarios of ours; the rest are the stub's own
+PROGRAM = "python3 -c \"open('made.txt', 'w')\""
+ADDRESSES = {"once": ("shell", ONCE), "program": ("shell", PROGRAM)}  # scenarios of ours; the rest are the stub's own
 PATIENCE = 180.0  # the slow CLIs take ten seconds to start, on an idle machine
 
 

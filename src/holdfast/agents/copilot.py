@@ -124,7 +124,7 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
             return (_failure(data),)
         case "abort":
             why = words(data.get("reason"))
-            return (Failure(trouble=Trouble.OTHER, message=f"it was aborted: {why}", outlasts_success=True),)
+            return (Failure(trouble=Trouble.INTERRUPTED, message=f"it was aborted: {why}", outlasts_success=True),)
         case "result":
             return _result(event)
     return (Raw(text=line),)
