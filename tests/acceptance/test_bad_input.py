@@ -126,7 +126,7 @@ def test_agents_that_cannot_be_used(fleet: Fleet) -> None:
         assert "--scenario" in line
         line = refused(fleet, "add", "x", "--agent", "clyde", code=2)
         assert "no agent 'clyde'" in line
-        assert "command, scripted" in line
+        assert "claude, codex, command" in line
         assert "scenario" in refused(fleet, "add", "x", "--agent", "scripted", code=2)
         assert "command" in refused(fleet, "add", "x", "--agent", "command", code=2)
         assert "After `--` a command is expected" in refused(fleet, "add", "x", "--", code=2)
@@ -549,7 +549,8 @@ def test_an_agent_that_is_nearly_known(fleet: Fleet) -> None:
     with nothing_changes(fleet):
         assert "Did you mean 'command'?" in refused(fleet, "add", "x", "--agent", "comand", code=2)
         assert "Did you mean 'scripted'?" in refused(fleet, "add", "x", "--agent", "Scripted", code=2)
-        assert "put it after `--`" in refused(fleet, "add", "x", "--agent", "claude", code=2)
+        assert "Did you mean 'claude'?" in refused(fleet, "add", "x", "--agent", "claud", code=2)
+        assert "put it after `--`" in refused(fleet, "add", "x", "--agent", "my-agent", code=2)
 
 
 def test_programs_that_cannot_be_started(fleet: Fleet) -> None:

@@ -47,7 +47,7 @@ def test_every_key_can_be_overridden(fleet: Fleet) -> None:
         "[per_agent.command]\n"
         'health = { max_runtime = "1s", grace = "2s", orphan_grace = "3s", stuck_after = "4s", tool_silence = "5s", '
         'startup_timeout = "6s", on_stuck = "notify", loop_steps = 7, claim_grace = "8s", adaptive_timeout = true, '
-        'adaptive_floor = "9s" }\n'
+        'adaptive_floor = "9s", doomed_after = "10s", retry_patience = "11s" }\n'
         'limits = { memory = "1k", processes = 2, cpu_weight = 3, output = "4k", output_kept = "5k" }\n',
     )
     task = fleet.show(fleet.add("x", command=("true",)))
@@ -60,6 +60,8 @@ def test_every_key_can_be_overridden(fleet: Fleet) -> None:
         "loop_steps": 7,
         "claim_grace": 8,
         "adaptive_floor": 9,
+        "doomed_after": 10,
+        "retry_patience": 11,
     }
     assert task["limits"] == {"memory": 1024, "processes": 2, "cpu_weight": 3, "output": 4096, "output_kept": 5120}
 

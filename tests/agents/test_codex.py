@@ -143,6 +143,23 @@ def test_every_tool_opens_and_closes(item: dict[str, object], name: str, said: s
     assert (closed.id, closed.name, closed.ok) == ("item_7", name, True)
 
 
+def ran(output: str, status: str = "failed", code: int = 1) -> str:
+    item = {"type": "command_execution", "aggregated_output": output, "exit_code": code, "status": status}
+    return json.dumps({"type": "item.completed", "item": {"id": "item_1", "command": "ls", **item}})
+
+
+def test_a_sandbox_that_cannot_start_is_no_success() -> None:
+    """The turn completes all the same. A command that says so by itself is only a command."""
+    no = "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)\n"
+    done = '{"type":"turn.completed"}'
+    hindered = judged("", ran(no), done, code=0)
+    assert hindered.outcome is Outcome.LAUNCH_ERROR
+    assert "--permission full" in hindered.reason
+    worked = ran("a.txt\n", "completed", 0)
+    for lines in ((worked, ran(no)), (ran(no), worked), (ran("make: failed\n"),), (ran(f"$ ls\n{no}"),)):
+        assert judged("", *lines, done, code=0).outcome is Outcome.COMPLETED
+
+
 def judged(error_tail: str, *lines: str, code: int = 1) -> Verdict:
     end = ProcessEnd(cause=Cause.EXITED, code=code)
     return CODEX.judge(Ended(end=end, output=lines, error_tail=error_tail, errors=error_tail.splitlines(), at=0.0))

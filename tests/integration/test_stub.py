@@ -196,8 +196,9 @@ def test_limits_say_when_they_end(stub: StubServer) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_broken_connections(stub: StubServer, protocol: str) -> None:
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError) as reset:
         ask(stub.url("reset"), protocol)
+    assert reset.type is ConnectionResetError  # a good-bye without an answer would be a kind of it
     with pytest.raises(ConnectionRefusedError):
         ask(stub.url("refused"), protocol)
     with pytest.raises(http.client.IncompleteRead):
@@ -282,6 +283,26 @@ def test_what_no_scenario_is_named(stub: StubServer) -> None:
     assert (wrong.status, "no scenario" in wrong.json["error"]["message"]) == (404, True)
     page = Path("docs/stub-llm.md").read_text()
     assert [name for name in SCENARIOS if f"`{name}" not in page] == [], "docs/stub-llm.md does not name them"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_no_request_is_refused(stub: StubServer, protocol: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whatever a CLI sends, it gets an answer, and no thread dies of it."""
+    _, path, _ = PROTOCOLS[protocol]
+    broken: list[bytes] = [b"", b"[]", b"{", b"null", b'{"messages": 3, "input": 3, "contents": 3, "tools": 3}']
+    broken.append(b'{"messages": [[], {"content": [{"type": "tool_use"}], "tool_calls": [{"function": 1}]}]}')
+    broken.append(b'{"contents": [{"parts": [{"functionCall": 3}, {"text": 3}]}], "input": [{"type": "reasoning"}]}')
+    for body in broken:
+        connection = http.client.HTTPConnection("127.0.0.1", stub.port, timeout=20)
+        connection.request("POST", f"/ok{path}", body)
+        assert connection.getresponse().status in (200, 400), body
+        connection.close()
+    connection = http.client.HTTPConnection("127.0.0.1", stub.port, timeout=20)
+    chunks = iter([b'{"model"', b': "m"}'])
+    connection.request("POST", f"/ok{path}", chunks, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_beside_a_program_with_a_log(tmp_path: Path) -> None:

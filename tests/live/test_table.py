@@ -23,8 +23,8 @@ def test_the_table_of_a_real_agent(name: str, stage: Callable[[str], Stage]) -> 
     if "HOLDFAST_TEST_AGENTS" not in os.environ:
         pytest.skip("only `make test-agents` measures the table")
     found = measure(stage(name))
-    keep(name, found)
     assert not problems(name, found)
+    keep(name, found)
 
 
 @pytest.mark.parametrize("name", ALL)

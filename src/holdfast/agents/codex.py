@@ -13,7 +13,6 @@ Seen with 0.166.0:
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,14 +31,13 @@ from holdfast.agents.cli import (
     whole,
     words,
 )
+from holdfast.agents.codexerrors import events_of_errors, failure_of, hindrance_in, retry_in
 from holdfast.agents.port import Account, Permission, Stream, Surroundings, WorkOrder
-from holdfast.agents.troubles import trouble_of
 from holdfast.core.agentevents import (
     AgentEvent,
     Failure,
     Raw,
     Result,
-    Retry,
     SessionStarted,
     Text,
     ToolFinished,
@@ -49,7 +47,7 @@ from holdfast.core.agentevents import (
 )
 
 PROVIDER = "holdfast"  # the name of an account's own provider in Codex's configuration
-RETRIES = 2  # of a request, and of a stream: enough for a hiccup; the rest is the supervisor's
+RETRIES = 1  # of a request, and of a stream, so four requests at most: enough for a hiccup; the rest is ours
 IDLE_MS = 240_000  # of a stream without an event
 KEYS = ("CODEX_API_KEY", "OPENAI_API_KEY")
 NO_COMMITS = (
@@ -58,7 +56,6 @@ NO_COMMITS = (
 )
 _QUIET = ("check_for_update_on_startup=false", "analytics.enabled=false", "features.plugins=false")
 _SANDBOX = {Permission.READ: "read-only", Permission.EDIT: "workspace-write"}
-_OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
 
 
 # -- starting it -------------------------------------------------------------------------------------------------------
@@ -133,7 +130,7 @@ def _by_hand(session: str, account: Account) -> Sequence[str]:
 
 def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     if stream is Stream.ERR:
-        return _of_errors(line)
+        return events_of_errors(line)
     event = json_object(line)
     if event is None:
         return (Raw(text=line),)
@@ -145,10 +142,10 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
         case "turn.completed":
             return (*_usage(event.get("usage")), Result(ok=True))
         case "turn.failed":
-            return (_failure(words(table(event.get("error")).get("message"))),)
+            return (failure_of(words(table(event.get("error")).get("message"))),)
         case "error":
             message = words(event.get("message"))
-            return (_retry(message) or _failure(message),)
+            return (retry_in(message) or failure_of(message),)
     return (Raw(text=line),)
 
 
@@ -195,7 +192,9 @@ def _tool(kind: str, item: Mapping[str, Any]) -> Sequence[AgentEvent]:
         return ()
     status, code = item.get("status"), item.get("exit_code")
     ok = None if status is None else status == "completed" and code in (None, 0)
-    return (ToolFinished(id=key, name=name, ok=ok, output=output),)
+    finished = ToolFinished(id=key, name=name, ok=ok, output=output)
+    hindrance = hindrance_in(output) if item.get("type") == "command_execution" and ok is False else None
+    return (finished,) if hindrance is None else (finished, hindrance)
 
 
 def _change(change: Mapping[str, Any]) -> str:
@@ -221,85 +220,6 @@ def _tool_words(item: Mapping[str, Any]) -> tuple[str, str, str]:
         case kind:
             rest = {key: value for key, value in item.items() if key not in ("id", "type", "status")}
             return words(kind), compact(rest), compact(rest)
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-# "Reconnecting... 2/5 (why)", "Reconnecting... waiting for network (why)", "stream error: why; retrying 2/5 in …"
-_TRIES_AGAIN = re.compile(r"^(?:reconnecting|retrying)\b|^stream error\b.*; retrying\b", re.IGNORECASE | re.DOTALL)
-_COUNT = re.compile(r"\b(\d{1,4})/(\d{1,4})\b")
-_STATUS = re.compile(r"\bstatus:? (\d{3})\b")
-_ADDRESS = re.compile(r"\b(?:https?|wss?)://\S+")
-_SPENT = re.compile(r"chatgpt plan, upgrade|spend cap", re.IGNORECASE)
-_LOGGED_OUT = re.compile(
-    r"could not be refreshed|sign(?:ed)? (?:in|out)\b|missing environment variable|not logged in", re.IGNORECASE
-)
-_LOST = re.compile(r"^error\b.*\bno rollout found for\b", re.IGNORECASE)
-_REFUSED = re.compile(r"^error: |^Error (?:loading|finding|parsing) |^Error: (?:Model provider|failed to load)")
-
-
-def _retry(message: str) -> Retry | None:
-    if not _TRIES_AGAIN.search(message[:4096]):
-        return None
-    why = _in_brackets(message)
-    trouble, status = _trouble(why)
-    if "waiting for network" in message[:80].lower():
-        trouble = Trouble.NETWORK
-    count = _COUNT.search(message[:80])
-    return Retry(
-        trouble=trouble,
-        attempt=int(count.group(1)) if count is not None else None,
-        most=int(count.group(2)) if count is not None else None,
-        status=status,
-        message=_plain(why),
-        reset=why if trouble in _OF_LIMITS else None,
-    )
-
-
-def _in_brackets(message: str) -> str:
-    """What stands between its first bracket and the one at its end, else all of it. No pattern: it may be long."""
-    _, opened, why = message.rstrip().partition("(")
-    return why[:-1] if opened and why.endswith(")") else message
-
-
-def _failure(message: str) -> Failure:
-    trouble, status = _trouble(message)
-    return Failure(
-        trouble=trouble,
-        message=_plain(message),
-        status=status,
-        reset=_plain(message) if trouble in _OF_LIMITS else None,
-    )
-
-
-def _trouble(message: str) -> tuple[Trouble, int | None]:
-    error = _provider_error(message)
-    said = _ADDRESS.sub("", _plain(message))
-    if _SPENT.search(said):
-        return Trouble.BILLING, None
-    found = _STATUS.search(said)
-    status = int(found.group(1)) if found is not None else None
-    code = words(error.get("code")) or words(error.get("type"))
-    trouble = trouble_of(status=status, code=code, text=said)
-    return (Trouble.AUTH if trouble is Trouble.OTHER and _LOGGED_OUT.search(said) else trouble), status
-
-
-def _plain(message: str) -> str:
-    """What the provider's own error says, where the message is nothing but that."""
-    return words(_provider_error(message).get("message")) or message
-
-
-def _provider_error(message: str) -> dict[str, Any]:
-    return table((json_object(message) or {}).get("error"))
-
-
-def _of_errors(line: str) -> Sequence[AgentEvent]:
-    """Standard error is a log, but for the last words of a process that could not begin."""
-    if _LOST.search(line):
-        return (Failure(trouble=Trouble.SESSION_LOST, message=line),)
-    if _REFUSED.search(line):
-        return (Failure(trouble=Trouble.REFUSED, message=line),)
-    return (Raw(text=line),)
 
 
 CODEX = CliAgent(

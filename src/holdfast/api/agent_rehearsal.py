@@ -21,7 +21,7 @@ from holdfast.api.rehearsal import left_behind, make_repository
 from holdfast.config.settings import variable_of
 from holdfast.errors import Unavailable, UsageError
 from holdfast.roster import AGENTS
-from holdfast.testing.stands import KEY, STANDS
+from holdfast.testing.stands import STANDS
 from holdfast.testing.stub import StubServer
 from holdfast.testing.stub.catalogue import unknown
 from holdfast.workspaces.trash import delete_tree
@@ -34,7 +34,6 @@ THRESHOLDS = {"stuck_after": 20.0, "tool_silence": 20.0, "startup_timeout": 60.0
 ACCOUNT = "rehearsal"
 PROMPT = "Write a file out.txt with the text: hello from agent"
 # Only to the login of a plan does the CLI tell when a limit ends; to a key it tells that there is one.
-_PLAN_LOGINS = {"claude": "CLAUDE_CODE_OAUTH_TOKEN"}
 _OF_PLANS = ("usage-limit", "warning")
 _PATIENCE = 300.0
 _VERDICTS = frozenset({"task.completed", "task.failed", "task.requeued", "task.paused", "task.cancelled"})
@@ -105,9 +104,9 @@ def _fresh_login(root: str, agent: str, adapter: CliAgent, url: str, scenario: s
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-    of_a_plan = agent in _PLAN_LOGINS and any(word in scenario for word in _OF_PLANS)
-    env = {_PLAN_LOGINS[agent]: KEY} if of_a_plan else dict(STANDS[agent].env)
-    return {"config_dir": place, "base_url": url + STANDS[agent].path, "env": env}
+    stand = STANDS[agent]
+    env = stand.plan if stand.plan and any(word in scenario for word in _OF_PLANS) else stand.env
+    return {"config_dir": place, "base_url": url + stand.path, "env": dict(env)}
 
 
 @contextlib.contextmanager

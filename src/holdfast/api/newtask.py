@@ -57,8 +57,8 @@ def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]
         name = settings["agent"]
     if not name:
         raise UsageError(
-            "No agent is chosen. Give a command after `--`, or a rehearsal with --scenario FILE, "
-            "or set `agent` in your config."
+            "No agent is chosen. Name one with --agent, give a command after `--` or a rehearsal with --scenario FILE; "
+            "`holdfast init` finds and records one for all tasks."
         )
     if name not in AGENTS:
         raise UsageError(_no_such_agent(name, sorted(AGENTS)))

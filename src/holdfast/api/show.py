@@ -22,6 +22,10 @@ def moment(at: float | None) -> str | None:
     return None if at is None else time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
+def money(dollars: float) -> str:
+    return f"${dollars:.4f}" if 0 < dollars < 1 else f"${dollars:.2f}"
+
+
 def took(total: Row) -> str:
     """Tokens, money, turns and model in words; empty when nothing is known."""
     words = []
@@ -29,7 +33,7 @@ def took(total: Row) -> str:
         cached = f" ({_count(total['cached'])} cached)" if total.get("cached") else ""
         words.append(f"{_count(total.get('input', 0))} tokens in{cached}, {_count(total.get('output', 0))} out")
     if total.get("cost_usd") is not None:
-        words.append(f"${total['cost_usd']:.4f}" if total["cost_usd"] < 1 else f"${total['cost_usd']:.2f}")
+        words.append(money(total["cost_usd"]))
     if total.get("turns"):
         words.append(f"{total['turns']} turn{'s' if total['turns'] > 1 else ''}")
     if total.get("model"):
@@ -138,6 +142,8 @@ def _paused(task: Row, _ahead: int) -> list[str]:
     if task["resume_after"] is not None:
         wait = max(0.0, task["resume_after"] - time.time())
         lines.append(f"It resumes by itself at {moment(task['resume_after'])} (in {duration(wait)}).")
+    if task.get("kept_back"):
+        return [*lines, task["kept_back"], f"Cancel it with `holdfast cancel {task['id']}`."]
     lines.append(
         f"Resume it now with `holdfast resume {task['id']}`, or cancel it with `holdfast cancel {task['id']}`."
     )

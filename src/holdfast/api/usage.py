@@ -79,36 +79,36 @@ def by_hand(task: Row) -> Row | None:
     session, path = str(sessions[-1]["session_id"]), task["workspace"]["path"]
     if task["strategy"] == "container":
         return None  # its session lies in the container
-    account = _account(task["agent"], sessions[-1]["account"])
-    if account is None:
-        return None
+    account, also = _account(task["agent"], sessions[-1]["account"])
     words = adapter.continue_by_hand(session, account)
     is_there = path is not None and os.path.isdir(path)
     command = f"cd {shlex.quote(path if is_there else task['repo'])} && {shlex.join(words)}"
-    return {"session_id": session, "command": command, "warning": _warning(task, is_there)}
+    return {"session_id": session, "command": command, "warning": _warning(task, is_there, also)}
 
 
-def _warning(task: Row, is_there: bool) -> str | None:
+def _warning(task: Row, is_there: bool, also: str | None) -> str | None:
     state, task_id = task["state"], task["id"]
     if state == "running":
         return f"its agent is at work in this session: two at once would spoil it. First `holdfast cancel {task_id}`"
     if state in ("queued", "paused"):
         return f"Holdfast will go on in this session by itself. If you do, first `holdfast cancel {task_id}`"
     if not is_there:
-        return "its workspace is gone; CLIs that keep sessions by directory do not find it from elsewhere"
-    return None
+        return "its workspace is gone, and not every CLI finds a session from another directory"
+    return also
 
 
-def _account(agent: str, name: str | None) -> Account | None:
-    """Without its secrets, which are not for the screen. None: it is not in the settings any more."""
+def _account(agent: str, name: str | None) -> tuple[Account, str | None]:
+    """Without its secrets, which are not for the screen; and what a person's shell needs besides."""
     from holdfast import config
 
     if name is None:
-        return USERS_OWN
+        return USERS_OWN, None
     table = config.best_effort().accounts.get(agent, {}).get(name)
     if table is None:
-        return USERS_OWN if name == DEFAULT_ACCOUNT else None
-    return Account(name=name, config_dir=table.config_dir, base_url=table.base_url)
+        return USERS_OWN, None if name == DEFAULT_ACCOUNT else f"its account '{name}' is not in your config any more"
+    more = [*table.env, *(["base_url"] if table.base_url else [])]
+    also = f"its account '{name}' also sets {', '.join(more)}, which your shell has to do too" if more else None
+    return Account(name=name, config_dir=table.config_dir, base_url=table.base_url), also
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------

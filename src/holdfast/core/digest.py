@@ -47,6 +47,7 @@ RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
     (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
     (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
 )
+_VAGUE = frozenset({Trouble.INTERRUPTED, Trouble.OTHER})
 _OF_LIMITS = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
 
 
@@ -61,6 +62,8 @@ class Digest:
     retry: Retry | None = None  # the newest, while nothing better followed
     limit: LimitNotice | None = None  # the newest rejection
     warning: LimitNotice | None = None
+    hindrance: Failure | None = None  # why none of its tools could start, so far
+    has_worked: bool = False  # at least one of them did
     said_something: bool = False  # at least one event that we understood
     spending: Spending = field(default_factory=Spending)
 
@@ -70,6 +73,7 @@ class Digest:
         self.said_something = True
         if isinstance(event, Text | ToolStarted | ToolFinished):
             self.retry = None  # it came through
+        self._note_tools(event)
         match event:
             case SessionStarted():
                 self.session_id = event.id or self.session_id
@@ -89,6 +93,12 @@ class Digest:
                 self.result = None if self.result is not None and self.result.ok else self.result
             case Result():
                 self._add_result(event)
+
+    def _note_tools(self, event: AgentEvent) -> None:
+        if isinstance(event, ToolFinished) and event.ok:
+            self.has_worked, self.hindrance = True, None
+        elif isinstance(event, Failure) and event.trouble is Trouble.REFUSED and not event.is_fatal:
+            self.hindrance = None if self.has_worked else event
 
     def add_aside(self, event: AgentEvent) -> None:
         """From standard error, once all of the output was added: nobody knows what of it came before what of that.
@@ -113,8 +123,9 @@ class Digest:
 
     def _add_result(self, result: Result) -> None:
         self.result = result
-        if result.ok:  # whatever went wrong before, it came through; unless that ended it
-            self.failures = {key: failure for key, failure in self.failures.items() if failure.outlasts_success}
+        ended_it = any(failure.outlasts_success for failure in self.failures.values())
+        if result.ok and not ended_it:  # whatever went wrong before, it came through
+            self.failures.clear()
             self.retry = None
 
     @property
@@ -144,20 +155,22 @@ class Digest:
 
     def _judged(self, end: ProcessEnd) -> tuple[Outcome, str, str | float | None]:
         is_success = self.result is not None and self.result.ok and not self.failures
+        if is_success and self.hindrance is not None:
+            return Outcome.LAUNCH_ERROR, _quoted("none of its tools could start", self.hindrance.message), None
         if is_success and end.code == 0:
             return Outcome.COMPLETED, "the agent reported success", None
         if not is_success and self.limit is not None:
             notice = Failure(trouble=Trouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)
             self.failures.setdefault(Trouble.USAGE_LIMIT, notice)
+        # It ended, or was ended, while it tried again and again: an error that only says so is less telling.
+        tells_more = self.retry is not None and self.failures.keys() <= _VAGUE
         for trouble, outcome, words in RULES:
             failure = self.failures.get(trouble)
-            if trouble is Trouble.INTERRUPTED and self.retry is not None:
-                continue  # whoever ended it, what it waited for says more; we end those that only try again
-            if failure is not None:
+            if failure is not None and not tells_more:
                 return outcome, _quoted(words, failure.message), failure.reset
         if is_success:
             return Outcome.CRASHED, f"it reported success, but exited with {_exit_words(end)}", None
-        if self.retry is not None:  # it ended, or was ended, while it tried again and again
+        if self.retry is not None:
             outcome, words = next((o, w) for trouble, o, w in RULES if trouble is self.retry.trouble)
             delay = None if self.retry.delay is None else f"try again in {self.retry.delay:.0f} seconds"
             return outcome, _quoted(words, self.retry.message), delay if self.retry.reset is None else self.retry.reset

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
-from zoneinfo import ZoneInfo
 
 JUST_OVER = 600.0  # seconds
 Reading = tuple[float | None, int]  # the moment (None: it says nothing), and where its words end
@@ -180,6 +179,8 @@ def _of_process(zone: str | None) -> tzinfo | None:
 def _area(name: str) -> tzinfo:
     if name in ("UTC", "Etc/UTC", "GMT"):
         return UTC  # needs no database
+    from zoneinfo import ZoneInfo  # only now: it is slow to import, and hardly ever needed
+
     try:
         return ZoneInfo(name)
     except (ValueError, OSError) as error:  # not found is a LookupError already

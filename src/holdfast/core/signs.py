@@ -25,6 +25,7 @@ MOST_NAME = 80
 
 class SignKind(StrEnum):
     PROGRESS = "progress"  # words, tokens, a result
+    NEWS = "news"  # progress if it is new, and nothing if it is not: some CLIs repeat it with every step
     STEP = "step"  # an event that by itself says nothing new: a tick, a retry, "thinking"
     TOOL_OPENED = "tool_opened"
     TOOL_CLOSED = "tool_closed"
@@ -93,7 +94,7 @@ class Talk:
         is_new = sign.kind not in (SignKind.STEP, SignKind.RETRY) and self._is_new(sign)
         if is_new:
             self.progressed(at if not_before is None else not_before)
-        elif sign.kind is not SignKind.TOOL_CLOSED:  # its opening was counted
+        elif sign.kind not in (SignKind.TOOL_CLOSED, SignKind.NEWS):  # a tool's opening was counted
             self.steps += 1
             self.last_step = printable(sign.content or sign.name or str(sign.kind), MOST_WORDS)
 

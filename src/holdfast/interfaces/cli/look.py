@@ -70,8 +70,10 @@ def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 def _took(row: Row) -> str:
     """Money where it is known, else tokens."""
+    from holdfast.api.show import money
+
     if row["cost_usd"] is not None:
-        return f"${row['cost_usd']:.2f}"
+        return money(row["cost_usd"])
     return f"{row['tokens'] / 1000:.0f}k tok" if row["tokens"] else "-"
 
 
@@ -174,13 +176,14 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 
 def run_why(arguments: argparse.Namespace) -> int:
-    from holdfast.api.accounts import waits_for_account
+    from holdfast.api.accounts import kept_back, waits_for_account
     from holdfast.api.health import health_lines
     from holdfast.api.show import budgets, explain
     from holdfast.api.usage import complete, usage_lines
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
+    task["kept_back"] = kept_back(queries, task)
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
     waits = waits_for_account(queries, task)
     lines += [waits] if waits else []

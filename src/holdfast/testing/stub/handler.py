@@ -25,7 +25,6 @@ class House(Protocol):
     """What a connection needs of its server."""
 
     log: Log
-    hang_ends: int  # a descriptor, readable as soon as nobody shall hang any more
     resets: set[socket.socket]  # connections that end without a good-bye
 
 
@@ -64,7 +63,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, at: address.Address, body: Json) -> None:
         log = self._house().log
-        conversation = at.dialect.read(body, stream=at.stream)
+        try:
+            conversation = at.dialect.read(body, stream=at.stream)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self._send_json(400, _error("The stub cannot read this request."))
+            return
         answer = scenarios.answer_to(at.scenario, at.arguments, conversation, log.tries(at.path))
         now = time.time()
         log.add(
@@ -100,8 +103,8 @@ class Handler(BaseHTTPRequestHandler):
             self._hang()
         elif conversation.stream:
             frames = at.dialect.frames(reply, conversation)
-            if answer.manner is Manner.WHOLE:
-                self._stream(frames, headers)
+            if answer.manner in (Manner.WHOLE, Manner.SLOW):
+                self._stream(frames, headers, answer.seconds / len(frames))
             else:
                 self._break_stream(frames, at.dialect.error_frame(), headers, answer.manner)
         elif answer.manner is Manner.STALLED:
@@ -121,10 +124,12 @@ class Handler(BaseHTTPRequestHandler):
             self._chunk(b"")
         self.close_connection = True  # cut: without the end mark
 
-    def _stream(self, frames: Iterable[bytes], headers: Mapping[str, str]) -> None:
+    def _stream(self, frames: Iterable[bytes], headers: Mapping[str, str], pause: float = 0.0) -> None:
         self._begin_stream(headers)
         for frame in frames:
             self._chunk(frame)
+            if pause and self._is_over_in(pause):
+                break
         self._chunk(b"")
 
     def _begin_stream(self, headers: Mapping[str, str]) -> None:
@@ -159,12 +164,15 @@ class Handler(BaseHTTPRequestHandler):
         return cast(House, self.server)
 
     def _hang(self) -> None:
-        """Until the client goes away, the server ends, or nobody can be waiting any more."""
+        """Until the client goes away, the server ends and shuts the connection, or nobody can be waiting any more."""
+        self._is_over_in(_LONGEST_HANG)
+        self.close_connection = True
+
+    def _is_over_in(self, seconds: float) -> bool:
+        """Waits; whether the client went away, or the server ended and shut the connection."""
         ends = select.poll()  # select() cannot take descriptors beyond 1023
         ends.register(self.connection, select.POLLIN | select.POLLHUP)
-        ends.register(self._house().hang_ends, select.POLLIN | select.POLLHUP)
-        ends.poll(_LONGEST_HANG * 1000)
-        self.close_connection = True
+        return bool(ends.poll(seconds * 1000))
 
     def _key(self) -> str:
         for name in ("x-api-key", "authorization", "x-goog-api-key"):
@@ -181,10 +189,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _read(self) -> bytes:
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            length = int(self.headers.get("Content-Length") or 0)
-            return self.rfile.read(min(length, _LONGEST_BODY))
+            length = self.headers.get("Content-Length") or "0"
+            return self.rfile.read(min(int(length), _LONGEST_BODY) if length.isdecimal() else 0)
         parts = []
-        while size := int(self.rfile.readline().split(b";")[0] or b"0", 16):
+        while size := int(self.rfile.readline(64).split(b";")[0].strip() or b"0", 16):
             parts.append(self.rfile.read(min(size, _LONGEST_BODY)))
             self.rfile.readline()
         self.rfile.readline()

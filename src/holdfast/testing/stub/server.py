@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from contextlib import suppress
@@ -24,7 +23,6 @@ class _Listener(HTTPServer):
 
     def __init__(self, log: Log, port: int) -> None:
         self.log = log
-        self.hang_ends, self._hang_holder = os.pipe()
         self.resets: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._served: dict[socket.socket, threading.Thread] = {}
@@ -58,15 +56,13 @@ class _Listener(HTTPServer):
     def end(self) -> None:
         self.shutdown()
         self.server_close()
-        os.close(self._hang_holder)
         with self._lock:
             served = dict(self._served)
         for request in served:
             with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)
+                request.shutdown(socket.SHUT_RDWR)  # wakes whoever reads from it, writes to it or hangs
         for thread in served.values():
             thread.join(_JOIN)
-        os.close(self.hang_ends)
 
 
 class StubServer:
