@@ -72,7 +72,8 @@ EXPECTED: dict[str, dict[str, Cell]] = {
     "opencode": AS_IT_IS,
     "qwen": {**AS_IT_IS, "429-long": O.STUCK},  # it sleeps the hour out without a word
     "copilot": AS_IT_IS,
-    "aider": {row: cell for row, cell in AS_IT_IS.items() if row != LOST},  # it has no sessions
+    # it has no sessions, and asks without a stream
+    "aider": {**{row: cell for row, cell in AS_IT_IS.items() if row != LOST}, "cut-stream": O.COMPLETED},
 }
 
 
