@@ -20,12 +20,12 @@ say '{"type":"thread.started","thread_id":"thread-'"$scenario"'"}'
 case $scenario in
 login) trouble 'Reconnecting... 1/5 (unexpected status 401 Unauthorized: Incorrect API key provided)' ;;
 network) while :; do trouble 'Reconnecting... waiting for network (Connection failed)'; sleep 0.3; done ;;
-sleeps) trouble 'Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)' ;;
+sleeps) sleep 1; trouble 'Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)' ;;
 limit) say '{"type":"turn.failed","error":{"message":"You’ve hit your usage limit. Try again in 2 hours."}}' ;;
 hiccup)
-    for attempt in 1 2; do
+    for attempt in 1 2 3 4 5 6 7 8 9 10 11 12; do
         trouble "Reconnecting... $attempt/5 (stream disconnected before completion)"
-        sleep 0.8
+        sleep 0.4
         say '{"type":"item.completed","item":{"id":"item_'$attempt'","type":"agent_message","text":"part '$attempt'"}}'
     done
     say '{"type":"turn.completed","usage":{"input_tokens":10,"output_tokens":2}}'
@@ -33,6 +33,7 @@ hiccup)
 esac
 exec sleep 1000
 """
+PATIENCE = 4  # seconds of nothing but retries
 EXPECTED = {
     "login": ("auth", "which cannot help: unexpected status 401"),
     "network": ("network", "only tries again"),
@@ -54,7 +55,7 @@ def test_a_run_that_cannot_succeed_is_ended_with_its_own_words(fleet: Fleet) -> 
     fleet.env |= {
         "HOLDFAST_CODEX_BINARY": str(cli),
         "HOLDFAST_HEALTH_DOOMED_AFTER": "1s",
-        "HOLDFAST_HEALTH_RETRY_PATIENCE": "1500ms",
+        "HOLDFAST_HEALTH_RETRY_PATIENCE": f"{PATIENCE}s",
         "HOLDFAST_AGENTS": "8",
     }
     tasks = {name: fleet.add(name, "--agent", "codex") for name in (*EXPECTED, "hiccup")}
@@ -73,6 +74,8 @@ def test_a_run_that_cannot_succeed_is_ended_with_its_own_words(fleet: Fleet) -> 
         assert why in verdict["message"], verdict
         assert (verdict["reason"], queries.task(task_id)["session_id"]) == ("doomed", f"thread-{name}")
         assert any(word.startswith(("retrying", "fatal", "hopeless")) for word in verdict["data"]["evidence"])
+        said_at = (fleet.home / "runs" / run["id"] / "out.log").stat().st_mtime
+        assert float(verdict["at"]) - said_at < PATIENCE + 4, "it was looked at when it was due, not at the next tick"
         assert "Health of run 1: doomed;" in fleet.cli("why", task_id).stdout
     assert "agent.stuck" not in fleet.kinds(tasks["hiccup"])
     held = fleet.wait_state(tasks["limit"], "paused")

@@ -10,7 +10,7 @@ from tests.agents.recordings import RECORDED_AT, judged
 
 from holdfast.agents.claude import CLAUDE
 from holdfast.agents.port import Account, Permission, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import LimitNotice, Text, ToolStarted
+from holdfast.core.agentevents import LimitNotice, ToolStarted
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 EXITED = ProcessEnd(cause=Cause.EXITED, code=0)
@@ -220,6 +220,26 @@ def test_tools_for_people_and_for_the_watchdog() -> None:
     assert all(edit.startswith("a.py ") for edit in edits)
 
 
-def test_pieces_of_a_message() -> None:
-    line = {"type": "stream_event", "event": {"delta": {"type": "text_delta", "text": "Hel"}}}
-    assert CLAUDE.parse(json.dumps(line), Stream.OUT) == [Text(text="Hel", is_delta=True)]
+def test_pieces_of_a_message_are_life_and_tokens_but_no_words() -> None:
+    """Their text comes again in the whole message."""
+
+    def piece(**event: Any) -> dict[str, Any]:
+        return {"type": "stream_event", "event": event, "session_id": "s1"}
+
+    for line in (piece(type="content_block_delta", delta={"text": "Hel"}), piece(type="message_stop")):
+        for text in (json.dumps(line), json.dumps(line, separators=(",", ":"))):
+            assert not CLAUDE.parse(text, Stream.OUT)
+    message = {"id": "m1", "content": [], "usage": {"input_tokens": 5, "output_tokens": 1}}
+    told = {"type": "assistant", "message": message}
+    cut = verdict(INIT, told, piece(type="message_delta", usage={"output_tokens": 42}), end=FAILED).usage
+    assert cut is not None
+    assert (cut.input, cut.output) == (5, 42)
+
+
+def test_what_it_was_retrying_tells_more_than_that_it_was_ended() -> None:
+    """Ended while it tried again and again: the trouble is what it tried against."""
+    retry = {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 401, "error": "x"}
+    ended = result(subtype="error_during_execution", is_error=True, terminal_reason="aborted_streaming")
+    assert verdict(INIT, retry, ended).outcome is Outcome.AUTH
+    assert verdict(INIT, retry, refused("529", api_error_status=529)).outcome is Outcome.OVERLOADED
+    assert verdict(INIT, ended).outcome is Outcome.EXTERNAL_KILL

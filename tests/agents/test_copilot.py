@@ -104,7 +104,7 @@ def test_success_needs_its_word_its_exit_code_and_nothing_after() -> None:
     assert judged([result(1)], 0).outcome is Outcome.FAILED
     assert judged([result(False)], 0).outcome is Outcome.FAILED
     assert judged([result(), event("assistant.turn_start")], 0).outcome is Outcome.CRASHED
-    assert judged([event("abort", reason="user_initiated"), result()], 0).outcome is Outcome.FAILED
+    assert judged([event("abort", reason="user_initiated"), result()], 0).outcome is Outcome.EXTERNAL_KILL
     assert judged([result()], 0).session_id == SESSION
     assert judged([event("assistant.turn_start")], 1).session_id == NEW  # ended before it could say so
 
@@ -178,12 +178,18 @@ def test_a_spent_plan_is_known_at_the_first_try_and_with_its_end() -> None:
     assert judged([call, result()], 0).outcome is Outcome.COMPLETED
 
 
+def test_what_it_waited_for_is_known_though_it_was_aborted() -> None:
+    """Ended by us while it tried again: it says that it was aborted, and exits as if all were well."""
+    aborted = [event("abort", reason="user_initiated"), result()]
+    for status, outcome in ((401, Outcome.AUTH), (402, Outcome.BILLING), (429, Outcome.RATE_LIMITED)):
+        assert judged([event("model.call_failure", statusCode=status), *aborted], 0).outcome is outcome
+
+
 @pytest.mark.parametrize(
     ("data", "trouble"),
     [
         ({"statusCode": 429, "errorCode": "rate_limit_exceeded", "errorMessage": "{}"}, Trouble.RATE_LIMIT),
         ({"failureKind": "transport", "errorMessage": '"odd"'}, Trouble.NETWORK),
-        ({"statusCode": 401, "errorCode": "invalid_api_key"}, Trouble.AUTH),
         ({"statusCode": 429, "errorType": "usage_limit_reached", "source": "subagent"}, Trouble.USAGE_LIMIT),
     ],
 )

@@ -57,6 +57,15 @@ EXPECTED: dict[str, Expected] = {
         "midcut": SAID_NOTHING,  # steps without words, for ever
         "refused": O.NETWORK,
         "reset": O.NETWORK,
+        # with --print-logs, as we start it
+        "e401-log": O.AUTH,
+        "e429long-log": O.RATE_LIMITED,
+        "ecredit-log": O.BILLING,
+        "eusage-log": O.USAGE_LIMITED,
+        "miderr-log": O.OVERLOADED,
+        "slow-log": O.CRASHED,
+        "refused-tool": O.CRASHED,  # a permission was not given, and that ended its turn; exit code 0
+        "unknown-session": O.SESSION_LOST,
     },
     "qwen": {
         **DONE,
@@ -66,7 +75,19 @@ EXPECTED: dict[str, Expected] = {
         "eusage": SAID_NOTHING,
         "midcut": O.NETWORK,
     },
-    "copilot": {**DONE, **FAILURES, **CUT, "eusage": O.USAGE_LIMITED, "refused": O.NETWORK},
+    "copilot": {
+        **DONE,
+        **FAILURES,
+        **CUT,
+        "e429long": O.RATE_LIMITED,
+        "ecredit": O.BILLING,
+        "eusage": O.USAGE_LIMITED,
+        "midcut": O.NETWORK,
+        "miderr": O.OVERLOADED,
+        "refused": O.NETWORK,
+        "reset": O.NETWORK,
+        "unknown-session": O.SESSION_LOST,
+    },
     "aider": {**DONE, **FAILURES, **CUT, "eusage": O.USAGE_LIMITED, "refused": O.NETWORK},
 }
 RESETS = {
@@ -75,6 +96,8 @@ RESETS = {
     "codex/miderr": RECORDED_AT + 2.5,
     "gemini/e429": RECORDED_AT + 2,
     "opencode/e429": RECORDED_AT + 2,
+    "opencode/e429long-log": 1794776386.816,  # an hour from when its log said so
+    "copilot/e429long": RECORDED_AT + 3600,
     "copilot/eusage": 1794719017.0,
 }
 _SESSION = re.compile(rb'"(?:session_id|thread_id|sessionID|sessionId)": ?"([^"]+)"')
@@ -110,7 +133,7 @@ def test_what_happened_to_the_process_comes_first(recording: Recording) -> None:
     verdict = judged(AGENTS[recording.agent], recording.out, recording.err, recording.end())
     if recording.stopped:
         ended = classify(recording.end(), StopWhy.STUCK, verdict)
-        is_explained = verdict.outcome in (Outcome.NETWORK, Outcome.RATE_LIMITED, Outcome.USAGE_LIMITED)
+        is_explained = verdict.outcome in (O.NETWORK, O.RATE_LIMITED, O.USAGE_LIMITED, O.OVERLOADED, O.BILLING)
         assert ended.outcome is (verdict.outcome if is_explained else Outcome.STUCK)
     elif recording.code < 0:
         killed = classify(recording.end(), None, verdict)

@@ -48,7 +48,7 @@ def judged(output: list[str], errors: list[str], code: int | None = 1, signal: i
 
 
 def step(kind: str, reason: str = "", output: int = 42) -> str:
-    tokens = {"input": 70, "output": output, "reasoning": 5, "cache": {"read": 30, "write": 1}}
+    tokens = {"input": 70, "output": output, "reasoning": output and 5, "cache": {"read": 30, "write": 1}}
     part = {"reason": reason, "tokens": tokens, "cost": 0.25}
     return json.dumps({"type": f"step_{kind}", "sessionID": SESSION, "part": part})
 
@@ -193,6 +193,7 @@ def test_what_an_error_is(error: str, trouble: Trouble, reset: float | None) -> 
             Retry(trouble=Trouble.OVERLOADED),
         ),
         ("\x1b[91m\x1b[1mError: \x1b[0mSession not found", Failure(trouble=Trouble.SESSION_LOST)),
+        ("Error: Unexpected error", None),  # a crash: it may do better next time
         ("Error: Config file at X is not valid", Failure(trouble=Trouble.REFUSED)),
         (log("failed", error="ProviderModelNotFoundError: Model not found: a/b."), Failure(trouble=Trouble.REFUSED)),
         (refused("The usage limit has been reached").replace('"false"', "true"), None),  # only the title's
@@ -246,5 +247,10 @@ def test_steps_without_words_are_a_loop() -> None:
     talk = Talk()
     for _ in range(50):
         hear(talk, step("start"), Stream.OUT)
-        hear(talk, step("finish", "unknown"), Stream.OUT)
-    assert talk.steps > 40
+        hear(talk, step("finish", "unknown", output=0), Stream.OUT)
+    assert talk.steps == 50
+    hear(talk, json.dumps({"type": "text", "part": {"text": "at last"}}), Stream.OUT)
+    for _ in range(50):  # but that it goes on, step by step, is nothing against it
+        hear(talk, step("start"), Stream.OUT)
+        hear(talk, step("finish", "tool-calls"), Stream.OUT)
+    assert talk.steps == 0

@@ -10,6 +10,7 @@ from holdfast.accounts import UserAccounts, account_of, named_account, names_of
 from holdfast.config.accounts import AccountTable, holds_secrets, lines_to_show
 from holdfast.config.files import read_file
 from holdfast.config.layers import Config, merge
+from holdfast.config.survey import survey
 from holdfast.errors import LaunchError, UsageError
 
 SECRET = "sk-very-secret"
@@ -120,3 +121,24 @@ def test_which_account_a_new_task_names(tmp_path: Path) -> None:
         named_account(config, "claude", "wrok")
     with pytest.raises(UsageError, match="The agent 'command' has no accounts"):
         named_account(config, "command", "work")
+    nobody = config_of(tmp_path / "config.toml", "[accounts.claude.default]\nauto = false\n")
+    with pytest.raises(UsageError, match="all have `auto = false`"):
+        named_account(nobody, "claude", None)
+    assert named_account(nobody, "claude", "default") == "default"
+
+
+def test_a_file_with_secrets_that_others_can_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "config.toml"
+    monkeypatch.setenv("HOLDFAST_CONFIG", str(path))
+    for text, mode, told in (
+        (GOOD, 0o644, True),
+        (GOOD, 0o640, True),
+        (GOOD, 0o600, False),
+        ('[accounts.claude.work]\nenv = { A = "env:B", C = "file:/d" }\n', 0o644, False),
+    ):
+        path.write_text(text)
+        path.chmod(mode)
+        warnings = survey(None, str(tmp_path)).warnings
+        assert [warning for warning in warnings if "can be read by others" in warning] == list(warnings)
+        assert bool(warnings) is told
+        assert SECRET not in str(warnings)

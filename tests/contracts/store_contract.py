@@ -2430,11 +2430,11 @@ class TestAccounts:
 
     def test_a_settle_shuts_and_binds_and_the_claim_goes_around(self, scene: Scene) -> None:
         grip = self.claude(scene)
-        reset = scene.now.wall + 100
+        reset = scene.now.wall + 30
         self.run(scene, grip, Outcome.USAGE_LIMITED, reset)
         assert self.shut(scene) == [("claude/work", reset)]
         assert scene.get(grip.task_id).account == "work", "its session is there"
-        assert scene.write(lambda tx: tx.tasks.next_due(scene.now)) == START.wall + 60
+        assert scene.write(lambda tx: tx.tasks.next_due(scene.now)) == reset, "sooner than the task's own"
         host = scene.open_host()
         named = scene.add(agent="claude", agent_options={"account": "work"}, priority=9)
         anyone = scene.add(agent="claude", priority=8)
@@ -2447,7 +2447,7 @@ class TestAccounts:
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, around)).id == anyone.id  # type: ignore[union-attr]
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, around)) is None
         assert scene.write(lambda tx: tx.accounts.open_due(scene.now)) == []
-        scene.tick(101)
+        scene.tick(31)
         assert self.shut(scene) == []
         assert scene.write(lambda tx: tx.accounts.open_due(scene.now)) == ["claude/work"]
         assert scene.take(scene.open_host()).task_id == named.id

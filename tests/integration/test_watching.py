@@ -288,6 +288,8 @@ def test_who_takes_over_reads_on(run: Path) -> None:
         lambda kept: {**kept, "errors_offset": 10**9},
         lambda kept: {**kept, "output_at": 10**400},
         lambda kept: {**kept, "talk": {**kept["talk"], "steps": math.inf}},
+        lambda kept: {**kept, "talk": {**kept["talk"], "plight": ["fatal", "no"]}},
+        lambda kept: {**kept, "talk": {**kept["talk"], "plight": ["unheard of", "no", 1.0, None]}},
         lambda kept: {**kept, "output_at": 1e18},
         lambda kept: {**kept, "output_at": "now"},
         lambda kept: {**kept, "talk": {}},
@@ -319,6 +321,8 @@ def heard_in(name: str) -> SignReader:
 
     def signs(line: str, stream: Stream) -> list[Sign]:
         if stream is Stream.ERR:
+            if line.startswith("info"):
+                return []
             return [Sign(kind=SignKind.DOOMED if line.startswith("fatal") else SignKind.STEP, content=line)]
         return [Sign(kind=SignKind.PROGRESS, content=line)]
 
@@ -339,6 +343,21 @@ def test_trouble_on_standard_error_is_heard_where_the_adapter_reads_it(run: Path
     append(run / "out.log", "on it goes\n")
     view.look(clock.monotonic())  # … until it goes on
     assert view.talk.plight is None
+
+
+def test_a_log_that_says_nothing_of_the_agent_is_no_sign_of_life(run: Path) -> None:
+    """opencode writes that it cleaned up, while its model has not answered for a minute."""
+    for name, is_sign in (("output", True), ("both", False)):
+        view = RunView(str(run), heard_in(name), clock.monotonic() - 5)
+        view.look(clock.monotonic())
+        append(run / "err.log", "info: cleaned up\n")
+        assert view.look(clock.monotonic()).output is is_sign
+    assert view.output_at is None
+    append(run / "err.log", "try 1\n")
+    assert view.look(clock.monotonic()).output
+    append(run / "out.log", "hello\n")
+    append(run / "err.log", "info: cleaned up\n")
+    assert view.look(clock.monotonic()).output
 
 
 def test_who_takes_over_reads_errors_once(run: Path) -> None:

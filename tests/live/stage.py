@@ -6,7 +6,9 @@ import contextlib
 import glob
 import json
 import os
+import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from holdfast.testing.stub import StubServer
 
 # The first time it never ends; whoever comes after a kill, with or without a memory of it, gets on.
 ONCE = "test -e once.txt || { touch once.txt; sleep 1004; }"
-ADDRESSES = {"once": ("shell", ONCE)}  # scenarios of ours; the rest are the stub's own
+PROGRAM = "python3 -c \"open('made.txt', 'w')\""
+ADDRESSES = {"once": ("shell", ONCE), "program": ("shell", PROGRAM)}  # scenarios of ours; the rest are the stub's own
 PATIENCE = 180.0  # the slow CLIs take ten seconds to start, on an idle machine
 
 
@@ -31,6 +34,10 @@ class Stage:
         self.adapter = AGENTS[name]
         self.config_dir = fleet.root / "login"
         self.config_dir.mkdir()
+        first = STANDS[name].first
+        if first and isinstance(self.adapter, CliAgent):
+            own = {self.adapter.login.config_variable: str(self.config_dir)}
+            subprocess.run([binary, *first], env=fleet.env | own, check=True, cwd=self.config_dir, timeout=PATIENCE)
         for place, text in self.adapter.fresh_config.items() if isinstance(self.adapter, CliAgent) else ():
             path = self.config_dir / place
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +135,7 @@ def address_of(scenario: str) -> tuple[str, ...]:
 
 
 def account_of(scenario: str) -> str:
-    return scenario.replace("/", "_")
+    return re.sub(r"[^A-Za-z0-9_-]", "_", scenario)
 
 
 def seconds(run: dict[str, Any]) -> float:

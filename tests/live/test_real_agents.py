@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.agents_cache import ALL, wanted
 from tests.fleet import lives
-from tests.live.stage import Stage
+from tests.live.stage import Stage, seconds
 
 from holdfast.agents.cli import CliAgent
 from holdfast.testing.stub.catalogue import OUT_FILE, OUT_TEXT
@@ -73,3 +73,15 @@ def test_a_lost_session_and_a_model_that_talks_of_limits(name: str, stage: Calla
     said = on.wait_completed(talk)
     assert [run["outcome"] for run in said["runs"]] == ["completed"]
     assert LIMIT_TEXT in on.fleet.cli("logs", talk).stdout
+
+
+def test_an_honest_answer_may_take_longer_than_the_patience_with_silence(stage: Callable[[str], Stage]) -> None:
+    """Claude Code tells of the pieces of an answer: a slow one is no hang."""
+    if not EVERYTHING:
+        pytest.skip("only `make test-agents` does this one")
+    on = stage("claude")
+    on.settle("slow/48", health__stuck_after="20s")
+    on.fleet.up("--agents", 1)
+    done = on.wait_completed(on.add("slow/48"))
+    assert [run["outcome"] for run in done["runs"]] == ["completed"]
+    assert seconds(done["runs"][0]) > 40

@@ -1,9 +1,9 @@
 """Claude Code: `claude -p --output-format stream-json`, the prompt on standard input.
 
 Seen with 2.1.325:
-- `read` is its plan mode, `edit` accepts edits of files (other tools, such as commands, are refused unless its own
-  settings allow them), `full` skips its permissions. It refuses the latter to root, unless `IS_SANDBOX=1` is set: a
-  container as workspace or `permissions.sandbox` sets it.
+- `read` is its plan mode, `edit` accepts edits of files and simple commands on them (touch, mkdir; the rest is refused
+  unless its own settings allow it), `full` skips its permissions. It refuses the latter to root, unless `IS_SANDBOX=1`
+  is set: a container as workspace or `permissions.sandbox` sets it.
 - By itself it tries for three minutes when its provider fails (11 requests); with three retries it takes about ten
   seconds. Retry-After of more than a minute makes it give up at once.
 - It cannot be made to notice an answer that never comes: its watchdogs for streams had no effect below a minute. The
@@ -11,8 +11,9 @@ Seen with 2.1.325:
 - With a login of a plan, a limit comes with its reset time to the second; with an API key it looks like any other 429.
 - After SIGINT it exits with 0; after errors of its provider it says `"subtype":"success"` with `"is_error":true`.
 - `total_cost_usd` and `modelUsage` go on counting when a session is continued, `model_usage_since_last_result` starts
-  anew.
-  A run that was cut off has told its tokens only roughly, and no money.
+  anew. A run that was cut off has told its tokens, and no money.
+- While its model thinks or writes it says nothing, however long that takes, unless it is asked for pieces of messages.
+  It is: they tell work from a hang, and are shown to nobody.
 - A cut stream is asked for again in one piece, so the run goes on.
 """
 
@@ -47,7 +48,9 @@ _PROVIDERS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_
 
 
 def _arguments(order: WorkOrder) -> list[str]:
-    given = ["-p", "--output-format", "stream-json", "--verbose", *_MODES[permission(order)]]
+    # With pieces of messages: a long answer would be silent for minutes, as an answer that never comes is.
+    given = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
+    given += _MODES[permission(order)]
     given += ["--resume", order.session_id] if order.session_id is not None else ["--session-id", order.new_session]
     for flag, name in (("--model", "model"), ("--max-budget-usd", "budget_usd"), ("--max-turns", "max_turns")):
         if (value := option(order, name)) is not None:

@@ -24,6 +24,8 @@ from holdfast.core.agentevents import (
     Usage,
 )
 
+_PIECE = '{"type":"stream_event"'  # most lines, and nothing in them that is needed: not read as JSON
+_PIECE_WITH_USAGE = '{"type":"stream_event","event":{"type":"message_delta"'
 _SYNTHETIC = "<synthetic>"  # the model's name in messages that the CLI wrote itself
 _TELLING = ("command", "file_path", "pattern", "url", "prompt")  # of a tool's input
 _ASIDE = ("description", "timeout", "run_in_background", "subagent_type")
@@ -46,11 +48,13 @@ _BAD_START = re.compile(
 def parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
     if stream is Stream.ERR:
         return (_said_aside(line),)
+    if line.startswith(_PIECE) and not line.startswith(_PIECE_WITH_USAGE):
+        return ()
     said = json_object(line)
     if said is None:
         return (Raw(text=line),)
     found = list(_events(said))
-    return found if found else (Raw(text=line),)
+    return found if found or said.get("type") == "stream_event" else (Raw(text=line),)
 
 
 def _said_aside(line: str) -> AgentEvent:
@@ -74,7 +78,7 @@ def _events(said: dict[str, Any]) -> Iterator[AgentEvent]:
             for block in tables(table(said.get("message")).get("content")):
                 yield from _tool_result(block)
         case "stream_event", _:
-            yield from _delta(table(table(said.get("event")).get("delta")))
+            yield from _piece(table(said.get("event")))
         case "rate_limit_event", _:
             yield from _limit(table(said.get("rate_limit_info")))
         case "result", _:
@@ -156,11 +160,11 @@ def _tool_result(block: dict[str, Any], kind: str = "") -> Iterator[ToolFinished
     yield ToolFinished(id=words(block.get("tool_use_id")), ok=block.get("is_error") is not True, output=words(content))
 
 
-def _delta(delta: dict[str, Any]) -> Iterator[Text]:
-    if text := words(delta.get("text")):
-        yield Text(text=text, is_delta=True)
-    elif thought := words(delta.get("thinking")):
-        yield Text(text=thought, is_delta=True, is_thought=True)
+def _piece(event: dict[str, Any]) -> Iterator[Usage]:
+    """Pieces show that the model is at work; their words come again in the whole message. Only their last one counts
+    tokens: the message itself comes before the end of its words is known, and says 1."""
+    if output := whole(table(event.get("usage")).get("output_tokens")) if event.get("type") == "message_delta" else 0:
+        yield Usage(output=output - 1)
 
 
 def _limit(info: dict[str, Any]) -> Iterator[LimitNotice]:

@@ -52,7 +52,7 @@ from holdfast.core.agentevents import (
 MODEL = "default"  # of an account with an address of its own, which needs to be told one
 USAGE = "usage.json"
 _OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
-_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING})  # it would try again all the same, for a minute
+_LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would try again all the same
 _ALLOWED = {
     Permission.READ: ("--deny-tool=write", "--deny-tool=shell"),
     Permission.EDIT: ("--allow-tool=write",),
@@ -124,7 +124,7 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
             return (_failure(data),)
         case "abort":
             why = words(data.get("reason"))
-            return (Failure(trouble=Trouble.OTHER, message=f"it was aborted: {why}", outlasts_success=True),)
+            return (Failure(trouble=Trouble.INTERRUPTED, message=f"it was aborted: {why}", outlasts_success=True),)
         case "result":
             return _result(event)
     return (Raw(text=line),)

@@ -247,8 +247,8 @@ def _of_errors(line: str) -> Sequence[AgentEvent]:
 
 
 def _last_words(line: str) -> Sequence[AgentEvent]:
-    if not line.startswith("Error: "):
-        return ()
+    if not line.startswith("Error: ") or "unexpected error" in line.lower():
+        return ()  # unexpected is a crash: the first starts of several in a new place disturb each other
     lost = "session not found" in line.lower()
     return (Failure(trouble=Trouble.SESSION_LOST if lost else Trouble.REFUSED, message=line[len("Error: ") :]),)
 

@@ -1,6 +1,8 @@
 """Qwen Code: `qwen --output-format stream-json`, the prompt on standard input.
 
 Seen with 0.24.4:
+- `read` is its plan mode; in `edit` it changes files, and commands are not even offered to the model; `full` approves
+  everything. It has no objection to root.
 - Its events have Claude Code's shapes, with its own errors: `result.error.message`. The same words stand in a message
   of the "assistant" too, behind what the model said, where nothing marks them as not the model's.
 - An agent that it started itself and that failed has a `result` of its own: only the last one is that of the run.
@@ -257,9 +259,10 @@ QWEN = CliAgent(
         config_directory="~/.qwen",
         files=("{config}/oauth_creds.json", "{config}/settings.json"),  # it writes both with a login, and not before
         variables=("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY"),
-        command="qwen, then /auth",
+        command="qwen",
     ),
     continue_by_hand=_by_hand,
     transcript=lambda session, config, _workspace: f"{config}/projects/*/chats/{session}.jsonl",
     reads_errors=True,
+    quiet_retries=80.0,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast import clock, config
@@ -75,18 +76,55 @@ def waits_for_operator(queries: Queries, task: Row) -> bool:
     return bool(shut) and all(account.until is None for account in shut)
 
 
+def held_words(queries: Queries) -> Callable[[str, str | None], str | None]:
+    """For `ps`: (agent, account that it is bound to) → what it waits for, if it does."""
+    shut, known = _shut(queries), UserAccounts(_settings_once())
+
+    def words(agent: str, bound: str | None) -> str | None:
+        kept = _without_another(agent, bound, shut, known)
+        return "; ".join(f"account {account.full_name} is {_how(account)}" for account in kept) or None
+
+    return words
+
+
+def kept_back(queries: Queries, task: Row) -> str | None:
+    """What a paused task waits for, if that is its account."""
+    if task["state"] != "paused" or task["pause_reason"] not in ("usage_limit", "rate_limit", "auth", "billing"):
+        return None
+    shut = {account.full_name: account for account in _shut(queries)}
+    account = shut.get(full_name(str(task["agent"]), str(task["account"])))
+    return (
+        None
+        if account is None
+        else (
+            f"Its account {account.full_name} is {_how(account)}; "
+            f"`holdfast accounts resume {account.full_name}` opens it, and its tasks go on."
+        )
+    )
+
+
 def _keeping_back(queries: Queries, task: Row) -> list[ShutAccount]:
-    """The shut accounts, if the task may have no other."""
+    """The shut accounts, if a queued task may have no other."""
     if task["state"] != "queued":
         return []
-    all_shut = [account for account in _shut(queries) if account.agent == task["agent"]]
-    if not all_shut:
+    shut = _shut(queries)
+    if not shut:
         return []
-    known, agent = UserAccounts(config.best_effort), str(task["agent"])
-    bound = queries.state(task["id"])["account"]
+    bound = queries.state(task["id"])["bound"]
+    return _without_another(str(task["agent"]), bound, shut, UserAccounts(_settings_once()))
+
+
+def _without_another(
+    agent: str, bound: str | None, shut: Sequence[ShutAccount], known: UserAccounts
+) -> list[ShutAccount]:
     wanted = [bound] if bound is not None and bound in known.names(agent) else known.choosable(agent)
-    found = [account for account in all_shut if account.name in wanted]
+    found = [account for account in shut if account.agent == agent and account.name in wanted]
     return found if len(found) == len(wanted) else []
+
+
+def _settings_once() -> Callable[[], config.Config]:
+    settings = config.best_effort()
+    return lambda: settings
 
 
 def _shut(queries: Queries) -> list[ShutAccount]:

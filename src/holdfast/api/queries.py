@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.errors import Conflict, NotFound
@@ -39,13 +40,25 @@ class Queries:
     def tasks(self, *, everything: bool, recent: float = 0.0) -> list[Row]:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         held = self._held() if any(row["state"] == "queued" for row in rows) else None
+        shut = self._shut_words() if any(row["state"] == "queued" for row in rows) else None
         for row in rows:
             row["runs"], row["tokens"], row["cost_usd"] = json.loads(row["runs"])
             if row["runs"] > 1 and row["tokens"] is not None:
                 self._count_once(row)
             row["labels"] = json.loads(row.pop("settings"))["labels"]
             row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
+            bound = row.pop("bound")
+            if shut is not None and row["state"] == "queued":
+                row["held"] = row["held"] or shut(row["agent"], bound)
         return rows
+
+    def _shut_words(self) -> Callable[[str, str | None], str | None] | None:
+        """Why a task of an agent, bound to an account or free, waits for one. None: no account is shut."""
+        if not self._reader.view("accounts"):
+            return None
+        from holdfast.api.accounts import held_words
+
+        return held_words(self)
 
     def _count_once(self, task: Row) -> None:
         """Where an agent told the sum of its session in each run."""
@@ -68,6 +81,7 @@ class Queries:
     def _task(self, task_id: str) -> Row:
         task = self.state(task_id)
         settings = json.loads(task.pop("settings"))
+        del task["bound"]
         task["labels"] = settings["labels"]
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]

@@ -142,6 +142,8 @@ def _paused(task: Row, _ahead: int) -> list[str]:
     if task["resume_after"] is not None:
         wait = max(0.0, task["resume_after"] - time.time())
         lines.append(f"It resumes by itself at {moment(task['resume_after'])} (in {duration(wait)}).")
+    if task.get("kept_back"):
+        return [*lines, task["kept_back"], f"Cancel it with `holdfast cancel {task['id']}`."]
     lines.append(
         f"Resume it now with `holdfast resume {task['id']}`, or cancel it with `holdfast cancel {task['id']}`."
     )

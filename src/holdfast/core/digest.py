@@ -47,6 +47,7 @@ RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
     (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
     (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
 )
+_VAGUE = frozenset({Trouble.INTERRUPTED, Trouble.OTHER})
 _OF_LIMITS = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
 
 
@@ -122,8 +123,9 @@ class Digest:
 
     def _add_result(self, result: Result) -> None:
         self.result = result
-        if result.ok:  # whatever went wrong before, it came through; unless that ended it
-            self.failures = {key: failure for key, failure in self.failures.items() if failure.outlasts_success}
+        ended_it = any(failure.outlasts_success for failure in self.failures.values())
+        if result.ok and not ended_it:  # whatever went wrong before, it came through
+            self.failures.clear()
             self.retry = None
 
     @property
@@ -160,13 +162,15 @@ class Digest:
         if not is_success and self.limit is not None:
             notice = Failure(trouble=Trouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)
             self.failures.setdefault(Trouble.USAGE_LIMIT, notice)
+        # It ended, or was ended, while it tried again and again: an error that only says so is less telling.
+        tells_more = self.retry is not None and self.failures.keys() <= _VAGUE
         for trouble, outcome, words in RULES:
             failure = self.failures.get(trouble)
-            if failure is not None:
+            if failure is not None and not tells_more:
                 return outcome, _quoted(words, failure.message), failure.reset
         if is_success:
             return Outcome.CRASHED, f"it reported success, but exited with {_exit_words(end)}", None
-        if self.retry is not None:  # it ended, or was ended, while it tried again and again
+        if self.retry is not None:
             outcome, words = next((o, w) for trouble, o, w in RULES if trouble is self.retry.trouble)
             delay = None if self.retry.delay is None else f"try again in {self.retry.delay:.0f} seconds"
             return outcome, _quoted(words, self.retry.message), delay if self.retry.reset is None else self.retry.reset

@@ -70,7 +70,7 @@ def _sign(event: AgentEvent) -> Sign | None:
         case Usage(output=0):
             return Sign(kind=SignKind.STEP, content="a step without words")
         case SessionStarted(id=session):
-            return Sign(kind=SignKind.PROGRESS, content=f"session {session}")
+            return Sign(kind=SignKind.NEWS, content=f"session {session}")
         case Result(ok=True):
             return Sign(kind=SignKind.PROGRESS)
         case Result():

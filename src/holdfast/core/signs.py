@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -25,6 +25,7 @@ MOST_NAME = 80
 
 class SignKind(StrEnum):
     PROGRESS = "progress"  # words, tokens, a result
+    NEWS = "news"  # progress if it is new, and nothing if it is not: some CLIs repeat it with every step
     STEP = "step"  # an event that by itself says nothing new: a tick, a retry, "thinking"
     TOOL_OPENED = "tool_opened"
     TOOL_CLOSED = "tool_closed"
@@ -93,7 +94,7 @@ class Talk:
         is_new = sign.kind not in (SignKind.STEP, SignKind.RETRY) and self._is_new(sign)
         if is_new:
             self.progressed(at if not_before is None else not_before)
-        elif sign.kind is not SignKind.TOOL_CLOSED:  # its opening was counted
+        elif sign.kind not in (SignKind.TOOL_CLOSED, SignKind.NEWS):  # a tool's opening was counted
             self.steps += 1
             self.last_step = printable(sign.content or sign.name or str(sign.kind), MOST_WORDS)
 
@@ -153,7 +154,9 @@ class Talk:
             )
         talk.steps = int(kept["steps"])
         talk.last_step = printable(str(kept["last_step"]), MOST_WORDS)
-        talk.plight = None if kept.get("plight") is None else Plight.load(kept["plight"])
+        if kept.get("plight") is not None:
+            plight = Plight.load(kept["plight"])
+            talk.plight = replace(plight, words=printable(plight.words, MOST_WORDS))
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk

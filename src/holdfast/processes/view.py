@@ -53,6 +53,7 @@ class RunView:
         self._readers = self._reading_from({})
         self._stamps: dict[str, Stamp] = {}
         self._behind = True  # nothing was read yet
+        self._errors_said = True  # a log that is read but says nothing (cleaning up, …) is no sign of an agent's life
         self._looked_at = started_at
         self._slept = 0.0  # what the machine may have slept since the time of a file that nobody saw being written
         self._saved: tuple[object, ...] = ()
@@ -60,10 +61,13 @@ class RunView:
     def look(self, now: float) -> Seen:
         """Stat what may have changed, and read on."""
         wall = clock.file_time()
-        output_at = self._newest(_OUTPUT, now, wall)
+        output_at, errors_at = (self._newest((name,), now, wall) for name in _OUTPUT)
         channel_at = self._newest(_CHANNEL, now, wall)
-        if output_at is not None or self._behind:
+        self._errors_said = Stream.ERR not in self._readers
+        if output_at is not None or errors_at is not None or self._behind:
             self._behind = self._read_on(now)
+        if errors_at is not None and (self._errors_said or self._behind):
+            output_at = errors_at if output_at is None else max(output_at, errors_at)
         self._looked_at, self._slept = now, 0.0
         if output_at is not None:
             self.output_at = output_at
@@ -110,6 +114,7 @@ class RunView:
             return
         for sign in heard:
             self.talk.hear(sign, now, self._looked_at)
+            self._errors_said |= stream is Stream.ERR
 
     def _reading_from(self, offsets: Mapping[Stream, int]) -> dict[Stream, OutputReader]:
         """A reader for each log that is read at all, in the order of reading."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 KEY = "stub-key"  # the stub takes any
@@ -16,6 +16,7 @@ class Stand:
     plan: Mapping[str, str] = field(default_factory=dict)  # instead of `env`, for a login with a plan and its limits
     path: str = ""
     model: str = ""  # empty: the CLI's own choice
+    first: Sequence[str] = ()  # what has the CLI make its files; several first starts at once would disturb each other
 
 
 STANDS: dict[str, Stand] = {
@@ -24,7 +25,7 @@ STANDS: dict[str, Stand] = {
     "gemini": Stand(env={"GEMINI_API_KEY": KEY}, model="gemini-2.5-flash"),  # its own choice asks another model first
     "qwen": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="stub-model"),
     # of a model that it knows it also tells the price
-    "opencode": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/gpt-5-mini"),
+    "opencode": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/gpt-5-mini", first=("session", "list")),
     "copilot": Stand(env={"COPILOT_PROVIDER_API_KEY": KEY}, path="/v1", model="gpt-5"),
     "aider": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/stub-model"),
 }

@@ -176,13 +176,14 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 
 def run_why(arguments: argparse.Namespace) -> int:
-    from holdfast.api.accounts import waits_for_account
+    from holdfast.api.accounts import kept_back, waits_for_account
     from holdfast.api.health import health_lines
     from holdfast.api.show import budgets, explain
     from holdfast.api.usage import complete, usage_lines
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
+    task["kept_back"] = kept_back(queries, task)
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
     waits = waits_for_account(queries, task)
     lines += [waits] if waits else []

@@ -289,8 +289,10 @@ def _tell(event: dict[str, Any]) -> None:
 
 
 def _tell_end(queries: Queries, task: dict[str, Any]) -> None:
+    from holdfast.api.accounts import kept_back
     from holdfast.api.show import explain
 
+    task = {**task, "kept_back": kept_back(queries, task)}
     colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")
     print(f"{paint(task['state'], colour)} {task['id']}")
     for line in explain(task, 0, queries.supervisor(), []):

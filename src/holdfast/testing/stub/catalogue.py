@@ -29,11 +29,13 @@ SCENARIOS = {
     "reset": "the connection is reset",
     "hang": "no answer, not even headers",
     "hang-stream": "headers and the first words, then nothing",
+    "slow": "answers honestly, but takes SECONDS (slow/SECONDS, else 30) from the first word to the last",
     "cut-stream": "the stream is cut midway",
     "error-stream": "an error event in the middle of the stream",
     "flaky": "the first N requests fail as 529 does (flaky/N/KEY), then as `tool`",
     "first": "the first N requests fail as FAILURE does (first/FAILURE/N/KEY), then as `tool`",
 }
+_WITH_NUMBER = ("flaky", "429", "usage-limit", "slow")
 
 
 def unknown(scenario: str, arguments: Sequence[str]) -> str:
@@ -44,7 +46,7 @@ def unknown(scenario: str, arguments: Sequence[str]) -> str:
         return "The scenario shell needs a command: shell/COMMAND, urlencoded."
     if scenario == "first" and (not arguments or arguments[0] not in FAILURES):
         return f"The scenario first needs a failure: first/FAILURE/N/KEY, one of {', '.join(FAILURES)}."
-    numbers = {"flaky": arguments[:1], "first": arguments[1:2], "429": arguments[:1], "usage-limit": arguments[:1]}
-    if any(not number.isdecimal() for number in numbers.get(scenario, ())):
+    numbers = arguments[1:2] if scenario == "first" else arguments[:1] if scenario in _WITH_NUMBER else ()
+    if any(not number.isdecimal() for number in numbers):
         return f"The scenario {scenario} takes a whole number, not {'/'.join(arguments)!r}."
     return ""

@@ -103,8 +103,8 @@ class Handler(BaseHTTPRequestHandler):
             self._hang()
         elif conversation.stream:
             frames = at.dialect.frames(reply, conversation)
-            if answer.manner is Manner.WHOLE:
-                self._stream(frames, headers)
+            if answer.manner in (Manner.WHOLE, Manner.SLOW):
+                self._stream(frames, headers, answer.seconds / len(frames))
             else:
                 self._break_stream(frames, at.dialect.error_frame(), headers, answer.manner)
         elif answer.manner is Manner.STALLED:
@@ -124,10 +124,12 @@ class Handler(BaseHTTPRequestHandler):
             self._chunk(b"")
         self.close_connection = True  # cut: without the end mark
 
-    def _stream(self, frames: Iterable[bytes], headers: Mapping[str, str]) -> None:
+    def _stream(self, frames: Iterable[bytes], headers: Mapping[str, str], pause: float = 0.0) -> None:
         self._begin_stream(headers)
         for frame in frames:
             self._chunk(frame)
+            if pause and self._is_over_in(pause):
+                break
         self._chunk(b"")
 
     def _begin_stream(self, headers: Mapping[str, str]) -> None:
@@ -163,10 +165,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _hang(self) -> None:
         """Until the client goes away, the server ends and shuts the connection, or nobody can be waiting any more."""
+        self._is_over_in(_LONGEST_HANG)
+        self.close_connection = True
+
+    def _is_over_in(self, seconds: float) -> bool:
+        """Waits; whether the client went away, or the server ended and shut the connection."""
         ends = select.poll()  # select() cannot take descriptors beyond 1023
         ends.register(self.connection, select.POLLIN | select.POLLHUP)
-        ends.poll(_LONGEST_HANG * 1000)
-        self.close_connection = True
+        return bool(ends.poll(seconds * 1000))
 
     def _key(self) -> str:
         for name in ("x-api-key", "authorization", "x-goog-api-key"):

@@ -44,6 +44,8 @@ def answer_to(scenario: str, arguments: Sequence[str], conversation: Conversatio
         scenario, arguments = "tool", ()
     if scenario in FAILURES:
         return Answer(reply=_failure(scenario, arguments))
+    if scenario == "slow":
+        return Answer(reply=Text(DONE), manner=Manner.SLOW, seconds=float("".join(arguments[:1]) or 30))
     if scenario in _MANNERS:
         return Answer(reply=Text(DONE), manner=_MANNERS[scenario])
     for step in _steps(scenario, arguments):

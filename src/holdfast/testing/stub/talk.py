@@ -61,6 +61,7 @@ class Manner(Enum):
     STALLED = "stalled"  # headers and the beginning, then nothing
     CUT = "cut"  # closed midway
     ERROR_EVENT = "error event"  # an error inside the stream
+    SLOW = "slow"  # whole, but spread over a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,7 @@ class Answer:
     reply: Text | Call | Failure
     manner: Manner = Manner.WHOLE
     warning: bool = False  # the headers warn that the limit is near
+    seconds: float = 0.0  # that a slow one takes
 
 
 @dataclass(frozen=True, kw_only=True)
