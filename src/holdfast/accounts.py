@@ -56,9 +56,14 @@ def named_account(settings: config.Config, agent: str, given: str | None) -> str
             )
         return None
     wanted = given or str(settings[f"{agent}.account"])
-    if wanted in ("", AUTO):
-        return None
     known = names_of(settings, agent)
+    if wanted in ("", AUTO):
+        if not UserAccounts(lambda: settings).choosable(agent):
+            raise UsageError(
+                f"No account of {agent} may be chosen: all have `auto = false`. Name one with --account "
+                f"(known: {', '.join(known)}). Nothing was queued."
+            )
+        return None
     if wanted not in known:
         raise UsageError(f"{_unknown(agent, wanted, known)} Nothing was queued.")
     return wanted

@@ -40,10 +40,10 @@ class Accounts:
             self.says(name, "ok")
         self.configure()
 
-    def configure(self, *, work: bool = True) -> None:
+    def configure(self, *, work: bool = True, more: str = "") -> None:
         table = f'[accounts.claude.work]\nconfig_dir = "{self.place("work")}"\nenv.ANTHROPIC_API_KEY = "env:WORK_KEY"\n'
         plain = f'claude.binary = "{self.binary}"\nresume.default_hold = "2s"\n'
-        user_file(self.fleet, plain + (table if work else ""))
+        user_file(self.fleet, plain + more + (table if work else ""))
 
     def place(self, name: str) -> Path:
         return self.fleet.root / f"claude-{name}"
@@ -143,19 +143,29 @@ def test_an_account_opens_by_itself_when_its_time_has_come(fleet: Fleet, account
 
 
 def test_a_stopped_account_waits_for_a_person(fleet: Fleet, accounts: Accounts) -> None:
-    """One alert per account, however many tasks; closed when it works again."""
-    accounts.configure(work=False)
+    """One alert per account, however many tasks; closed when it works again. A task that was claimed already when its
+    account was shut goes back to the queue, at no cost."""
+    gate = f"while [ -e {fleet.root}/gate-$HOLDFAST_TASK_ID ]; do sleep 0.02; done"
+    accounts.configure(work=False, more=f"workspace.setup = ['{gate}']\n")
     accounts.says("default", "e401")
+    first, claimed = accounts.add(), accounts.add()
+    for task in (first, claimed):
+        (fleet.root / f"gate-{task}").touch()
     accounts.up(agents=2)
-    first = accounts.add()
+    fleet.wait_state(claimed, "running")
+    (fleet.root / f"gate-{first}").unlink()
     assert fleet.wait_state(first, "paused")["pause_reason"] == "auth"
     assert [alert["key"] for alert in fleet.json("alerts")] == ["account:claude/default"]
-    second = accounts.add()
+    (fleet.root / f"gate-{claimed}").unlink()
+    back = fleet.wait_state(claimed, "queued")
+    assert back["reason"] == "its account was shut before the agent started"
+    assert back["runs"] == []
     told = fleet.cli("run", "x", "--agent", "claude", code=75).stderr
     assert "When its login works again: `holdfast accounts resume claude/default`" in told
+    assert fleet.kinds(claimed).count("task.claimed") == 1, "it is not claimed again and again"
     accounts.says("default", "ok")
     assert f"Resumed: {first}." in fleet.cli("accounts", "resume", "claude/default").stdout
-    for task in (first, second):
+    for task in (first, claimed):
         fleet.wait_state(task, "completed")
     assert fleet.json("alerts") == []
     assert accounts.events() == ["account.stopped", "account.opened"]

@@ -49,15 +49,14 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
     assert sorted(asked.read_text().split()) == ["claude", "codex"]
 
     fleet.add("x", "--agent", "gemini")
-    fake_cli(tools, "codex", version="codex-cli 77.0")
     found = about(fleet, code=1)
     assert found["gemini"]["level"] == "problem"
     assert "1 unfinished task(s) need it" in found["gemini"]["text"]
-    assert "newer than any that was tested" in found["codex"]["text"]
-    about(fleet, code=1)
-    assert sorted(asked.read_text().split()) == ["claude", "claude", "codex"], (
-        "asked before there was a home, and once more"
-    )
+    (tools / "codex").write_text((tools / "codex").read_text().replace("0.1.0", "9.9.9"))  # as long, at the same place
+    assert "newer than any that was tested" in about(fleet, code=1)["codex"]["text"]
+    # Both before there was a home, both once more when there was one, then only the one that has changed.
+    assert asked.read_text().split().count("claude") == 2
+    assert asked.read_text().split().count("codex") == 3
     assert (fleet.home / "clis.json").exists()
 
 
@@ -65,6 +64,7 @@ def test_login_by_variable_and_rules_of_root_are_told(tmp_path: Path) -> None:
     """Issue 6: what can be told without asking a server, per account; why a mode is refused here."""
     from holdfast.agents.claude import CLAUDE
     from holdfast.api.clis import Cli, logins, permission_words
+    from holdfast.config.files import read_file
     from holdfast.config.layers import merge
 
     cli = Cli(agent=CLAUDE, wanted="claude", is_chosen=False, path="/bin/claude", said="2.1.325")
@@ -76,4 +76,8 @@ def test_login_by_variable_and_rules_of_root_are_told(tmp_path: Path) -> None:
     (tmp_path / ".credentials.json").touch()
     [state] = logins(cli, settings, {"CLAUDE_CONFIG_DIR": str(tmp_path)})
     assert (state.is_seen, state.text) == (True, f"in {tmp_path}/.credentials.json")
+    (tmp_path / "config.toml").write_text('[accounts.claude.work]\nconfig_dir = "/nowhere"\n')
+    more = merge([read_file(str(tmp_path / "config.toml"), of_repository=False)])
+    states = logins(cli, more, {"ANTHROPIC_API_KEY": "sk-secret"})
+    assert [(state.account, state.is_seen) for state in states] == [("default", True), ("work", False)]
     assert permission_words(cli)["full"] == "--dangerously-skip-permissions"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.acceptance.test_cli_contract import started
+from tests.acceptance.test_cli_contract import on_terminal, started
 from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, wait_until
 
@@ -53,6 +53,10 @@ def test_run_shows_the_agents_words(fleet: Fleet) -> None:
     assert "Bash  make" in done.stderr
     assert "  | ✓ done\n" in done.stderr
     assert "I begin" not in done.stdout
+    with on_terminal(fleet, "run", "--scenario", steps) as terminal:
+        assert terminal.wait() == 0
+        assert "  | I begin\r\n" in terminal.words
+        assert "  | \x1b[32m✓ done\x1b[0m\r\n" in terminal.text
 
 
 def test_a_real_cli_is_shown_with_what_it_takes_and_how_to_go_on(fleet: Fleet) -> None:

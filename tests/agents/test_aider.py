@@ -8,7 +8,8 @@ from holdfast.agents.aider import AIDER
 from holdfast.agents.port import Account, Ended, Stream, WorkOrder
 from holdfast.core.agentevents import Usage
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.signs import SignKind
+from holdfast.core.plight import PlightKind
+from holdfast.core.signs import Talk
 
 TOKENS = "Tokens: 2.3k sent, 1,100 cache write, 1.1k cache hit, 42 received. Cost: $0.0012 message, $0.03 session."
 LIMIT = "litellm.RateLimitError: RateLimitError: OpenAIException - The usage limit has been reached"
@@ -80,7 +81,26 @@ def test_tokens_and_cost() -> None:
     assert usage == Usage(input=2300, output=42, cached=1100, cost_usd=0.0012)
 
 
-def test_nothing_that_it_prints_ends_a_run_early() -> None:
+def heard(*lines: str) -> Talk:
+    talk = Talk()
+    for at, line in enumerate(lines):
+        for sign in AIDER.signs(line, Stream.OUT):
+            talk.hear(sign, float(at))
+    return talk
+
+
+def test_nothing_that_it_prints_ends_a_run_at_once() -> None:
     """The model can print these lines, a moment before the one that tells success."""
     for line in (LOGIN, LIMIT, "Traceback (most recent call last):"):
-        assert [sign.kind for sign in AIDER.signs(line, Stream.OUT)] == [SignKind.STEP]
+        plight = heard("well", line).plight
+        assert plight is not None
+        assert plight.kind is PlightKind.RETRYING
+        assert heard("well", line, TOKENS).plight is None
+
+
+def test_its_retries_are_no_progress() -> None:
+    explained = "The API provider has rate limited you. Try again later or check your quotas."
+    tries = [f"Retrying in {delay} seconds..." for delay in (0.2, 0.5, 1.0)]
+    plight = heard("well", *(line for one in tries for line in (LIMIT, explained, one))).plight
+    assert plight is not None
+    assert plight.since == 1.0

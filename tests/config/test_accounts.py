@@ -121,6 +121,10 @@ def test_which_account_a_new_task_names(tmp_path: Path) -> None:
         named_account(config, "claude", "wrok")
     with pytest.raises(UsageError, match="The agent 'command' has no accounts"):
         named_account(config, "command", "work")
+    nobody = config_of(tmp_path / "config.toml", "[accounts.claude.default]\nauto = false\n")
+    with pytest.raises(UsageError, match="all have `auto = false`"):
+        named_account(nobody, "claude", None)
+    assert named_account(nobody, "claude", "default") == "default"
 
 
 def test_a_file_with_secrets_that_others_can_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.containers import shell
-from holdfast.containers.enclosure import Enclosure
+from holdfast.containers.enclosure import Enclosure, inside
 from holdfast.containers.engine import IDLE, WORKSPACE, Engine
 from holdfast.containers.engines import Engines
 from holdfast.core.model import Strategy, TaskSpec, Workspace
@@ -114,3 +114,11 @@ def test_entering_a_container_follows_no_link_of_its_agent(tmp_path: Path, monke
         os.killpg(process.pid, signal.SIGHUP)  # the terminal was closed
         process.wait(timeout=20)
     assert stopped.exists()
+
+
+def test_what_adapter_and_account_set_reaches_the_agent_inside() -> None:
+    env = {"ANTHROPIC_API_KEY": "k", "SSH_AUTH_SOCK": "/s", "LANG": "C", "MINE": "m", "HOLDFAST_RUN_ID": "r"}
+    seen = inside(env, {"pass": ["MINE"], "set": {}}, ("ANTHROPIC_API_KEY",))
+    assert (seen["ANTHROPIC_API_KEY"], seen["MINE"]) == ("k", "m")
+    assert "SSH_AUTH_SOCK" not in seen
+    assert "ANTHROPIC_API_KEY" not in inside(env, {"pass": ["MINE"], "set": {}})

@@ -191,3 +191,16 @@ def test_lines_survive_blocks_holes_and_sizes(tmp_path: Path) -> None:
 def test_a_pipe_in_place_of_the_output_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "out.log")
     assert list(GrowingLines(str(tmp_path / "out.log")).go_on(final=True)) == []
+
+
+def test_a_follower_leaves_no_run_out() -> None:
+    """R-TERM-10: two runs may come and go between two looks."""
+    from holdfast.interfaces.cli.logs import BytePrinter, _pick_run
+
+    task = {"id": "t", "runs": [{"id": f"r{number}", "number": number} for number in (1, 2, 3)]}
+    for shown, following in (("r1", "r2"), ("r2", "r3"), ("r3", "r3")):
+        run = _pick_run(task, None, BytePrinter(shown, "", raw=True))
+        assert run is not None
+        assert run["id"] == following
+    assert _pick_run(task, None, None) == {"id": "r3", "number": 3}
+    assert _pick_run({"id": "t", "runs": []}, None, None) is None

@@ -288,6 +288,8 @@ def test_who_takes_over_reads_on(run: Path) -> None:
         lambda kept: {**kept, "errors_offset": 10**9},
         lambda kept: {**kept, "output_at": 10**400},
         lambda kept: {**kept, "talk": {**kept["talk"], "steps": math.inf}},
+        lambda kept: {**kept, "talk": {**kept["talk"], "plight": ["fatal", "no"]}},
+        lambda kept: {**kept, "talk": {**kept["talk"], "plight": ["unheard of", "no", 1.0, None]}},
         lambda kept: {**kept, "output_at": 1e18},
         lambda kept: {**kept, "output_at": "now"},
         lambda kept: {**kept, "talk": {}},

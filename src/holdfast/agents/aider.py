@@ -4,8 +4,8 @@ Seen with 0.86.2:
 - Success is its line "Tokens: N sent, M received", which it prints after a whole answer, and no error behind that line.
   The model may print lines like these, but only before the real one: its answer comes in one piece (`--no-stream`), and
   nothing that it writes follows (no suggested shell commands, no commit messages: `--no-auto-commits`).
-- Its own retries cannot be set; they end after a minute. An error stands until an answer comes. Nothing it says ends a
-  run early: it could be the model's.
+- Its own retries cannot be set (nine, over a minute, of three requests each). An error stands until an answer comes; it
+  ends a run only after `health.retry_patience`, for it could be the model's words.
 - It has no sessions. The next run takes over what it finds.
 - With `--yes-always` it still refuses what needs an explicit yes, so it never runs a command unattended: `full` and
   `edit` are the same to it. It edits files by itself, without a sandbox.
@@ -84,6 +84,7 @@ _TOKENS = re.compile(
     rf"^Tokens: {_COUNT} sent(?:, {_COUNT} cache write)?(?:, {_COUNT} cache hit)?, {_COUNT} received\."
     r"(?: Cost: \$(\d[\d.,]*) message, \$\d[\d.,]* session\.)?\s*$"
 )
+_RETRIES = re.compile(r"^Retrying in [\d.]+ seconds\.\.\.|^The API provider\b")  # and what it explains of an error
 _EDITED = re.compile(r"^Applied edit to (.+)$")
 _ERROR = re.compile(r"^litellm\.(?:exceptions\.)?([A-Z]\w+)\b:?\s*(.*)$", re.DOTALL)
 _BY_CLASS = {
@@ -128,6 +129,8 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
         return (_usage(found), Result(ok=True))
     if (found := _ERROR.match(own)) is not None:
         return (_error(found.group(1), found.group(2)),)
+    if _RETRIES.match(own):
+        return (Failure(trouble=Trouble.OTHER, message=own.strip(), is_fatal=False),)
     if (found := _EDITED.match(own)) is not None:
         return (ToolFinished(id="", name="edit", ok=True, output=found.group(1)),)
     for trouble, pattern in _FAILED:
@@ -203,6 +206,6 @@ AIDER = CliAgent(
         command="export OPENAI_API_KEY=… (or the key of another provider)",
     ),
     litter=(".aider*", ".aider*/**"),
-    ends_by_itself=True,
+    plain_text=True,
     reads_errors=True,
 )

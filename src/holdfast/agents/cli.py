@@ -16,8 +16,6 @@ from holdfast.core.signs import Sign, SignKind
 
 LONGEST = 16 * 1024 * 1024  # characters of one line that are still read as JSON
 
-_DOOMING = (SignKind.RETRY, SignKind.DOOMED)
-
 CONTINUE = (
     "You were interrupted and are now continued in the same session and the same directory. "
     "Look at what is already done (git status, git log, your own notes above), then go on until the task is complete."
@@ -74,9 +72,10 @@ class CliAgent:
     continue_by_hand: Callable[[str, Account], Sequence[str]] | None = None  # session → the command of a person
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
     litter: Sequence[str] = ()  # patterns of files that it leaves in its workspace, and that belong on no branch
-    ends_by_itself: bool = False  # whatever it says, it ends soon after: nothing of it dooms a run
+    plain_text: bool = False  # its errors cannot be told from a model's words at once: none ends a run at once
     reads_errors: bool = False  # some of its events stand only on standard error
     leaves: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → what it says
+    quiet_retries: float = 0.0  # seconds for which it tries again without a word, and nothing can be set about it
     version_arguments: Sequence[str] = ("--version",)
     fresh_config: Mapping[str, str] = field(default_factory=dict)  # what a configuration directory must hold (path →
     # text) so that the CLI takes an account's address without a login: for rehearsals and tests, that make one
@@ -106,9 +105,7 @@ class CliAgent:
 
     def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
         found = signs_of(self.parse(line, stream))
-        if not self.ends_by_itself:
-            return found
-        return [replace(sign, kind=SignKind.STEP) if sign.kind in _DOOMING else sign for sign in found]
+        return [_in_doubt(sign) for sign in found] if self.plain_text else found
 
     def judge(self, ended: Ended) -> Verdict:
         digest = Digest()
@@ -133,6 +130,11 @@ def _said(read: Callable[[str], Sequence[AgentEvent]], text: str) -> Sequence[Ag
         return read(text) if text else ()
     except Exception:  # noqa: BLE001 - a foreign file met a fault of ours: it says nothing, that is all
         return ()
+
+
+def _in_doubt(sign: Sign) -> Sign:
+    """An error that may be talk: the next words of the CLI will show it; without them it is as if it tried again."""
+    return replace(sign, kind=SignKind.RETRY, is_hopeless=False) if sign.kind is SignKind.DOOMED else sign
 
 
 def instructions(order: WorkOrder) -> str:

@@ -262,4 +262,5 @@ QWEN = CliAgent(
     continue_by_hand=_by_hand,
     transcript=lambda session, config, _workspace: f"{config}/projects/*/chats/{session}.jsonl",
     reads_errors=True,
+    quiet_retries=80.0,
 )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.agents.cli import CliAgent
 
 # Small, so that silence is called by its name within a minute. `holdfast rehearse` says that they are.
-THRESHOLDS = {"stuck_after": "20s", "tool_silence": "20s", "startup_timeout": "60s", "max_runtime": "90s"}
+THRESHOLDS = {"stuck_after": 20.0, "tool_silence": 20.0, "startup_timeout": 60.0, "max_runtime": 90.0}
 ACCOUNT = "rehearsal"
 PROMPT = "Write a file out.txt with the text: hello from agent"
 # Only to the login of a plan does the CLI tell when a limit ends; to a key it tells that there is one.
@@ -51,6 +51,12 @@ class Rehearsed:
     then: str  # what Holdfast would do next
     requests: int  # to the model
     left: Sequence[str]
+
+
+def thresholds(agent: str) -> dict[str, str]:
+    """Settings under `health.`; an agent that tries again in silence has so much more time."""
+    more = {"stuck_after": _adapter(agent).quiet_retries, "max_runtime": _adapter(agent).quiet_retries}
+    return {key: f"{seconds + more.get(key, 0.0):g}s" for key, seconds in THRESHOLDS.items()}
 
 
 def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehearsed:
@@ -115,7 +121,7 @@ def _settings(root: str, agent: str, program: str, login: Mapping[str, Any]) -> 
         },
         # The stub asks for nothing but what the scenario says, in a repository that is thrown away.
         "permissions": {"mode": "full", "sandbox": True},
-        "health": {**THRESHOLDS, "adaptive_timeout": False},
+        "health": {**thresholds(agent), "adaptive_timeout": False},
         f"accounts.{agent}.{ACCOUNT}": {key: value for key, value in login.items() if key != "env"},
         f"accounts.{agent}.{ACCOUNT}.env": login["env"],
     }

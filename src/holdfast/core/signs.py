@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -154,7 +154,9 @@ class Talk:
             )
         talk.steps = int(kept["steps"])
         talk.last_step = printable(str(kept["last_step"]), MOST_WORDS)
-        talk.plight = None if kept.get("plight") is None else Plight.load(kept["plight"])
+        if kept.get("plight") is not None:
+            plight = Plight.load(kept["plight"])
+            talk.plight = replace(plight, words=printable(plight.words, MOST_WORDS))
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk

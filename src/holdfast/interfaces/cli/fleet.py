@@ -158,7 +158,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
 
 
 def _rehearse_agent(arguments: argparse.Namespace) -> int:
-    from holdfast.api.agent_rehearsal import THRESHOLDS, rehearse_agent
+    from holdfast.api.agent_rehearsal import rehearse_agent, thresholds
     from holdfast.api.show import duration_of
 
     scenario = arguments.scenario or "tool"
@@ -182,7 +182,7 @@ def _rehearse_agent(arguments: argparse.Namespace) -> int:
         print(f"What Holdfast does next: {seen.then}")
         print(f"The agent asked its model {seen.requests} time(s).")
         print("Nothing was left behind." if not seen.left else "Left behind:\n  " + "\n  ".join(seen.left))
-        small = ", ".join(f"health.{key} = {value}" for key, value in THRESHOLDS.items())
+        small = ", ".join(f"health.{key} = {value}" for key, value in thresholds(arguments.agent).items())
         print(f"In a rehearsal patience is short ({small}) and permissions are full: your settings were not used.")
     sys.stdout.flush()
     return 1 if seen.left else {"completed": 0, "paused": 75, "queued": 75}.get(seen.state, 1)

@@ -28,6 +28,8 @@ class AgentWords:
         self._task_id = task_id
         self._agent = agent
         self._speaks = speaks_events(agent)
+        self._terminal = sys.stderr  # as it is before a bottom line wraps it
+        self._number = 0
         self._transcript: Transcript | None = None
         self._teller: Teller | None = None
         self._line = ""  # the beginning of one that has not ended
@@ -53,7 +55,7 @@ class AgentWords:
         self._number = run["number"]
         zone = self._queries.task(self._task_id)["time_zone"]
         self._transcript = Transcript(self._queries.run_directory(run["id"]), self._agent, run, zone)
-        self._teller = Teller(self._write, sys.stderr)
+        self._teller = Teller(self._write, self._terminal)
 
     def _finish(self) -> None:
         self._read(final=True)
