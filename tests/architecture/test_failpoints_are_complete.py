@@ -37,7 +37,7 @@ EXEMPT = {
     ("processes/boxed.py", "end_as"): "a helper process of its own, which ends as its container did",
     ("workspaces/carrying.py", "_carry_one"): "a helper process of its own; furnish.copy is beside its start",
     ("workspaces/carrying.py", "_enter"): "likewise",
-    ("agents/clis.py", "_answer"): "ends a question for a version; clis.version is beside its start",
+    ("agents/clis.py", "_end"): "ends a question for a version; clis.version is beside its start",
     ("interfaces/cli/streams.py", "_speak_utf8"): "the same command once more, before it has begun",
     ("api/backup.py", "_alone"): "a lock file: empty, and the kernel forgets the lock",
     ("config/trust.py", "_turn"): "a lock file: empty, and the kernel forgets the lock",

@@ -13,15 +13,21 @@ from collections.abc import Mapping, Sequence
 from holdfast import faults
 from holdfast.text import one_line
 
-PATIENCE = 5.0  # for all of them; the slowest take two and a half seconds on an idle machine
+PATIENCE = 5.0  # seconds for all of them; the slowest take two and a half on an idle machine
 _ENOUGH = 4096
 
 
-def ask_versions(questions: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Name → what it said, for commands by name; empty: it said nothing in time. One that hangs costs PATIENCE."""
-    asked = {name: _ask(argv) for name, argv in questions.items()}
-    deadline = time.monotonic() + PATIENCE
-    return {name: _answer(process, deadline) for name, process in asked.items()}
+def ask_versions(questions: Mapping[str, Sequence[str]], patience: float = PATIENCE) -> dict[str, str]:
+    """Name → what it said, for commands by name; empty: it said nothing in time. One that hangs costs `patience`."""
+    asked: dict[str, subprocess.Popen[bytes] | None] = {}
+    try:
+        for name, argv in questions.items():
+            asked[name] = _ask(argv)
+        deadline = time.monotonic() + patience
+        return {name: _answer(process, deadline) for name, process in asked.items()}
+    finally:  # Ctrl-C leaves nobody behind
+        for process in asked.values():
+            _end(process)
 
 
 def _ask(argv: Sequence[str]) -> subprocess.Popen[bytes] | None:
@@ -49,8 +55,17 @@ def _answer(process: subprocess.Popen[bytes] | None, deadline: float) -> str:
             if not block:
                 break
             said += block
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
-        process.wait()
+    _end(process)
     lines = said.decode(errors="replace").strip().splitlines()
     return one_line(lines[0], 60) if lines else ""
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    """With all that it started; once."""
+    if process is None or process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast import config
-from holdfast.agents.clis import PATIENCE
 from holdfast.api.clis import Cli, LoginState, all_clis, logins, refusal
 
+PATIENCE = 15.0  # seconds for all versions: six of them starting at once, on a busy machine; then they are remembered
 INSTALL = "install it, or name its program with the setting `{name}.binary`"
 
 
@@ -26,7 +26,7 @@ class Finding:
 def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[Finding]:
     """`needed`: agents of unfinished tasks, and how many. What they lack is a problem; the rest is worth a note."""
     settings = config.best_effort()
-    clis = all_clis(settings, home)
+    clis = all_clis(settings, home, PATIENCE)
     missing = [cli for cli in clis if cli.path is None]
     for cli in clis:
         if cli.path is not None:

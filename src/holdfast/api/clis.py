@@ -16,7 +16,7 @@ from typing import Any
 from holdfast import config, faults
 from holdfast.accounts import account_of, names_of
 from holdfast.agents.cli import CliAgent
-from holdfast.agents.clis import ask_versions
+from holdfast.agents.clis import PATIENCE, ask_versions
 from holdfast.agents.port import DEFAULT_ACCOUNT, Account, Command, Permission, WorkOrder
 from holdfast.config.accounts import AccountTable
 from holdfast.errors import LaunchError
@@ -62,7 +62,7 @@ class LoginState:
     text: str
 
 
-def all_clis(settings: config.Config, home: str | None = None) -> list[Cli]:
+def all_clis(settings: config.Config, home: str | None = None, patience: float = PATIENCE) -> list[Cli]:
     """Every real CLI that this version can drive, those that are not there too. `home` remembers the versions."""
     found = [_look_up(agent, settings) for agent in _real_agents()]
     here = [cli for cli in found if cli.path is not None]
@@ -71,7 +71,7 @@ def all_clis(settings: config.Config, home: str | None = None) -> list[Cli]:
     said = {cli.name: known[stamps[cli.name]] for cli in here if stamps[cli.name] in known}
     questions = {cli.name: [str(cli.path), *cli.agent.version_arguments] for cli in here if cli.name not in said}
     if questions:
-        said |= ask_versions(questions)
+        said |= ask_versions(questions, patience)
         _remember(home, {stamps[name]: text for name, text in said.items() if text})
     return [_with(cli, said.get(cli.name, "")) for cli in found]
 
