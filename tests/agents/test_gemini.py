@@ -212,6 +212,11 @@ def test_why_it_did_not_begin(errors: str, outcome: Outcome) -> None:
     assert judged(INIT, DONE, errors=errors).outcome is Outcome.COMPLETED  # a success outweighs what stands aside
 
 
+def test_an_address_without_settings_is_explained() -> None:
+    """Its own words ("Invalid auth method selected.") help nobody who gave an account a `base_url`."""
+    assert "config_dir" in judged(code=41, errors="Invalid auth method selected.").reason
+
+
 def test_a_session_is_known_although_it_was_ended_before_it_said_so() -> None:
     assert judged(errors="Attempt 1 failed. Retrying with backoff... Error: fetch failed").session_id == NEW
     assert judged().session_id is None

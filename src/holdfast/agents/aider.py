@@ -208,4 +208,5 @@ AIDER = CliAgent(
     litter=(".aider*", ".aider*/**"),
     plain_text=True,
     reads_errors=True,
+    quiet_retries=75.0,  # not without a word, but its words could be the model's
 )

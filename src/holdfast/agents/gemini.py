@@ -1,6 +1,9 @@
 """Google's Gemini CLI: `gemini --output-format stream-json`, the prompt on standard input.
 
 Seen with 0.61.0:
+- `read` is its plan mode; in `edit` it changes files, and commands are not even offered to the model; `full` approves
+  everything. It has no objection to root. `--skip-trust` makes it read the repository's own `.gemini` settings.
+- The call of a tool in which it was killed is not in the session that is continued; what came before it is.
 - It exits with the HTTP status of an error modulo 256, and with 0 after a stream that was cut off: only what it says
   counts. Its `result` is "success" as well after it stopped a loop, after its limit of turns, and when the conversation
   does not fit, so that it asked no model at all (`stats.models` is empty then).
@@ -227,6 +230,10 @@ _LAST_WORDS: tuple[tuple[re.Pattern[str], Trouble], ...] = (
         Trouble.REFUSED,
     ),
 )
+_HINTS = {
+    "Invalid auth method selected.": " (An account with a `base_url` needs a `config_dir`, and in its "
+    '.gemini/settings.json {"security": {"auth": {"selectedType": "gemini-api-key"}}}.)'
+}
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -236,7 +243,7 @@ def _of_errors(line: str) -> Sequence[AgentEvent]:
         return (_retry(found),)
     for pattern, trouble in _LAST_WORDS:
         if pattern.match(said):
-            return (Failure(trouble=trouble, message=said),)
+            return (Failure(trouble=trouble, message=said + _HINTS.get(said, "")),)
     return (Raw(text=line),)
 
 

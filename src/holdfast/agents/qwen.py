@@ -1,6 +1,8 @@
 """Qwen Code: `qwen --output-format stream-json`, the prompt on standard input.
 
 Seen with 0.24.4:
+- `read` is its plan mode; in `edit` it changes files, and commands are not even offered to the model; `full` approves
+  everything. It has no objection to root.
 - Its events have Claude Code's shapes, with its own errors: `result.error.message`. The same words stand in a message
   of the "assistant" too, behind what the model said, where nothing marks them as not the model's.
 - An agent that it started itself and that failed has a `result` of its own: only the last one is that of the run.
@@ -8,6 +10,7 @@ Seen with 0.24.4:
   defaults, over which the user's own settings win. The inner one stays: seven tries, about 80 s, in silence, and a
   Retry-After of any length is slept out. The health service decides for it (core/health.py).
 - `result.usage` is that of the whole session, earlier processes of it and its own requests (its memory) included.
+- A prompt that begins with the name of one of its commands ("/stats …") is that command: a success, of no turns.
 - At the limit of turns there is no result, only a line on standard error.
 - Its write_file takes absolute paths only.
 """
@@ -149,6 +152,8 @@ def _retry(data: Mapping[str, Any]) -> Retry:
 def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
     message = words(table(event.get("error")).get("message"))
     turns = whole(event.get("num_turns"))
+    if event.get("num_turns") == 0 and not message:
+        message = "it took the prompt for a command of its own, because of its first word, and asked no model"
     if event.get("is_error") is False and event.get("subtype") == "success" and not message:
         return (*_usage(event), Result(ok=True, text=words(event.get("result")), turns=turns))
     return (*_usage(event), _failure(message), Result(ok=False, text=message, turns=turns))
@@ -257,7 +262,7 @@ QWEN = CliAgent(
         config_directory="~/.qwen",
         files=("{config}/oauth_creds.json", "{config}/settings.json"),  # it writes both with a login, and not before
         variables=("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY"),
-        command="qwen, then /auth",
+        command="qwen",
     ),
     continue_by_hand=_by_hand,
     transcript=lambda session, config, _workspace: f"{config}/projects/*/chats/{session}.jsonl",
