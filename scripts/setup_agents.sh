@@ -8,7 +8,7 @@
 # CLI skip themselves with it.
 set -u
 locks=$(cd "$(dirname "$0")/agents" && pwd)
-cache=${HOLDFAST_AGENTS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/holdfast-agents}
+cache=${HOLDFAST_AGENTS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/holdfast-agents}
 patience=900
 
 version_of() {

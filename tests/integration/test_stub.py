@@ -270,6 +270,12 @@ def test_without_a_tool_for_files_a_shell_writes_them_and_without_tools_there_is
     patch = json.loads(post({"input": "hi", "tools": [{"type": "custom", "name": "apply_patch"}]}))["output"][0]
     assert (patch["type"], "*** Add File: out.txt" in patch["input"]) == ("custom_tool_call", True)
     assert "task is done" in post({"input": "a title, please"})
+    scripts = {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}
+    offer = {"type": "additional_tools", "role": "developer", "tools": [scripts]}
+    script = json.loads(post({"input": [offer]}))["output"][0]
+    assert "await tools.exec_command({" in script["input"]  # JavaScript, as codex has it for the models that it knows
+    done = {"type": "custom_tool_call_output", "call_id": script["call_id"], "output": ""}
+    assert "task is done" in post({"input": [offer, script, done]})
 
 
 def test_what_no_scenario_is_named(stub: StubServer) -> None:

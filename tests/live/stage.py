@@ -102,7 +102,8 @@ class Stage:
         assert isinstance(self.adapter, CliAgent)
         assert self.adapter.transcript is not None, f"where {self.name} keeps its sessions is not known"
         place = self.adapter.transcript("*", str(self.config_dir), self.fleet.show(task)["workspace"]["path"])
-        found = glob.glob(place.replace("~", self.fleet.env["HOME"], 1), recursive=True)
+        pattern = place.replace("~", self.fleet.env["HOME"], 1)
+        found = wait_until(lambda: glob.glob(pattern, recursive=True), "its session is written", PATIENCE)
         for path in found:
             os.unlink(path)
         return len(found)
