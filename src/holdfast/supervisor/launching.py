@@ -39,6 +39,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
             account=account,
             surroundings=surroundings,
             files_directory=os.path.join(run_dir, "files"),
+            directory=os.path.realpath(workspace.path),
             left_directory=os.path.join(run_dir, "channel"),
         )
     )
