@@ -63,6 +63,7 @@ class WorkOrder:
     account: Account = USERS_OWN
     surroundings: Surroundings = field(default_factory=Surroundings)
     files_directory: str = ""  # where `Command.files` will be; in a container too
+    directory: str = ""  # where it works, with no link in it; empty: not known
     left_directory: str = ""  # where the CLI may leave what `AgentAdapter.leaves` names; in a container too
 
 

@@ -41,6 +41,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
             account=account,
             surroundings=surroundings,
             files_directory=os.path.join(channel, "files"),
+            directory=os.path.realpath(workspace.path),
             left_directory=channel,
         )
     )
