@@ -208,3 +208,27 @@ def test_killed_at_each_step_and_an_account_that_vanished(fleet: Fleet, accounts
     assert "An earlier agent already worked on the task below" in (accounts.place("default") / "prompt").read_text()
     fleet.wait_clean()
     fleet.cli("doctor", "--invariants")
+
+
+def test_tasks_of_an_account_that_vanished_while_it_was_shut(fleet: Fleet, accounts: Accounts) -> None:
+    """They are not claimed again and again: who names it is told at once; whose session was there waits for another."""
+    accounts.says("default", "oauth-eusage", time.time() + 3600)
+    accounts.says("work", "oauth-eusage", time.time() + 5)
+    supervisor = accounts.up()
+    bound = fleet.wait_state(accounts.add("--account", "default"), "paused")["id"]
+    roaming = fleet.wait_state(accounts.add(), "paused")  # its session is under `work`
+    assert roaming["account"] == "work"
+    fleet.cli("down")
+    supervisor.wait(timeout=60)
+    named = accounts.add("--account", "work")
+    accounts.configure(work=False)
+    accounts.up()
+    assert "There is no account 'work' for claude" in fleet.wait_state(named, "failed")["reason"]
+    fleet.wait_state(roaming["id"], "queued")
+    fleet.wait_state(fleet.queue("true"), "completed")
+    assert fleet.kinds(roaming["id"]).count("task.claimed") == 1, "it is not claimed again and again"
+    assert "It waits for account claude/default" in fleet.cli("why", roaming["id"]).stdout
+    accounts.says("default", "ok")
+    fleet.cli("accounts", "resume", "claude/default")
+    for task in (bound, roaming["id"]):
+        assert fleet.wait_state(task, "completed")["runs"][-1]["account"] == "default"

@@ -30,6 +30,8 @@ AUTO = ("default", "work")
         ("work", None, ("work",), ALL, None),  # so it waits
         ("gone", None, ("gone",), ALL, Choice(account="default", left="gone")),
         ("gone", "gone", (), ALL, Choice(account="gone")),  # it named it: the launch refuses, nobody decides otherwise
+        ("gone", "gone", ("gone",), ALL, Choice(account="gone")),  # shut or not
+        ("gone", None, ("default", "work"), ALL, None),
         (None, None, (), (), Choice(account=None)),  # an agent without logins
     ],
 )
@@ -51,6 +53,7 @@ def test_who_is_shut_out() -> None:
     assert (one.accounts, one.agents) == ({"claude/default"}, set())  # type: ignore[attr-defined]
     both = of(PARKED, replace(PARKED, name="work"), replace(STOPPED, agent="codex"))
     assert both.agents == {"claude", "codex"}  # type: ignore[attr-defined]
+    assert both.still_open == {"claude/client"}  # type: ignore[attr-defined]
     assert of(replace(PARKED, name="gone")) == NOBODY
 
 

@@ -34,6 +34,8 @@ class Stage:
         self.adapter = AGENTS[name]
         self.config_dir = fleet.root / "login"
         self.config_dir.mkdir()
+        self.scratch = fleet.root / "tmp"
+        self.scratch.mkdir(exist_ok=True)
         first = STANDS[name].first
         if first and isinstance(self.adapter, CliAgent):
             own = {self.adapter.login.config_variable: str(self.config_dir)}
@@ -56,7 +58,10 @@ class Stage:
         }
         lines = [f"{key.replace('__', '.')} = {_toml(value)}" for key, value in chosen.items()]
         for scenario in scenarios:
-            env = stand.plan if scenario == "usage-limit" and stand.plan else stand.env
+            env = {
+                **(stand.plan if scenario == "usage-limit" and stand.plan else stand.env),
+                "TMPDIR": str(self.scratch),  # gemini, for one, leaves reports of its errors there
+            }
             lines += [
                 f"[accounts.{self.name}.{account_of(scenario)}]",
                 f"base_url = {_toml(self.stub.url(*address_of(scenario)) + stand.path)}",
@@ -102,7 +107,8 @@ class Stage:
         assert isinstance(self.adapter, CliAgent)
         assert self.adapter.transcript is not None, f"where {self.name} keeps its sessions is not known"
         place = self.adapter.transcript("*", str(self.config_dir), self.fleet.show(task)["workspace"]["path"])
-        found = glob.glob(place.replace("~", self.fleet.env["HOME"], 1), recursive=True)
+        pattern = place.replace("~", self.fleet.env["HOME"], 1)
+        found = wait_until(lambda: glob.glob(pattern, recursive=True), "its session is written", PATIENCE)
         for path in found:
             os.unlink(path)
         return len(found)

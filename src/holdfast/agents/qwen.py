@@ -10,6 +10,7 @@ Seen with 0.24.4:
   defaults, over which the user's own settings win. The inner one stays: seven tries, about 80 s, in silence, and a
   Retry-After of any length is slept out. The health service decides for it (core/health.py).
 - `result.usage` is that of the whole session, earlier processes of it and its own requests (its memory) included.
+- A prompt that begins with the name of one of its commands ("/stats …") is that command: a success, of no turns.
 - At the limit of turns there is no result, only a line on standard error.
 - Its write_file takes absolute paths only.
 """
@@ -151,6 +152,8 @@ def _retry(data: Mapping[str, Any]) -> Retry:
 def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
     message = words(table(event.get("error")).get("message"))
     turns = whole(event.get("num_turns"))
+    if event.get("num_turns") == 0 and not message:
+        message = "it took the prompt for a command of its own, because of its first word, and asked no model"
     if event.get("is_error") is False and event.get("subtype") == "success" and not message:
         return (*_usage(event), Result(ok=True, text=words(event.get("result")), turns=turns))
     return (*_usage(event), _failure(message), Result(ok=False, text=message, turns=turns))

@@ -106,7 +106,9 @@ def _fresh_login(root: str, agent: str, adapter: CliAgent, url: str, scenario: s
             file.write(text)
     stand = STANDS[agent]
     env = stand.plan if stand.plan and any(word in scenario for word in _OF_PLANS) else stand.env
-    return {"config_dir": place, "base_url": url + stand.path, "env": dict(env)}
+    scratch = os.path.join(root, "tmp")  # gemini, for one, leaves reports of its errors there
+    os.mkdir(scratch)
+    return {"config_dir": place, "base_url": url + stand.path, "env": {**env, "TMPDIR": scratch}}
 
 
 @contextlib.contextmanager

@@ -56,10 +56,12 @@ class ShutAccount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShutOut:
-    """Which waiting tasks cannot start: those of a shut account, and those of an agent of which none is left."""
+    """Which waiting tasks cannot start: those of a shut account, and those of an agent of which none is left, unless
+    they are bound to one that is still open (not for everybody, that is) or name one that is gone."""
 
     accounts: frozenset[str]  # agent/name
     agents: frozenset[str]
+    still_open: frozenset[str] = frozenset()  # agent/name, of these agents
 
     def __bool__(self) -> bool:
         return bool(self.accounts or self.agents)
@@ -79,13 +81,13 @@ def shut_out(shut: Collection[ShutAccount], names: Names, choosable: Names) -> S
         return NOBODY
     known = [account for account in shut if account.name in names(account.agent)]
     accounts = frozenset(account.full_name for account in known)
-    agents = {account.agent for account in known}
-    return ShutOut(
-        accounts=accounts,
-        agents=frozenset(
-            agent for agent in agents if all(full_name(agent, name) in accounts for name in choosable(agent))
-        ),
+    agents = frozenset(
+        agent
+        for agent in {account.agent for account in known}
+        if all(full_name(agent, name) in accounts for name in choosable(agent))
     )
+    still_open = frozenset(full_name(agent, name) for agent in agents for name in names(agent)) - accounts
+    return ShutOut(accounts=accounts, agents=agents, still_open=still_open)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,8 +108,10 @@ def choose(
     """
     if not names:
         return Choice(account=None)  # its agent has no logins
-    if bound is not None and (bound in names or bound == named):
+    if bound is not None and bound in names:
         return None if bound in shut else Choice(account=bound)
+    if bound is not None and bound == named:
+        return Choice(account=bound)  # it is gone, so no time opens it: the launch says so
     open_ones = [name for name in choosable if name not in shut]
     if not open_ones:
         return None if choosable else Choice(account=None, left=bound)

@@ -25,7 +25,6 @@ MOST_QUESTIONS = 3
 def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
     names = [cli.name for cli in found]
     if wanted is not None:
-        _refuse_unknown(wanted)
         _tell(f"The agent of tasks that name none is now {wanted}", choose(AGENT, wanted))
         return
     if not found:
@@ -48,7 +47,8 @@ def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
     print(f'  holdfast run "fix the flaky test" --agent {names[0]}')
 
 
-def _refuse_unknown(name: str) -> None:
+def refuse_unknown(name: str) -> None:
+    """Before anything is done or said: a refusal stands alone."""
     from holdfast.api.clis import known_agents
 
     if name not in known_agents():

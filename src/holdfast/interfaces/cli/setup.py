@@ -39,8 +39,10 @@ def run_init(arguments: argparse.Namespace) -> int:
     from holdfast.api.commands import Commands
     from holdfast.api.repos import absolute
     from holdfast.api.setup import write_file
-    from holdfast.interfaces.cli.choices import choose_agent, choose_permissions
+    from holdfast.interfaces.cli.choices import choose_agent, choose_permissions, refuse_unknown
 
+    if arguments.agent is not None:
+        refuse_unknown(arguments.agent)
     home = home_directory()
     repo = Commands(home).register(absolute(arguments.directory), moved_from=arguments.moved_from)
     print(f"Repository {repo.path} is known to Holdfast (home {home}).")

@@ -278,4 +278,8 @@ class SqliteTasks:
 
 
 def _lists(shut_out: ShutOut) -> dict[str, str]:
-    return {"accounts": rows.encode(sorted(shut_out.accounts)), "agents": rows.encode(sorted(shut_out.agents))}
+    return {
+        "accounts": rows.encode(sorted(shut_out.accounts)),
+        "agents": rows.encode(sorted(shut_out.agents)),
+        "still_open": rows.encode(sorted(shut_out.still_open)),
+    }

@@ -17,9 +17,13 @@ SELECT t.rowid FROM tasks t
           SELECT 1 FROM tasks o WHERE o.state = 'running' AND o.strategy = 'none' AND o.repo_id = t.repo_id))
 
 -- name: shut_out
--- Its account is shut, or all that it could have. Only asked while one is.
+-- Its account is shut, or all that it could have. Only asked while one is. An account that is gone counts as none,
+-- unless the task names it: then it starts, and is refused.
 CASE WHEN t.account IS NULL THEN t.agent IN (SELECT value FROM json_each(:agents))
-     ELSE t.agent || '/' || t.account IN (SELECT value FROM json_each(:accounts)) END
+     WHEN t.agent || '/' || t.account IN (SELECT value FROM json_each(:accounts)) THEN 1
+     ELSE t.agent IN (SELECT value FROM json_each(:agents))
+          AND t.agent || '/' || t.account NOT IN (SELECT value FROM json_each(:still_open))
+          AND t.account IS NOT json_extract(t.settings, '$.agent_options.account') END
 
 -- name: claimable
 {may_start}
