@@ -205,7 +205,7 @@ AIDER = CliAgent(
         variables=KEYS,
         command="export OPENAI_API_KEY=… (or the key of another provider)",
     ),
-    litter=(".aider*", ".aider*/**"),
+    litter=("/.aider.tags.cache*", "/.aider.tags.cache*/**"),
     plain_text=True,
     reads_errors=True,
     quiet_retries=75.0,  # not without a word, but its words could be the model's
