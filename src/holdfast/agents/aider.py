@@ -236,7 +236,7 @@ AIDER = CliAgent(
         variables=KEYS,
         command="export OPENAI_API_KEY=… (or the key of another provider)",
     ),
-    litter=(".aider*", ".aider*/**"),
+    litter=("/.aider.tags.cache*", "/.aider.tags.cache*/**"),
     rejoin=_rejoined,
     plain_text=True,
     reads_errors=True,
