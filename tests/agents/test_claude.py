@@ -209,6 +209,10 @@ def test_tokens_and_money_count_once() -> None:
     assert older is not None
     assert (older.input, older.output, older.cost_usd) == (7, 2, 0.1)
 
+    lost = verdict(INIT, spoken("m1"), result(total_cost_usd=0, usage={"input_tokens": 0, "output_tokens": 0})).usage
+    assert lost is not None
+    assert (lost.input, lost.output, lost.cost_usd) == (130, 1, None)
+
 
 def test_tools_for_people_and_for_the_watchdog() -> None:
     """A command says how long it may take; two edits of one file are two different things."""

@@ -240,7 +240,9 @@ def _spent(said: dict[str, Any]) -> Iterator[Usage]:
         if models:
             yield _of_models(list(tables(list(models.values()))))
     elif usage := table(said.get("usage")):
-        yield _tokens(usage, cost=amount(said.get("total_cost_usd")), is_total=True)
+        total = _tokens(usage, cost=amount(said.get("total_cost_usd")), is_total=True)
+        if total.input or total.output or total.cost_usd:  # else it lost count, after a broken stream: 2.0 does
+            yield total
 
 
 def _of_models(models: Sequence[dict[str, Any]]) -> Usage:

@@ -187,7 +187,11 @@ def _step(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 
-_BY_NAME = {"ContextOverflowError": Trouble.CONTEXT, "ProviderAuthError": Trouble.AUTH}
+_BY_NAME = {
+    "ContextOverflowError": Trouble.CONTEXT,
+    "ProviderAuthError": Trouble.AUTH,
+    "MessageAbortedError": Trouble.INTERRUPTED,
+}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FIELD = re.compile(r'([\w.]{1,64})=("(?:[^"\\]|\\.)*"|\S*)')
 _CLASS = re.compile(r"^(\w{1,64}): ")
