@@ -69,7 +69,7 @@ EXPECTED: dict[str, dict[str, Cell]] = {
     "claude": {**AS_IT_IS, "cut-stream": O.COMPLETED},  # it asks again, without a stream, and is answered
     "codex": AS_IT_IS,
     "gemini": AS_IT_IS,
-    "opencode": {**AS_IT_IS, "credit": O.LOOPING},  # told inside the stream, which it does not hear: it asks for ever
+    "opencode": AS_IT_IS,
     "qwen": {**AS_IT_IS, "429-long": O.STUCK},  # it sleeps the hour out without a word
     "copilot": AS_IT_IS,
     # it has no sessions, and asks without a stream
