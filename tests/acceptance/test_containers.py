@@ -196,3 +196,55 @@ def test_no_engine_and_no_image(fleet: Fleet) -> None:
     fleet.cli("cancel", task)
     fleet.wait_state(task, "cancelled")
     fleet.wait_clean()
+
+
+CLAUDE = """#!/bin/sh
+echo "$* key=$ANTHROPIC_API_KEY place=${CLAUDE_CONFIG_DIR-none}" >> calls.txt
+cat > prompt.txt
+say() { printf '{"type":"result","subtype":"success","is_error":%s,"api_error_status":%s,"result":"%s"' "$@"
+        printf ',"terminal_reason":"x","session_id":"s"}\\n'; exit; }
+echo '{"type":"system","subtype":"init","session_id":"s"}'
+case $(grep -c . calls.txt) in
+1) say true 429 'API Error: Rate limited' ;;
+2) say true 401 'Invalid API key' ;;
+*) say false null done ;;
+esac
+"""
+
+
+AIDER = """#!/bin/sh
+while [ "$1" != --message-file ]; do shift; done
+cat "$2" > prompt.txt
+echo 'Tokens: 100 sent, 42 received.'
+"""
+
+
+def test_a_login_and_a_session_in_a_container(docks: Docks) -> None:  # noqa: F811
+    """Each run has a container of its own, so no session outlives it: the next run is handed the work over. The user's
+    own login goes in as far as it is in variables; one that fails there is not the end of it for everybody outside.
+    What an adapter writes for its CLI can be read in there."""
+    fleet = docks.fleet
+    for name, text in {"claude": CLAUDE, "aider": AIDER}.items():
+        program = fleet.repo / f"{name}.sh"
+        program.write_text(text)
+        program.chmod(0o755)
+        fleet.git("add", program.name)
+        fleet.env[f"HOLDFAST_{name.upper()}_BINARY"] = f"./{name}.sh"
+    fleet.git("commit", "-m", "programs that play agents")
+    fleet.env["HOLDFAST_RESUME_DEFAULT_HOLD"] = "1s"
+    fleet.up(env={"ANTHROPIC_API_KEY": "the-key", "CLAUDE_CONFIG_DIR": str(fleet.root)})
+    paused = fleet.wait_state(task := fleet.add("the prompt", "--agent", "claude"), "paused")
+    if paused["pause_reason"] == "rate_limit":
+        wait_until(lambda: fleet.show(task)["pause_reason"] == "auth", "its second run ended so")
+    assert [row["account"] for row in fleet.json("accounts") if row["state"] != "open"] == []
+    assert [alert["key"] for alert in fleet.json("alerts")] == [f"task:{task}:auth"]
+    fleet.cli("resume", task)
+    done = fleet.wait_state(task, "completed", "failed")
+    assert done["state"] == "completed", fleet.events(task)
+    calls = fleet.file_on_branch(f"holdfast/{task}", "calls.txt").splitlines()
+    assert [" --resume " in call for call in calls] == [False, False, False]
+    assert {call.partition(" key=")[2] for call in calls} == {"the-key place=none"}
+    assert fleet.file_on_branch(f"holdfast/{task}", "prompt.txt").startswith("An earlier agent already worked")
+    with_file = fleet.wait_state(fleet.add("the prompt", "--agent", "aider"), "completed", "failed")
+    assert with_file["state"] == "completed", with_file["reason"]
+    assert fleet.file_on_branch(f"holdfast/{with_file['id']}", "prompt.txt") == "the prompt"

@@ -32,6 +32,7 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
         'gemini.binary = "/nowhere/gemini"\n'
         '[accounts.claude.work]\nconfig_dir = "~/.claude-work"\n'
         '[accounts.claude.key]\nenv = { ANTHROPIC_API_KEY = "env:NOT_THERE" }\n'
+        '[accounts.codex.gateway]\nbase_url = "http://127.0.0.1:1"\nenv = { OPENAI_API_KEY = "env:HOME" }\n'
     )
     found = about(fleet)
     claude, codex, gemini = found["claude"], found["codex"], found["gemini"]
@@ -44,6 +45,7 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
     assert codex["level"] == "note"
     assert "older than any that was tested" in codex["text"]
     assert "log in with `codex login`" in codex["text"]
+    assert "login of account gateway: by the variable OPENAI_API_KEY" in codex["text"]
     assert gemini["level"] == "note"
     assert "/nowhere/gemini, which is no program" in gemini["text"]
     assert sorted(asked.read_text().split()) == ["claude", "codex"]

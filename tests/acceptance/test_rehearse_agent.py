@@ -18,9 +18,14 @@ def having(*names: str) -> dict[str, str]:
 
 
 @pytest.mark.agents
-def test_a_limit_and_a_file_are_rehearsed_with_claude(fleet: Fleet) -> None:
-    """The outcome, the time to it and what would follow; neither the user's settings nor their home are touched."""
+def test_a_limit_and_a_file_are_rehearsed_with_claude(fleet: Fleet, tmp_path: Path) -> None:
+    """The outcome, the time to it and what would follow; neither the user's settings nor their home are touched, and
+    no other CLI is started."""
     env = {**having("claude"), "HOLDFAST_HEALTH_MAX_RUNTIME": "1s", "HOLDFAST_AGENT": "nobody"}
+    other = tmp_path / "gemini"
+    other.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    other.chmod(0o755)
+    env["PATH"] = f"{tmp_path}{os.pathsep}{env['PATH']}"
     limited = fleet.cli("rehearse", "--agent", "claude", "--scenario", "usage-limit/600", env=env, code=75).stdout
     first, why, following, *_ = limited.splitlines()
     assert first.startswith("claude, usage-limit/600: usage_limited after ")
@@ -35,6 +40,7 @@ def test_a_limit_and_a_file_are_rehearsed_with_claude(fleet: Fleet) -> None:
     assert (done["state"], done["outcome"], done["requests"], done["left_behind"]) == ("completed", "completed", 2, [])
     assert done["seconds"] > 0
     assert not fleet.home.exists()
+    assert not (tmp_path / "started").exists()
     assert fleet.branches() == []
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from holdfast.agents.codex import CODEX, NO_COMMITS
+from holdfast.agents.codex import CODEX, NO_COMMITS, READ_RULES
 from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
 from holdfast.core.agentevents import Failure, Retry, ToolFinished, ToolStarted, Trouble
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
@@ -47,6 +48,19 @@ def test_a_restricted_agent_has_its_sandbox_and_asks_nobody(
     assert command.stdin.endswith(NO_COMMITS) is (sandbox == "workspace-write")
     assert "do it" in command.stdin
     assert "do it" not in " ".join(argv)
+
+
+@pytest.mark.parametrize("directory", ['/home/ü/a \U0001f389"\\b', "/home/a.b"])
+@pytest.mark.parametrize("session", [None, SESSION])
+@pytest.mark.parametrize(("mode", "trust"), [("read", None), ("edit", "untrusted"), ("full", "trusted")])
+def test_no_run_has_it_trust_the_repository_for_good(
+    mode: str, trust: str | None, session: str | None, directory: str
+) -> None:
+    """Left to itself it writes that into the user's configuration, and runs what the repository's `.codex` names."""
+    command = CODEX.build(replace(order(session, permission=mode), directory=directory))
+    expected = None if trust is None else {directory: {"trust_level": trust}}
+    assert settings(list(command.argv)).get("projects") == expected
+    assert (READ_RULES in command.stdin) is (trust == "untrusted")
 
 
 def test_full_permission_and_a_model() -> None:

@@ -43,6 +43,12 @@ MISTAKES = {
     "no accounts": ("[accounts]\nclaude = 3\n", 2, "'accounts.claude' is a section of accounts", ""),
     "a part of a path": ("[accounts.claude.work]\nconfig_dir = 'x'\n", 2, "'x' is not a whole path", "/ or ~"),
     "no address": (f"[accounts.claude.work]\nbase_url = '{SECRET}'\n", 2, "work.base_url: it is not an address", ""),
+    "a login that ps would show": (
+        f"[accounts.codex.work]\nbase_url = 'https://me:{SECRET}@x'\n",
+        2,
+        "work.base_url: it has a login in it, and codex takes its address on its command line",
+        "env",
+    ),
     "a number": ("[accounts.claude.work]\nenv = { A = 1 }\n", 2, "the value of A is not text", ""),
     "a bad variable": (f"[accounts.claude.work.env]\n'A=B' = '{SECRET}'\n", 1, "'A=B' cannot be the name of", ""),
     "our variable": (f"[accounts.claude.work.env]\nHOLDFAST_X = '{SECRET}'\n", 1, "HOLDFAST_X is a variable of", ""),

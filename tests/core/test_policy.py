@@ -386,6 +386,26 @@ def test_a_limit_pauses_until_its_reset(outcome: Outcome, jitter: float) -> None
     assert BASE.wall + 100 <= unknown.resume_after <= BASE.wall + 110
 
 
+@pytest.mark.parametrize("outcome", [O.RATE_LIMITED, O.USAGE_LIMITED])
+def test_a_limit_that_comes_again_after_a_resume_holds_longer_each_time(outcome: Outcome) -> None:
+    """R-RES-08: else "try again in a second", said all the time, would spend every resume within a few of them."""
+    holds = []
+    for resumes in range(6):
+        ledger = [Spend(budget=Budget.RESUME, at=BASE)] * resumes
+        decision = decide(ended(outcome, BASE.wall + 1), ledger, Limits(default_hold=300.0), BASE)
+        assert decision.parking is not None
+        assert decision.parking.until == decision.resume_after
+        holds.append((decision.resume_after or 0.0) - BASE.wall)
+    assert holds == [1, 30, 60, 120, 240, 300]
+    told = decide(ended(outcome, BASE.wall + HOUR), ledger, Limits(default_hold=300.0), BASE)
+    assert told.resume_after == BASE.wall + HOUR
+
+
+def test_a_session_that_is_of_no_use_is_not_kept_for_a_retry() -> None:
+    lost = decide(ended(O.SESSION_LOST), [Spend(budget=Budget.SESSION, at=BASE)], Limits(), BASE)
+    assert (lost.action, lost.keeps_session) == (Action.FAIL, False)
+
+
 def test_a_full_context_is_resumed_at_once_in_a_new_session() -> None:
     """R-RES-01: the clock has nothing to do with it; a reset time, if the agent names one, is ignored."""
     decision = decide(ended(O.CONTEXT_LIMIT, BASE.wall + HOUR), (), Limits(), BASE, 0.9)

@@ -248,6 +248,8 @@ def test_the_first_requests_fail_of_each_address_by_itself(stub: StubServer) -> 
     one, other = stub.url("flaky", 2, "one"), stub.url("first", "usage-limit", 1, "other")
     assert [ask(one, "chat").status for _ in range(3)] == [529, 529, 200]
     assert [ask(other, "chat").status for _ in range(2)] == [429, 200]
+    soon = ask(stub.url("first", "usage-limit", 1, "soon", 60), "responses").json["error"]
+    assert 50 <= soon["resets_in_seconds"] <= 60
     assert [exchange.answer for exchange in stub.requests("flaky", 2, "one")] == ["529", "529", "call write_file"]
 
 

@@ -39,3 +39,24 @@ def test_codex_is_kept_to_its_permission(stage: Callable[[str], Stage]) -> None:
     assert on.fleet.git("log", "--format=%s", f"main..{on.fleet.show(reads)['branch']}", check=False) == ""
     assert on.stub.requests(*escape.split("/"))[-1].results == 1, "it tried"
     assert not outside.exists()
+
+
+def test_codex_is_not_made_to_trust_a_repository(stage: Callable[[str], Stage]) -> None:
+    """The user's configuration is as it was, and what the repository's own names is started in `full` only."""
+    if len(wanted()) <= 2:
+        pytest.skip("only `make test-agents` does this one")
+    on = stage("codex")
+    started = on.fleet.root / "started"
+    own = on.fleet.repo / ".codex" / "config.toml"
+    own.parent.mkdir()
+    own.write_text(f'[mcp_servers.own]\ncommand = "touch"\nargs = ["{started}"]\n')
+    on.fleet.git("add", "-A")
+    on.fleet.git("commit", "-qm", "its own configuration")
+    on.settle("tool")
+    on.fleet.up("--agents", 1)
+    for mode, is_trusted in (("edit", False), ("full", True)):
+        on.fleet.wait_state(on.add("tool", "--permission", mode), "completed", "failed", patience=PATIENCE)
+        assert on.stub.requests("tool"), "it never came to its model"
+        assert started.exists() is is_trusted
+    config = on.config_dir / "config.toml"
+    assert not config.exists() or "trust" not in config.read_text()

@@ -49,6 +49,7 @@ class Login:
     config_directory: str = ""  # … else it is here (`~` is the user's home)
     files: Sequence[str] = ()  # any of them: logged in
     variables: Sequence[str] = ()  # any of them: logged in
+    keys_of_address: Sequence[str] = ()  # likewise, for an account with an address of its own
     command: str = ""  # what a person types to log in
 
 

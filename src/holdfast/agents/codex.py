@@ -7,6 +7,10 @@ Seen with 0.166.0:
 - Without user namespaces its sandbox cannot start: every command fails, and the turn completes all the same.
 - The retries of its built-in provider cannot be set ("Built-in providers cannot be overridden"), only those of an
   account with an address of its own. For the rest the health service decides (core/health.py).
+- A repository whose trust nobody settled it trusts by itself as soon as it may write there: it records that in the
+  user's own configuration, for good, and starts the programs (MCP servers) that the repository's `.codex` names,
+  outside its sandbox. So it is told for each run: in `full` the workspace is trusted, in `edit` it is not, whatever
+  the user's configuration says of the repository. Untrusted, it does not read AGENTS.md by itself, and is asked to.
 - The usage of a turn is that of the whole thread, earlier processes of it included.
 """
 
@@ -54,7 +58,9 @@ NO_COMMITS = (
     "\n\n(Your sandbox does not let you write the git directory, so do not try to commit: "
     "whatever you leave in this directory is committed for you.)"
 )
+READ_RULES = "\n\n(If this directory has an AGENTS.md, read it first, and do as it says.)"
 _QUIET = ("check_for_update_on_startup=false", "analytics.enabled=false", "features.plugins=false")
+_TRUST = {Permission.EDIT: "untrusted", Permission.FULL: "trusted"}
 _SANDBOX = {Permission.READ: "read-only", Permission.EDIT: "workspace-write"}
 
 
@@ -67,6 +73,8 @@ def _arguments(order: WorkOrder) -> Sequence[str]:
     mode = permission(order)
     if mode is not Permission.FULL:
         settings += [f"sandbox_mode={_quoted(_SANDBOX[mode])}", 'approval_policy="never"']
+    if order.directory.isprintable() and order.directory and mode in _TRUST:
+        settings.append(f"projects={{{_quoted(order.directory)}={{trust_level={_quoted(_TRUST[mode])}}}}}")
     if order.account.base_url:
         settings += [f"model_provider={_quoted(PROVIDER)}", f"model_providers.{PROVIDER}={_provider(order.account)}"]
     return (
@@ -97,8 +105,8 @@ def _provider(account: Account) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of TOML; what JSON escapes, TOML reads alike."""
-    return json.dumps(text)
+    """A string of TOML; what JSON must escape, TOML reads alike (but not the halves of a character beyond 16 bits)."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _environment(order: WorkOrder) -> Mapping[str, str]:
@@ -106,7 +114,7 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
 
 
 def _standard_input(order: WorkOrder) -> str:
-    return instructions(order) + (NO_COMMITS if permission(order) is Permission.EDIT else "")
+    return instructions(order) + (READ_RULES + NO_COMMITS if permission(order) is Permission.EDIT else "")
 
 
 def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str | None:
@@ -240,6 +248,7 @@ CODEX = CliAgent(
         config_directory="~/.codex",
         files=("{config}/auth.json",),
         variables=("CODEX_API_KEY",),  # OPENAI_API_KEY is not read by its built-in provider
+        keys_of_address=KEYS,
         command="codex login",
     ),
     continue_by_hand=_by_hand,

@@ -21,6 +21,7 @@ _BY_CODE: dict[str, Trouble] = {
     "insufficient_quota": Trouble.BILLING,
     "billing_hard_limit_reached": Trouble.BILLING,
     "billing_not_active": Trouble.BILLING,
+    "arrearage": Trouble.BILLING,
     "payment_required": Trouble.BILLING,
     "authentication_error": Trouble.AUTH,
     "authentication_failed": Trouble.AUTH,
@@ -31,10 +32,20 @@ _BY_CODE: dict[str, Trouble] = {
     "permission_denied": Trouble.AUTH,
     "unauthenticated": Trouble.AUTH,
     "unauthorized": Trouble.AUTH,
+    "oauth_org_not_allowed": Trouble.AUTH,
+    "account_on_hold": Trouble.AUTH,
+    "verification_required": Trouble.AUTH,
+    "cloud_credential_error": Trouble.AUTH,
+    "provider_credentials": Trouble.AUTH,
+    "api_key_auth_disabled": Trouble.AUTH,
+    "org_disabled_credential": Trouble.AUTH,
+    "stored_login_refused": Trouble.AUTH,
+    "invalid_credential_header": Trouble.AUTH,
     "context_length_exceeded": Trouble.CONTEXT,
     "contextoverflowerror": Trouble.CONTEXT,
     "prompt_too_long": Trouble.CONTEXT,
     "request_too_large": Trouble.CONTEXT,
+    "model_max_prompt_tokens_exceeded": Trouble.CONTEXT,
     "rate_limit": Trouble.RATE_LIMIT,
     "rate_limit_error": Trouble.RATE_LIMIT,
     "rate_limit_exceeded": Trouble.RATE_LIMIT,
@@ -43,6 +54,8 @@ _BY_CODE: dict[str, Trouble] = {
     "too_many_requests": Trouble.RATE_LIMIT,
     "overloaded": Trouble.OVERLOADED,
     "overloaded_error": Trouble.OVERLOADED,
+    "engine_overloaded": Trouble.OVERLOADED,
+    "model_capacity_exhausted": Trouble.OVERLOADED,
     "server_error": Trouble.OVERLOADED,
     "api_error": Trouble.OVERLOADED,
     "internal_server_error": Trouble.OVERLOADED,
@@ -57,52 +70,63 @@ _BY_CODE: dict[str, Trouble] = {
     "network_error": Trouble.NETWORK,
 }
 
+# An HTTP status in prose: not any number, for an error may speak of 500 lines.
+_NUMBERED = r"(?:^|status|error|code|https?|returned|[(\[{{:=])\W{{0,4}}(?:{})\b(?! (?:lines|files|bytes|tokens|ms)\b)"
+
 # In order: the first that is found decides. A limit of the plan is often sent as a rate limit, so it comes first.
 _BY_TEXT: tuple[tuple[Trouble, re.Pattern[str]], ...] = tuple(
     (trouble, re.compile(pattern, re.IGNORECASE))
     for trouble, pattern in (
         (
             Trouble.USAGE_LIMIT,
-            r"(?:hit|reached|exceeded) your (?:\w+ ){0,3}limit"
+            r"(?:hit|reached|exceeded) your (?:(?!rate )\S{0,40}\w ){0,5}limit"
+            r"|(?:hit|reached|exceeded) your (?:daily|weekly|monthly) "
             r"|(?:usage|session|weekly|daily|monthly|5-hour|plan) limit (?:has been )?(?:reached|exceeded|hit)"
-            r"|usage_limit_reached|exhausted your (?:\w+ ){0,3}(?:quota|capacity)"
-            r"|(?:daily|weekly|monthly) (?:\w+ )?quota|quota[^.]{0,40}per day|PerDay",
+            r"|(?<!rate )limit reached\W{1,5}resets\b|out of (?:\w+ )?(?:usage|credits)\b[^.\n]{0,40}\bresets\b"
+            r"|usage_limit_reached|exhausted your (?:\w+ ){0,3}(?:quota|capacity)|quota will reset"
+            r"|(?:daily|weekly|monthly) (?:\w+ )?quota|hour allocated quota|quota[^.]{0,40}per day|PerDay",
         ),
         (
             Trouble.BILLING,
-            r"credit balance|insufficient[_ ](?:quota|funds|credit|balance)|billing|payment required|out of credits"
+            r"credit balance|insufficient[_ ](?:quota|funds|credit|balance)|billing|payment required"
+            r"|out of (?:\w+ )?(?:credits|usage)\b|requires usage credits|doesn't include (?:extra )?usage|add funds"
+            r"|account is in good standing|free (?:allocated quota|tier of the model has been)"
             r"|quota exceeded\. check your plan|exceeded your current quota",
         ),
         (
             Trouble.AUTH,
             r"invalid (?:x-)?api[- _]?key|api[- _]key not valid|api_key_invalid|incorrect api key|authentication"
             r"|unauthori[sz]ed|not logged in|log ?in (?:again|first)|please (?:run|use) \S*login"
-            r"|token (?:has )?expired|expired token"
-            r"|invalid (?:bearer |oauth )?token|oauth token|permission[_ ]denied|forbidden",
+            r"|token (?:has )?expired|expired token|disabled organization|organization (?:has been|is) disabled"
+            r"|invalid (?:bearer |oauth )?token|oauth token|credential is only authorized|forbidden"
+            r"|(?<!EACCES: )permission[_ ]denied(?! \(os error)",  # those two are of files
         ),
         (
             Trouble.CONTEXT,
             r"context[_ ](?:length|limit)|context window|conversation is too long"
             r"|prompt is too long|maximum context|input token count|too many tokens"
-            r"|token limit"
-            r"|maximum number of tokens|input (?:is )?too long|request too large",
+            r"|(?<!output )token limit|maximum prompt length|prompt token count|range of input length"
+            r"|maximum number of tokens|input (?:is )?too long|request too large|request-body limit",
         ),
-        (Trouble.RATE_LIMIT, r"rate[- _]?limit|too many requests|resource[_ ]exhausted|\b429\b"),
+        (
+            Trouble.RATE_LIMIT,
+            r"rate[- _]?limit|too many requests|resource[_ ]exhausted|" + _NUMBERED.format("429"),
+        ),
         (
             Trouble.OVERLOADED,
             r"overloaded|internal server error|service unavailable|bad gateway|gateway time-?out"
-            r"|\b(?:500|502|503|504|529)\b"
-            r"|server (?:had an )?error|high demand|capacity",
+            r"|server (?:had an )?error|high demand|capacity|" + _NUMBERED.format("500|502|503|504|529"),
         ),
         (
             Trouble.NETWORK,
-            r"ECONN\w+|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|EPIPE"
-            r"|connection (?:error|refused|reset|closed)|fetch failed"
+            r"ECONN\w+|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|EPIPE|UND_ERR_\w+"
+            r"|connection (?:error|refused|reset|(?:was )?closed)|fetch failed|other side closed"
             r"|waiting for network|could not connect|cannot connect|unable to connect|failed to connect|network error"
-            r"|socket hang up|stream disconnected|stream (?:ended|closed|error)|without a finish reason"
-            r"|premature(?:ly)? close"
-            r"|timed? ?out|error sending request|terminated|connection aborted|server disconnected"
-            r"|error (?:decoding|reading) (?:a |the )?(?:response )?body|unexpected EOF",
+            r"|socket hang up|socket disconnected|stream disconnected|stream (?:ended|closed|error)"
+            r"|without a finish reason|premature(?:ly)? close"
+            r"|timed? ?out|error sending request|(?:^|: )terminated\b|connection aborted|server disconnected"
+            r"|error (?:decoding|reading) (?:a |the )?(?:response )?body|unexpected EOF"
+            r"|dns error|lookup address|certificate",
         ),
     )
 )
@@ -120,7 +144,7 @@ def trouble_of(*, status: int | None = None, code: str = "", text: str = "") -> 
     specific = {Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.CONTEXT}
     if by_code in specific:
         return by_code
-    if by_text in specific and (status is None or 400 <= status < 500):
+    if by_text in specific and (status is None or 400 <= status < 500) and status != 401:
         return by_text
     if by_code is not None:
         return by_code

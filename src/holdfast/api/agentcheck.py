@@ -56,7 +56,7 @@ def _found(cli: Cli, settings: config.Config, tasks: int) -> Finding:
     seen = logins(cli, settings)
     mode = str(settings["permissions.mode"])
     refused = refusal(cli, settings, mode)
-    words = [f"{cli.name} {cli.version or f'(it did not say its version within {PATIENCE:g} s)'} in {cli.path}"]
+    words = [f"{cli.name} {cli.version or '(it did not say its version)'} in {cli.path}"]
     words += [_version_words(cli), *(_login_words(state, len(seen) > 1) for state in seen)]
     level = "ok" if cli.age == 0 and all(state.is_seen is not False for state in seen) else "note"
     if refused is not None:

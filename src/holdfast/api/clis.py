@@ -162,8 +162,9 @@ def logins(cli: Cli, settings: config.Config, environment: Mapping[str, str] = o
 def _login(agent: CliAgent, account: Account, environment: Mapping[str, str]) -> LoginState:
     login = agent.login
     own = environment if account.name == DEFAULT_ACCOUNT else {}
+    telling = (*login.variables, *(login.keys_of_address if account.base_url else ()))
     for name in (*account.env, *own):
-        if any(fnmatchcase(name, pattern) for pattern in login.variables) and (account.env.get(name) or own.get(name)):
+        if any(fnmatchcase(name, pattern) for pattern in telling) and (account.env.get(name) or own.get(name)):
             return LoginState(account=account.name, is_seen=True, text=f"by the variable {name}")
     folder = account.config_dir or own.get(login.config_variable) or login.config_directory
     paths = [os.path.expanduser(pattern.replace("{config}", folder)) for pattern in login.files]

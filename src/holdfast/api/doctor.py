@@ -22,17 +22,18 @@ from holdfast.workspaces import git
 _REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"
 
 
-def examine(home: str) -> list[Finding]:
+def examine(home: str, *, with_agents: bool = True) -> list[Finding]:
+    """`with_agents`: start their CLIs too, to ask for their versions; some leave files in the user's home then."""
     findings = [*_machine(home), *_settings(home)]
     if not os.path.exists(os.path.join(home, "holdfast.db")):
-        findings += agent_findings(home, {})
+        findings += agent_findings(home, {}) if with_agents else ()
         return [*findings, Finding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
     try:
         findings += _store(home)
         findings.append(_disk(home))
         queries = Queries(home)
         findings += _supervisor(queries)
-        findings += agent_findings(home, _unfinished(queries))
+        findings += agent_findings(home, _unfinished(queries)) if with_agents else ()
         findings += _leftovers(queries)
         findings += _processes(queries)
         findings += _run_directories(queries)

@@ -37,7 +37,7 @@ def rehearse(scenario: str, *, timeout: float | None) -> tuple[dict[str, Any], l
 
 
 def left_behind(home: str) -> list[str]:
-    left = [finding.text for finding in doctor.examine(home) if finding.level == "problem"]
+    left = [finding.text for finding in doctor.examine(home, with_agents=False) if finding.level == "problem"]
     return left + [f"process {pid} of run {run}" for pid, run in marked_processes(home)]
 
 

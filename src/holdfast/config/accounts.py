@@ -22,9 +22,10 @@ KEYS = ("config_dir", "base_url", "env", "auto")
 NAMES = "letters, digits, '.', '_' and '-', and begins with a letter or digit"
 ELSEWHERE = ("env:", "file:")  # a value that begins so names the place of the secret
 HIDDEN = "…"
+TOLD_BY_ARGUMENT = ("codex",)  # agents whose CLI gets `base_url` as an argument: not the place for a secret
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LOGIN_IN_URL = re.compile(r"(?<=://)[^/@]*@")
+_LOGIN_IN_URL = re.compile(r"(?<=://)[^/]*@")
 Complain = Callable[[str, str], None]
 
 
@@ -58,7 +59,13 @@ def read_accounts(tables: object, complain: Complain) -> Accounts:
         else:
             for name, table in accounts.items():
                 account = _account(f"{place}.{name}", name, table, complain)
-                if account is not None:
+                if account is not None and agent in TOLD_BY_ARGUMENT and _has_login(account.base_url):
+                    complain(
+                        f"{place}.{name}.base_url",
+                        f"{place}.{name}.base_url: it has a login in it, and {agent} takes its address on its command "
+                        "line, which everybody on this machine can read; put the secret into `env`",
+                    )
+                elif account is not None:
                     found.setdefault(agent, {})[name] = account
     return found
 
@@ -92,9 +99,7 @@ def holds_secrets(accounts: Accounts) -> bool:
         for tables in accounts.values()
         for table in tables.values()
         for value in table.env.values()
-    ) or any(
-        _without_login(table.base_url) != table.base_url for tables in accounts.values() for table in tables.values()
-    )
+    ) or any(_has_login(table.base_url) for tables in accounts.values() for table in tables.values())
 
 
 def _account(place: str, name: str, table: object, complain: Complain) -> AccountTable | None:
@@ -183,6 +188,10 @@ _READERS: Mapping[str, Callable[[object], Any]] = {
 
 def _hidden(value: str) -> str:
     return value if value.startswith(ELSEWHERE) else HIDDEN
+
+
+def _has_login(url: str | None) -> bool:
+    return _without_login(url) != url
 
 
 def _without_login(url: str | None) -> str | None:

@@ -107,6 +107,7 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.UNKNOWN: Rule(action=Action.FREEZE, alert=True),
 }
 
+_LEAST_HOLD = 0.1  # of `default_hold`: after the first resume
 _AUTO_RESUMED = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
 
 
@@ -133,16 +134,16 @@ class Decision:
 def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0) -> Decision:
     """The next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
     decision = _decide(verdict, ledger, limits, now, jitter)
-    parking = _parking(verdict, limits, now, jitter)
+    parking = _parking(verdict, ledger, limits, now, jitter)
     return decision if parking is None else replace(decision, parking=parking)
 
 
-def _parking(verdict: Verdict, limits: Limits, now: Instant, jitter: float) -> Parking | None:
+def _parking(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> Parking | None:
     """Whatever becomes of the task: others of the same account would only meet the same wall."""
     if verdict.outcome in STOPPING:
         return Parking(until=None, outcome=verdict.outcome, reason=verdict.reason)
     if verdict.outcome in PARKING:
-        until = _end_of_limit(verdict, limits, now, jitter)
+        until = _end_of_limit(verdict, ledger, limits, now, jitter)
         return Parking(until=until, outcome=verdict.outcome, reason=verdict.reason)
     return None
 
@@ -165,7 +166,7 @@ def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Inst
         action=rule.action,
         reason=verdict.reason,
         pause=rule.pause,
-        resume_after=_resume_after(rule, verdict, limits, now, jitter),
+        resume_after=_resume_after(rule, verdict, ledger, limits, now, jitter),
         spends=rule.spends,
         failure=str(verdict.outcome) if rule.action is Action.FAIL else None,
         alert=rule.alert,
@@ -279,6 +280,7 @@ def _exhausted(budget: Budget, verdict: Verdict, rule: Rule) -> Decision:
         failure=_SPENT_OUT_WORDS[budget],
         spends=rule.spends,
         alert=budget in (Budget.CRASH, Budget.LOST),
+        keeps_session=rule.keeps_session,  # a retry begins anew, too
     )
 
 
@@ -301,15 +303,21 @@ def backoff(n: int, cap: float, jitter: float, first: float = 1.0) -> float:
     return min(cap, base * (1.0 + 0.25 * jitter))
 
 
-def _resume_after(rule: Rule, verdict: Verdict, limits: Limits, now: Instant, jitter: float) -> float | None:
+def _resume_after(
+    rule: Rule, verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float
+) -> float | None:
     if rule.pause is PauseReason.CONTEXT_LIMIT:
         return now.wall
     if rule.pause not in _AUTO_RESUMED:
         return None
-    return _end_of_limit(verdict, limits, now, jitter)
+    return _end_of_limit(verdict, ledger, limits, now, jitter)
 
 
-def _end_of_limit(verdict: Verdict, limits: Limits, now: Instant, jitter: float) -> float:
+def _end_of_limit(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> float:
+    """The reset that was told is believed; but who met a limit after a resume already waits longer each time, or a
+    provider that says "try again in a second" all the time would spend every resume within one."""
     if verdict.resets_at is None or not math.isfinite(verdict.resets_at) or verdict.resets_at > now.wall + LONGEST:
         return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
-    return max(verdict.resets_at, now.wall) + jitter
+    resumed = spent(ledger, Budget.RESUME)
+    least = backoff(resumed - 1, limits.default_hold, jitter, _LEAST_HOLD * limits.default_hold) if resumed else 0.0
+    return max(verdict.resets_at + jitter, now.wall + max(least, jitter))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.model import Event, Level, Repo, Task, Workspace
+from dataclasses import replace
+
+from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision, decide
 from holdfast.core.preserve import Disposition, resolve
@@ -25,6 +27,8 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     """
     ledger = await context.writer.write(lambda tx: tx.tasks.ledger(task))
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
+    if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
+        decision = _after_container(decision)
     disposition = await _save(context, task, decision)
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
@@ -33,6 +37,13 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     )
     context.bell.ring()
     return state in TASK_TERMINAL
+
+
+def _after_container(decision: Decision) -> Decision:
+    """Each run has a container of its own, with which its session goes. And a login or a bill that failed in there may
+    be fine outside: the account's own directory was not there."""
+    is_stopped = decision.parking is not None and decision.parking.until is None
+    return replace(decision, keeps_session=False, parking=None if is_stopped else decision.parking)
 
 
 async def _save(context: Context, task: Task, decision: Decision) -> Disposition | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.agents.port import USERS_OWN, Ended, Stream, WorkOrder
@@ -29,6 +30,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
     if spec.strategy is Strategy.CONTAINER:
         account = replace(account, config_dir=None)  # a directory of this machine, which is not there
     run_dir = os.path.join(context.home, "runs", run.id)
+    channel = os.path.join(run_dir, "channel")
     command = adapter.build(
         WorkOrder(
             prompt=spec.prompt,
@@ -38,8 +40,9 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
             new_session=session_of(run.id),
             account=account,
             surroundings=surroundings,
-            files_directory=os.path.join(run_dir, "files"),
-            left_directory=os.path.join(run_dir, "channel"),
+            files_directory=os.path.join(channel, "files"),
+            directory=os.path.realpath(workspace.path),
+            left_directory=channel,
         )
     )
     # Another account must not find the keys of the user's own login.
@@ -51,7 +54,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
         HOLDFAST_RUN_ID=run.id,
         HOLDFAST_TASK_ID=task.id,
         HOLDFAST_RUN_DIR=run_dir,
-        HOLDFAST_CHANNEL=os.path.join(run_dir, "channel"),
+        HOLDFAST_CHANNEL=channel,
         HOLDFAST_RUN_NUMBER=str(run.number),
         HOLDFAST_RUN_TOKEN=token,
         PWD=workspace.path,
@@ -68,7 +71,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
         orphan_grace=spec.orphan_grace,
         limits=spec.limits,
         files=command.files,
-        chosen=tuple(command.env),
+        chosen=(*command.env, *_login_in(env, own)),
         token=token,
         metadata={
             "task": task.id,
@@ -111,6 +114,15 @@ def _zone(context: Context, task: Task, run: Run) -> str | None:
 def session_of(run_id: str) -> str:
     """The session that a run begins, where its CLI lets us choose: known again after any crash, without a record."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"holdfast:{run_id}"))
+
+
+def _login_in(env: Mapping[str, str], patterns: Sequence[str]) -> list[str]:
+    """The variables of the user's own login that mean the same in a container: paths of this machine do not."""
+    return [
+        name
+        for name, value in env.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) and not os.path.isabs(value)
+    ]
 
 
 def _words(value: object) -> list[str]:

@@ -33,7 +33,7 @@ SCENARIOS = {
     "cut-stream": "the stream is cut midway",
     "error-stream": "an error event in the middle of the stream",
     "flaky": "the first N requests fail as 529 does (flaky/N/KEY), then as `tool`",
-    "first": "the first N requests fail as FAILURE does (first/FAILURE/N/KEY), then as `tool`",
+    "first": "the first N requests fail as FAILURE does (first/FAILURE/N/KEY[/SECONDS]), then as `tool`",
 }
 _WITH_NUMBER = ("flaky", "429", "usage-limit", "slow")
 
@@ -46,7 +46,9 @@ def unknown(scenario: str, arguments: Sequence[str]) -> str:
         return "The scenario shell needs a command: shell/COMMAND, urlencoded."
     if scenario == "first" and (not arguments or arguments[0] not in FAILURES):
         return f"The scenario first needs a failure: first/FAILURE/N/KEY, one of {', '.join(FAILURES)}."
-    numbers = arguments[1:2] if scenario == "first" else arguments[:1] if scenario in _WITH_NUMBER else ()
+    numbers = (
+        [*arguments[1:2], *arguments[3:4]] if scenario == "first" else arguments[:1] if scenario in _WITH_NUMBER else ()
+    )
     if any(not number.isdecimal() for number in numbers):
         return f"The scenario {scenario} takes a whole number, not {'/'.join(arguments)!r}."
     return ""

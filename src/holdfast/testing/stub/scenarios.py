@@ -40,7 +40,7 @@ def answer_to(scenario: str, arguments: Sequence[str], conversation: Conversatio
     if scenario in ("flaky", "first"):
         kind, count = ("529", arguments[:1]) if scenario == "flaky" else (arguments[0], arguments[1:2])
         if tries < int("".join(count) or 1):
-            return Answer(reply=_failure(kind, ()))
+            return Answer(reply=_failure(kind, arguments[3:4] if scenario == "first" else ()))
         scenario, arguments = "tool", ()
     if scenario in FAILURES:
         return Answer(reply=_failure(scenario, arguments))
