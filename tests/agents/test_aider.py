@@ -16,6 +16,13 @@ LIMIT = "litellm.RateLimitError: RateLimitError: OpenAIException - The usage lim
 LOGIN = "litellm.AuthenticationError: AuthenticationError: OpenAIException - Incorrect API key provided"
 
 
+# as it breaks its lines where nobody set its width
+BROKEN = (
+    "litellm.RateLimitError: RateLimitError: OpenAIException - You exceeded your ",
+    "current quota, please check.",
+)
+
+
 def order(prompt: str = "do it", **options: object) -> WorkOrder:
     account = Account(name="a", base_url="http://127.0.0.1:1/v1", config_dir="/c", env={"OPENAI_API_KEY": "secret"})
     return WorkOrder(
@@ -62,6 +69,17 @@ def test_a_prompt_is_never_a_command_of_aider(prompt: str) -> None:
         (("litellm.Timeout: Connection timed out after 600 s",), Outcome.NETWORK),
         (("litellm.InternalServerError: InternalServerError: Overloaded",), Outcome.OVERLOADED),
         (("litellm.BadRequestError: OpenAIException - You exceeded your current quota",), Outcome.BILLING),
+        (("Tokens: 596 sent, 0 received.",), Outcome.CRASHED),
+        (BROKEN, Outcome.BILLING),
+        ((*BROKEN, "here you are", TOKENS), Outcome.COMPLETED),
+        (
+            (
+                "Tokens: 2.3k sent, 1.0k cache write, 1.1k cache hit, 42 received. Cost: $0.0012",
+                "message, $0.0012 session.",
+            ),
+            Outcome.COMPLETED,
+        ),
+        (("Tokens: 2.3k sent,", "", "42 received."), Outcome.CRASHED),
         (("No LLM model was specified and no API keys were provided.",), Outcome.AUTH),
         (("I say: Tokens: 1 sent, 1 received.", "  Tokens: 1 sent, 1 received."), Outcome.CRASHED),
         ((), Outcome.CRASHED),

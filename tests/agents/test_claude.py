@@ -114,6 +114,13 @@ def test_an_account_is_a_directory_and_an_address() -> None:
          Outcome.EXTERNAL_KILL),
         (result(subtype="error_during_execution", is_error=True, result="usage limit reached"), Outcome.FAILED),
         (refused("usage limit reached", terminal_reason="completed"), Outcome.FAILED),
+        (refused("x", error="invalid_request", api_error="org_disabled_credential"), Outcome.AUTH),
+        (refused("x", error="account_on_hold", api_error_status=400), Outcome.AUTH),
+        (refused("x", terminal_reason="rapid_refill_breaker"), Outcome.CONTEXT_LIMIT),
+        (refused("x", terminal_reason="budget_exhausted"), Outcome.OVER_BUDGET),
+        (result(terminal_reason="tool_deferred"), Outcome.FAILED),
+        (result(subtype="error_during_execution", is_error=True, errors=["[ede_diagnostic] x", "MCP: Unauthorized"]),
+         Outcome.FAILED),
     ],
     ids=lambda value: None if isinstance(value, dict) else str(value),
 )  # fmt: skip

@@ -152,6 +152,13 @@ BODY = json.dumps(
         ({"errorType": "query", "message": "Last error: error decoding response body: EOF"}, Trouble.NETWORK, None),
         ({"errorType": "query", "message": "Could not connect to http://127.0.0.1:9/429/v1."}, Trouble.NETWORK, None),
         ({"errorType": "query", "statusCode": 529, "message": "529 Overloaded"}, Trouble.OVERLOADED, None),
+        (
+            {"errorType": "rate_limit", "errorCode": "user_weekly_rate_limited", "message": "in 60s"},
+            "usage_limit",
+            None,
+        ),
+        ({"errorType": "quota", "errorCode": "session_quota_exceeded", "message": "spending"}, Trouble.BUDGET, None),
+        ({"errorType": "quota", "errorCode": "billing_not_configured", "message": "x"}, Trouble.BILLING, None),
         ({"errorType": 7, "statusCode": "x", "message": None}, Trouble.OTHER, None),
     ],
 )

@@ -85,7 +85,7 @@ ALL = list(recordings())
 
 def is_success(recording: Recording) -> bool:
     """By what the recorder did; checked by the golden test."""
-    completed = {"ok", "tool", "nohup", "resume1", "resume2", "kr2", "warn"}
+    completed = {"ok", "tool", "nohup", "resume1", "resume2", "kr2", "warn", "limittext"}
     return recording.scenario in completed or recording.id in ("claude/midcut", "claude/miderr")
 
 

@@ -158,6 +158,26 @@ def test_what_is_too_much_is_refused_by_what_is_unsaved_not_by_what_is_committed
         save(workshop, workspace, replace(rules, max_files=50))
 
 
+def test_litter_of_an_agents_cli_is_no_work_unless_git_knows_it(workshop: Workshop) -> None:
+    """Its caches alone make no salvage; what is tracked, or lies elsewhere under such a name, is saved as ever."""
+    workspace, tree = workshop.made()
+    (tree / ".cache.v4").mkdir()
+    (tree / ".cache.v4" / "db").write_text("cache")
+    rules = SalvageRules(litter=("/.cache*", "/.cache*/**"))
+    assert save(workshop, workspace, rules) is None
+    assert save(workshop, workspace) is not None
+    (tree / "src" / ".cache.v4").write_text("of the user")
+    (tree / ".cache.known").write_text("one")
+    workshop.fleet.git("add", "--force", ".cache.known", cwd=tree)
+    workshop.fleet.git("commit", "--quiet", "-m", "known", cwd=tree)
+    (tree / ".cache.known").write_text("two")
+    saved = save(workshop, workspace, rules)
+    assert saved is not None
+    names = workshop.shadow("ls-tree", "-r", "--name-only", saved.commit).split()
+    assert names == [".cache.known", "README.md", "src/.cache.v4", "src/app.py"]
+    assert workshop.shadow("show", f"{saved.commit}:.cache.known") == "two"
+
+
 def test_ignored_files_are_saved_where_the_task_says_so(workshop: Workshop) -> None:
     """`salvage.ignored`: patterns as in .gitignore, also below ignored directories; everything else ignored is not."""
     workspace, tree = workshop.made()

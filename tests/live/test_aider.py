@@ -23,6 +23,7 @@ def test_aider_from_prompt_to_branch(stage: Callable[[str], Stage]) -> None:
     done = on.fleet.shown(on.run("tool"))
     assert on.fleet.file_on_branch(done["branch"], OUT_FILE).strip() == OUT_TEXT
     assert ".aider" not in on.fleet.git("ls-tree", "-r", "--name-only", done["branch"])
+    assert on.fleet.json("salvage", "list", "--json") == [], "its cache is no work"
     [run] = done["runs"]
     assert (run["outcome"], run["session_id"]) == ("completed", None)
     assert run["tokens"] > 0

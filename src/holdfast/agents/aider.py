@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.agents.cli import Capabilities, CliAgent, Login, instructions, option, permission
 from holdfast.agents.port import Permission, Stream, WorkOrder
@@ -82,7 +82,7 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
 _COUNT = r"(\d[\d.,]*[kM]?)"
 _TOKENS = re.compile(
     rf"^Tokens: {_COUNT} sent(?:, {_COUNT} cache write)?(?:, {_COUNT} cache hit)?, {_COUNT} received\."
-    r"(?: Cost: \$(\d[\d.,]*) message, \$\d[\d.,]* session\.)?\s*$"
+    r"(?: Cost: \$(\d[\d.,]*) (?:message|request), \$\d[\d.,]* session\.)?\s*$"
 )
 _RETRIES = re.compile(r"^Retrying in [\d.]+ seconds\.\.\.|^The API provider\b")  # and what it explains of an error
 _EDITED = re.compile(r"^Applied edit to (.+)$")
@@ -126,7 +126,8 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
         return ()
     own = line[:LONGEST]
     if (found := _TOKENS.match(own)) is not None:
-        return (_usage(found), Result(ok=True))
+        spent = _usage(found)
+        return (spent, Result(ok=True)) if spent.output else (spent,)  # nothing received is no answer
     if (found := _ERROR.match(own)) is not None:
         return (_error(found.group(1), found.group(2)),)
     if _RETRIES.match(own):
@@ -137,6 +138,36 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
         if pattern.search(own):
             return (Failure(trouble=trouble, message=own.strip()),)
     return (Text(text=line),)
+
+
+def _rejoined(lines: Iterable[str]) -> Iterator[str]:
+    """An error, or a count of tokens, as one line. Where the width is not ours to set it is 80, and then lines are
+    broken between words: the telling part ("exceeded your / current quota") stands on both sides."""
+    begun = ""
+    for line in lines:
+        if begun and len(begun) < LONGEST and line.strip() and not _is_own(line):
+            begun = f"{begun.rstrip()} {line.strip()}"
+            if _TOKENS.match(begun):
+                yield begun
+                begun = ""
+            continue
+        if begun:
+            yield begun
+        begun = line if _may_go_on(line[:LONGEST]) else ""
+        if not begun:
+            yield line
+    if begun:
+        yield begun
+
+
+def _may_go_on(line: str) -> bool:
+    return _ERROR.match(line) is not None or (line.startswith("Tokens: ") and _TOKENS.match(line) is None)
+
+
+def _is_own(line: str) -> bool:
+    """A line that aider begins: nothing that goes on with the one before it."""
+    own = line[:LONGEST]
+    return any(pattern.match(own) for pattern in (_TOKENS, _RETRIES, _EDITED, _ERROR, *(one for _, one in _FAILED)))
 
 
 def _usage(found: re.Match[str]) -> Usage:
@@ -206,7 +237,8 @@ AIDER = CliAgent(
         variables=KEYS,
         command="export OPENAI_API_KEY=… (or the key of another provider)",
     ),
-    litter=(".aider*", ".aider*/**"),
+    litter=("/.aider.tags.cache*", "/.aider.tags.cache*/**"),
+    rejoin=_rejoined,
     plain_text=True,
     reads_errors=True,
     quiet_retries=75.0,  # not without a word, but its words could be the model's

@@ -34,9 +34,13 @@ _BY_REASON = {
     "max_turns": Trouble.TURN_LIMIT,
     "prompt_too_long": Trouble.CONTEXT,
     "blocking_limit": Trouble.CONTEXT,
+    "rapid_refill_breaker": Trouble.CONTEXT,
+    "budget_exhausted": Trouble.BUDGET,
     "aborted_streaming": Trouble.INTERRUPTED,
     "aborted_tools": Trouble.INTERRUPTED,
 }
+_UNFINISHED = frozenset({"tool_deferred"})  # a hook put a tool off: no error to it, and no end of the work
+_LOG = "[ede_diagnostic]"  # what follows in `errors` is whatever went wrong in its process: a server of tools, a hook
 _LOST = re.compile(r"no conversation found|requires a valid session|session (?:id )?\S* ?(?:was )?not found", re.I)
 _BAD_START = re.compile(
     r"cannot be used with root|session id \S+ is already in use|^error: (?:unknown (?:option|command)|option '"
@@ -191,6 +195,7 @@ def _fullness(window: dict[str, Any]) -> float | None:
 def _result(said: dict[str, Any]) -> Iterator[AgentEvent]:
     yield from _spent(said)
     ok = said.get("is_error") is False and said.get("subtype") == "success"
+    ok = ok and said.get("terminal_reason") not in _UNFINISHED
     text = words(said.get("result"))
     if not ok:
         errors = said.get("errors")
@@ -214,6 +219,8 @@ def _trouble(said: dict[str, Any], text: str) -> Trouble:
     named = _BY_SUBTYPE.get(words(said.get("subtype"))) or _BY_REASON.get(words(said.get("terminal_reason")))
     if named is not None:
         return named
+    if text.startswith(_LOG):
+        return Trouble.OTHER
     if _LOST.search(text[:1000]):
         return Trouble.SESSION_LOST
     # From the most telling field to the least: connection_failed, overloaded_error, server_error.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,6 +73,7 @@ class CliAgent:
     continue_by_hand: Callable[[str, Account], Sequence[str]] | None = None  # session → the command of a person
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
     litter: Sequence[str] = ()  # patterns of files that it leaves in its workspace, and that belong on no branch
+    rejoin: Callable[[Iterable[str]], Iterable[str]] = lambda lines: lines  # undoes breaks that it puts into its lines
     plain_text: bool = False  # its errors cannot be told from a model's words at once: none ends a run at once
     reads_errors: bool = False  # some of its events stand only on standard error
     leaves: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → what it says
@@ -111,7 +112,7 @@ class CliAgent:
 
     def judge(self, ended: Ended) -> Verdict:
         digest = Digest()
-        for line in ended.output:
+        for line in self.rejoin(ended.output):
             for event in self.parse(line, Stream.OUT):
                 digest.add(event)
         for line in ended.errors if self.reads_errors else ():

@@ -17,11 +17,22 @@ _COUNT = re.compile(r"\b(\d{1,4})/(\d{1,4})\b")
 _STATUS = re.compile(r"\bstatus:? (\d{3})\b")
 _ADDRESS = re.compile(r"\b(?:https?|wss?)://\S+")
 _SPENT = re.compile(r"chatgpt plan, upgrade|spend cap", re.IGNORECASE)
+_INTERRUPTED = re.compile(r"^(?:interrupted\b|turn (?:was )?(?:aborted|interrupted)\b)", re.IGNORECASE)
+_BUDGET = re.compile(r"token budget exhausted", re.IGNORECASE)
+_UNFIT = re.compile(r"incomplete response returned, reason: content_filter", re.IGNORECASE)  # no cut, a refusal
 _LOGGED_OUT = re.compile(
     r"could not be refreshed|sign(?:ed)? (?:in|out)\b|missing environment variable|not logged in", re.IGNORECASE
 )
 _LOST = re.compile(r"^error\b.*\bno rollout found for\b", re.IGNORECASE)
 _REFUSED = re.compile(r"^error: |^Error (?:loading|finding|parsing) |^Error: (?:Model provider|failed to load)")
+
+
+_OWN = (
+    (_SPENT, Trouble.BILLING),
+    (_INTERRUPTED, Trouble.INTERRUPTED),
+    (_BUDGET, Trouble.BUDGET),
+    (_UNFIT, Trouble.OTHER),
+)
 
 
 def retry_in(message: str) -> Retry | None:
@@ -61,8 +72,9 @@ def failure_of(message: str) -> Failure:
 def _trouble(message: str) -> tuple[Trouble, int | None]:
     error = _provider_error(message)
     said = _ADDRESS.sub("", _plain(message))
-    if _SPENT.search(said):
-        return Trouble.BILLING, None
+    for pattern, trouble in _OWN:
+        if pattern.search(said):
+            return trouble, None
     found = _STATUS.search(said)
     status = int(found.group(1)) if found is not None else None
     code = words(error.get("code")) or words(error.get("type"))

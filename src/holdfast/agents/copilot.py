@@ -124,7 +124,8 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
             return (_failure(data),)
         case "abort":
             why = words(data.get("reason"))
-            return (Failure(trouble=Trouble.INTERRUPTED, message=f"it was aborted: {why}", outlasts_success=True),)
+            trouble = Trouble.BUDGET if why == "autopilot_credit_limit" else Trouble.INTERRUPTED
+            return (Failure(trouble=trouble, message=f"it was aborted: {why}", outlasts_success=True),)
         case "result":
             return _result(event)
     return (Raw(text=line),)
@@ -180,6 +181,12 @@ _BY_TYPE = {
     "quota": Trouble.USAGE_LIMIT,  # of premium requests: it comes back with the next month
     "context_limit": Trouble.CONTEXT,
 }
+_BY_CODE = {
+    "user_weekly_rate_limited": Trouble.USAGE_LIMIT,
+    "session_quota_exceeded": Trouble.BUDGET,  # what the user allowed one session
+    "billing_not_configured": Trouble.BILLING,
+    "custom_billing_not_configured": Trouble.BILLING,
+}
 _LOST = re.compile(
     r"^error: (?:no session\b.*\bmatched|session\b.*\b(?:not found|could not be loaded|corrupted))", re.IGNORECASE
 )
@@ -190,7 +197,8 @@ _REFUSED = re.compile(r"^error: ", re.IGNORECASE)
 def _failure(data: Mapping[str, Any]) -> Failure:
     kind, message, status = words(data.get("errorType")), words(data.get("message")), status_of(data.get("statusCode"))
     last = message.rpartition("Last error: ")[2]  # before it: how often it tried, and how long it waited
-    trouble = _BY_TYPE.get(kind) or trouble_of(status=status, code=kind, text=last)
+    named = _BY_CODE.get(words(data.get("errorCode"))) or _BY_TYPE.get(kind)
+    trouble = named or trouble_of(status=status, code=kind, text=last)
     reset = last if trouble in _OF_LIMITS else None
     return Failure(trouble=trouble, message=message or kind, status=status, reset=reset)
 

@@ -160,10 +160,18 @@ _BY_TYPE = {
     "FatalTurnLimitedError": Trouble.TURN_LIMIT,
     "FatalAuthenticationError": Trouble.AUTH,
     "ValidationRequiredError": Trouble.AUTH,
+    "FatalCancellationError": Trouble.INTERRUPTED,
+    "FatalToolExecutionError": Trouble.OTHER,
     "FatalConfigError": Trouble.REFUSED,
     "FatalInputError": Trouble.REFUSED,
     "FatalSandboxError": Trouble.REFUSED,
     "FatalUntrustedWorkspaceError": Trouble.REFUSED,
+}
+# Texts without a type of ours: of the tool's error the rest is the tool's own words, and says nothing.
+_BY_START = {
+    "Error executing tool ": Trouble.OTHER,
+    "Reached max session turns": Trouble.TURN_LIMIT,
+    "Operation cancelled": Trouble.INTERRUPTED,
 }
 _WRAPPED = re.compile(r"\[API Error: (.*)\](.*)", re.DOTALL)
 _STATUS_WORD = re.compile(r"\(Status: (\w+)\)\s*$")
@@ -180,8 +188,9 @@ def _failure(kind: str, message: str) -> Failure:
 
 def _trouble(kind: str, message: str) -> tuple[Trouble, int | None, str]:
     """Of an error's type and text: the trouble, its HTTP status, what it says without its wrapping."""
-    if kind in _BY_TYPE:
-        return _BY_TYPE[kind], None, message
+    named = _BY_TYPE.get(kind) or next((found for start, found in _BY_START.items() if message.startswith(start)), None)
+    if named is not None:
+        return named, None, message
     wrapped = _WRAPPED.fullmatch(message[:MOST_TEXT].strip())
     said = wrapped[1] if wrapped is not None else message
     status = 429 if wrapped is not None and wrapped[2].strip() else None  # it adds advice to this one only
@@ -213,6 +222,7 @@ _ATTEMPT = re.compile(
 _DELAY = re.compile(r"\. Retrying after (\d{1,9})ms\.\.\.\s*$|\. Max attempts reached\s*$")
 _LAST_WORDS: tuple[tuple[re.Pattern[str], Trouble], ...] = (
     (re.compile(r"Error resuming session\b"), Trouble.SESSION_LOST),
+    (re.compile(r"Reached max session turns\b"), Trouble.TURN_LIMIT),
     (
         re.compile(
             r"Invalid auth method selected|Please set an Auth method|When using (?:Gemini API|Vertex AI), you must"

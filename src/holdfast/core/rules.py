@@ -53,6 +53,7 @@ class SalvageRules:
     max_size: int = 512 * MIB  # bytes that git would add
     max_files: int = 50_000
     ignored: tuple[str, ...] = ()  # patterns of ignored files that are saved all the same
+    litter: tuple[str, ...] = ()  # patterns of untracked files that are nobody's work: caches of the agent's CLI
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.core.model import Repo, TaskSpec, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.ids import new_id
@@ -23,7 +25,9 @@ async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Wor
     if workspace.state is WorkspaceState.INTENDED:
         return None  # never finished, so no agent has worked in it
     try:
-        saved = await context.strategy_of(spec).salvage(repo, workspace, reason, spec.salvage)
+        litter = context.agents[spec.agent].litter if spec.agent in context.agents else ()
+        rules = replace(spec.salvage, litter=tuple(litter))
+        saved = await context.strategy_of(spec).salvage(repo, workspace, reason, rules)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
         return f"its work could not be saved: {error}"
     if saved is not None:

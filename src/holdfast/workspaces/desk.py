@@ -98,9 +98,10 @@ class Desk:
     def is_on_disk(self, path: str) -> bool:
         return os.path.lexists(os.path.join(self.work_tree, path))
 
-    async def listing(self) -> Listing:
-        """What git would add or remove."""
-        arguments = ["ls-files", "-t", "--others", "--modified", "--deleted", "--exclude-standard", "-z"]
+    async def listing(self, litter: Sequence[str] = ()) -> Listing:
+        """What git would add or remove, but for untracked `litter`."""
+        but = [f"--exclude={pattern}" for pattern in litter]
+        arguments = ["ls-files", "-t", "--others", "--modified", "--deleted", "--exclude-standard", *but, "-z"]
         code, out, err = await self.shadow.ask(
             *arguments, git_dir=self.path, work_tree=self.work_tree, index=self.index
         )

@@ -58,7 +58,7 @@ async def take_work_tree(
     ignored = await table.ignored_like(rules.ignored) if rules.ignored else []
     settled = set(links)  # seen to already, or not to be touched
     for number in range(ROUNDS):
-        listing = await table.listing()
+        listing = await table.listing(rules.litter)
         refuse_nested(table.work_tree, listing.untracked)
         changed = [path for path in listing.changed if path not in settled]
         if number == 0:
