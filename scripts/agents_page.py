@@ -40,7 +40,10 @@ behind that word. The model's text is never evidence, and neither is the exit co
 
 Permissions are yours to choose (`permissions.mode`, `--permission`): `read` looks and changes nothing, `edit` changes
 files of the workspace and is refused what the CLI would ask for, `full` may do whatever you may do. Unattended there is
-nobody to ask. How to add an agent: [howto/add-an-agent.md](howto/add-an-agent.md); several logins:
+nobody to ask. Modes bind what the model does. Programs that the repository itself names to a CLI (hooks, MCP servers)
+are another matter: some CLIs start them in every mode, see below, so let agents into repositories that you trust.
+
+How to add an agent: [howto/add-an-agent.md](howto/add-an-agent.md); several logins:
 [howto/accounts.md](howto/accounts.md); rehearsals without a bill: [stub-llm.md](stub-llm.md)."""
 MEASURING = """## What becomes of each failure
 

@@ -29,7 +29,7 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
     config = user / ".config" / "holdfast" / "config.toml"
     config.parent.mkdir(parents=True)
     config.write_text(
-        'gemini.binary = "/nowhere/gemini"\n'
+        'gemini.binary = "~/nowhere/gemini"\n'
         '[accounts.claude.work]\nconfig_dir = "~/.claude-work"\n'
         '[accounts.claude.key]\nenv = { ANTHROPIC_API_KEY = "env:NOT_THERE" }\n'
         '[accounts.codex.gateway]\nbase_url = "http://127.0.0.1:1"\nenv = { OPENAI_API_KEY = "env:HOME" }\n'
@@ -47,7 +47,7 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
     assert "log in with `codex login`" in codex["text"]
     assert "login of account gateway: by the variable OPENAI_API_KEY" in codex["text"]
     assert gemini["level"] == "note"
-    assert "/nowhere/gemini, which is no program" in gemini["text"]
+    assert f"names {user}/nowhere/gemini, which is no program" in gemini["text"]
     assert sorted(asked.read_text().split()) == ["claude", "codex"]
 
     fleet.add("x", "--agent", "gemini")

@@ -164,6 +164,19 @@ def test_a_sub_agents_error_and_one_that_was_overcome_do_not_fail_the_run() -> N
     assert verdict(INIT, {**error, "parent_tool_use_id": "t1"}, end=FAILED).outcome is Outcome.CRASHED
 
 
+def test_words_of_the_cli_in_the_models_place_need_no_marks() -> None:
+    """Older versions mark them only by the model's name."""
+
+    def synthetic(text: str) -> dict[str, Any]:
+        return {"type": "assistant", "message": {"model": "<synthetic>", "content": [{"type": "text", "text": text}]}}
+
+    spent = synthetic("Claude AI usage limit reached|1794718625")
+    ended = verdict(INIT, spent, end=FAILED)
+    assert (ended.outcome, ended.resets_at) == (Outcome.USAGE_LIMITED, 1794718625.0)
+    assert verdict(INIT, spent, result()).outcome is Outcome.COMPLETED
+    assert verdict(INIT, synthetic("No response requested."), end=FAILED).outcome is Outcome.CRASHED
+
+
 def test_limits_of_the_plan_in_all_their_shapes() -> None:
     def notice(**info: Any) -> Any:
         return CLAUDE.parse(json.dumps({"type": "rate_limit_event", "rate_limit_info": info}), Stream.OUT)[0]
@@ -181,6 +194,11 @@ def test_limits_of_the_plan_in_all_their_shapes() -> None:
         ended = verdict(INIT, rejected, refused("Limit reached"), end=FAILED)
         assert (ended.outcome, ended.resets_at) == (Outcome.USAGE_LIMITED, at)
     assert verdict(INIT, rejected, result()).outcome is Outcome.COMPLETED
+    spoken = {"type": "assistant", "message": {"model": "m", "content": [{"type": "text", "text": "on it"}]}}
+    assert verdict(INIT, rejected, end=FAILED).outcome is Outcome.USAGE_LIMITED
+    assert verdict(INIT, rejected, spoken, end=FAILED).outcome is Outcome.CRASHED  # another model went on
+    again = verdict(INIT, rejected, spoken, refused("You've hit your limit"), end=FAILED)
+    assert (again.outcome, again.resets_at) == (Outcome.USAGE_LIMITED, at)
 
 
 def test_tokens_and_money_count_once() -> None:
@@ -208,6 +226,10 @@ def test_tokens_and_money_count_once() -> None:
     older = verdict(INIT, spoken("m1"), result(total_cost_usd=0.1, usage={"input_tokens": 7, "output_tokens": 2})).usage
     assert older is not None
     assert (older.input, older.output, older.cost_usd) == (7, 2, 0.1)
+
+    lost = verdict(INIT, spoken("m1"), result(total_cost_usd=0, usage={"input_tokens": 0, "output_tokens": 0})).usage
+    assert lost is not None
+    assert (lost.input, lost.output, lost.cost_usd) == (130, 1, None)
 
 
 def test_tools_for_people_and_for_the_watchdog() -> None:

@@ -97,6 +97,11 @@ EXPECTED: dict[str, Expected] = {
         "eusage": SAID_NOTHING,
         "midcut": O.NETWORK,
         "miderr": O.OVERLOADED,
+        # 0.15.10: "success" and exit code 0, whatever happened
+        "old-e401": O.AUTH,
+        "old-ectx": O.CONTEXT_LIMIT,
+        "old-midcut": O.NETWORK,
+        "old-refused": O.NETWORK,
     },
     "copilot": {
         **DONE,

@@ -49,6 +49,7 @@ def read(said: object, now: datetime = NOW, zone: str | None = "UTC") -> datetim
         ("Session limit reached ∙ resets 10am", "2026-11-16T10:00:00"),
         ("You've hit your limit · resets 4:57am (UTC)", "2026-11-16T04:57:00"),
         ("You've hit your session limit · resets 3:50pm (Asia/Tokyo)", "2026-11-16T06:50:00"),
+        ("You will regain access on 2026-12-01 at 00:00 UTC.", "2026-12-01T00:00:00"),
         ("You’ve hit your weekly limit · resets Nov 20, 11am (Asia/Seoul)", "2026-11-20T02:00:00"),
         ("Claude usage limit reached. Your limit will reset at 5pm (Europe/Warsaw).", "2026-11-16T16:00:00"),
         ("You’ve hit your usage limit. Upgrade (https://a/b), or try again at 4:55 AM.", "2026-11-16T04:55:00"),

@@ -4,6 +4,8 @@ Seen with 2.1.325:
 - `read` is its plan mode, `edit` accepts edits of files and simple commands on them (touch, mkdir; the rest is refused
   unless its own settings allow it), `full` skips its permissions. It refuses the latter to root, unless `IS_SANDBOX=1`
   is set: a container as workspace or `permissions.sandbox` sets it.
+- Unattended it asks nobody about a repository: the hooks of its `.claude/settings.json` and the servers of its
+  `.mcp.json` are started in every mode, `read` too.
 - By itself it tries for three minutes when its provider fails (11 requests); with three retries it takes about ten
   seconds. Retry-After of more than a minute makes it give up at once.
 - It cannot be made to notice an answer that never comes: its watchdogs for streams had no effect below a minute. The

@@ -127,7 +127,8 @@ def _assistant(said: dict[str, Any]) -> Iterator[AgentEvent]:
 def _synthetic(said: dict[str, Any], message: dict[str, Any]) -> Iterator[AgentEvent]:
     """The CLI speaks in the model's place: an error, mostly; without an error's marks it is only a remark."""
     text = "\n".join(words(block.get("text")) for block in tables(message.get("content")))
-    if said.get("is_api_error_message") is not True and not said.get("error"):
+    is_marked = said.get("is_api_error_message") is True or bool(said.get("error"))
+    if not is_marked and _trouble({}, text) is Trouble.OTHER:  # older versions have no marks
         yield Text(text=text)
         return
     params = table(table(said.get("api_error_params")).get("rate_limit_info"))
@@ -240,7 +241,9 @@ def _spent(said: dict[str, Any]) -> Iterator[Usage]:
         if models:
             yield _of_models(list(tables(list(models.values()))))
     elif usage := table(said.get("usage")):
-        yield _tokens(usage, cost=amount(said.get("total_cost_usd")), is_total=True)
+        total = _tokens(usage, cost=amount(said.get("total_cost_usd")), is_total=True)
+        if total.input or total.output or total.cost_usd:  # else it lost count, after a broken stream: 2.0 does
+            yield total
 
 
 def _of_models(models: Sequence[dict[str, Any]]) -> Usage:

@@ -8,6 +8,7 @@ Seen with 1.18.33:
 - OPENCODE_CONFIG_CONTENT is laid over the user's own configuration, key by key; of two permissions that fit the later
   key decides, and that may be the user's. An agent (a profile) of our own has its rules behind all of those.
 - A permission that would be asked for is refused, and then the whole turn is over: nothing may be left at "ask".
+- The MCP servers that a repository's `opencode.json` names are started in every mode, `read` too.
 - It cannot be told how often to try again; the health service decides (core/health.py).
 - Its login and all its sessions are in `$XDG_DATA_HOME/opencode`, so that is what an account has for itself.
 """
@@ -187,7 +188,11 @@ def _step(part: Mapping[str, Any]) -> Sequence[AgentEvent]:
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 
-_BY_NAME = {"ContextOverflowError": Trouble.CONTEXT, "ProviderAuthError": Trouble.AUTH}
+_BY_NAME = {
+    "ContextOverflowError": Trouble.CONTEXT,
+    "ProviderAuthError": Trouble.AUTH,
+    "MessageAbortedError": Trouble.INTERRUPTED,
+}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FIELD = re.compile(r'([\w.]{1,64})=("(?:[^"\\]|\\.)*"|\S*)')
 _CLASS = re.compile(r"^(\w{1,64}): ")

@@ -5,6 +5,7 @@ Seen with 0.24.4:
   everything. It has no objection to root.
 - Its events have Claude Code's shapes, with its own errors: `result.error.message`. The same words stand in a message
   of the "assistant" too, behind what the model said, where nothing marks them as not the model's.
+- 0.15.10, which npm installs on Node 20 unless told otherwise, has only those, says "success" and exits with 0.
 - An agent that it started itself and that failed has a `result` of its own: only the last one is that of the run.
 - Two layers of retries: the outer one, and that of its HTTP client, can be set, and are switched off by a file of
   defaults, over which the user's own settings win. The inner one stays: seven tries, about 80 s, in silence, and a
@@ -21,6 +22,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.agents.cli import (
@@ -116,10 +118,30 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
             return (_retry(table(event.get("data"))),)
         case "assistant" | "user", _:
             content = table(event.get("message")).get("content")
-            return tuple(found for block in tables(content) if (found := _block(block)) is not None)
+            said = tuple(found for block in tables(content) if (found := _block(block)) is not None)
+            return (*said, *_in_its_place(event))
         case "result", _:
             return _result(event)
     return (Raw(text=line),)
+
+
+def _in_its_place(event: Mapping[str, Any]) -> Sequence[Failure]:
+    """An error that stands where the model's words do. Older versions (0.15) say no more of it, and then "success"."""
+    message = table(event.get("message"))
+    blocks = list(tables(message.get("content")))
+    if event.get("type") != "assistant" or event.get("parent_tool_use_id") is not None or not blocks:
+        return ()
+    failure = _unspoken(words(blocks[-1].get("text")), message.get("usage"))
+    return () if failure is None else (replace(failure, outlasts_success=True),)
+
+
+def _unspoken(text: str, usage: object) -> Failure | None:
+    """A model that speaks has used tokens; only the CLI's own words have used none."""
+    _, mark, rest = text.rpartition(_ERROR_MARK)
+    if not mark or any(whole(count) for count in table(usage).values()):
+        return None
+    failure = _failure(mark + rest)
+    return failure if failure.message != mark + rest else None
 
 
 def _block(block: Mapping[str, Any]) -> AgentEvent | None:
@@ -155,7 +177,10 @@ def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
     if event.get("num_turns") == 0 and not message:
         message = "it took the prompt for a command of its own, because of its first word, and asked no model"
     if event.get("is_error") is False and event.get("subtype") == "success" and not message:
-        return (*_usage(event), Result(ok=True, text=words(event.get("result")), turns=turns))
+        text = words(event.get("result"))
+        if (failure := _unspoken(text, event.get("usage"))) is not None:
+            return (failure, Result(ok=False, text=text, turns=turns))
+        return (*_usage(event), Result(ok=True, text=text, turns=turns))
     return (*_usage(event), _failure(message), Result(ok=False, text=message, turns=turns))
 
 
@@ -175,6 +200,7 @@ def _usage(event: Mapping[str, Any]) -> Sequence[Usage]:
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 
+_ERROR_MARK = "[API Error: "
 _WRAPPED = re.compile(r"\[API Error: (?:(\d{3}) )?(.*?)\](?:\n.*)?", re.DOTALL)
 _SPENT = re.compile(r"quota\b.*\b(?:exhausted|exceeded)\b.*\breset|^Quota exhausted: ", re.IGNORECASE | re.DOTALL)
 _LOGGED_OUT = re.compile(
@@ -206,7 +232,7 @@ def _trouble(status: int | None, said: str) -> Trouble:
 
 _RETRYING = re.compile(r"Retrying in (\d{1,7})s \(attempt (\d{1,4})/(\d{1,4})\): (.*)", re.DOTALL)
 _LAST_WORDS: tuple[tuple[re.Pattern[str], Trouble], ...] = (
-    (re.compile(r"No saved session found with ID\b"), Trouble.SESSION_LOST),
+    (re.compile(r"No saved session found\b"), Trouble.SESSION_LOST),
     (re.compile(r"Reached max session turns\b"), Trouble.TURN_LIMIT),
     (re.compile(r"Operation cancelled\."), Trouble.INTERRUPTED),
     (

@@ -13,15 +13,14 @@ MOST_TEXT = 8192
 
 # Words that providers use as types and codes of errors.
 _BY_CODE: dict[str, Trouble] = {
-    "usage_limit_reached": Trouble.USAGE_LIMIT,
-    "usage_limit_exceeded": Trouble.USAGE_LIMIT,
-    "usagelimitexceeded": Trouble.USAGE_LIMIT,
+    "quota_exceeded": Trouble.USAGE_LIMIT,
     "usage_not_included": Trouble.USAGE_LIMIT,
     "billing_error": Trouble.BILLING,
     "insufficient_quota": Trouble.BILLING,
     "billing_hard_limit_reached": Trouble.BILLING,
     "billing_not_active": Trouble.BILLING,
     "arrearage": Trouble.BILLING,
+    "creditserror": Trouble.BILLING,
     "payment_required": Trouble.BILLING,
     "authentication_error": Trouble.AUTH,
     "authentication_failed": Trouble.AUTH,
@@ -141,7 +140,7 @@ def trouble_of(*, status: int | None = None, code: str = "", text: str = "") -> 
     """From all that an error says about itself, the most telling part first."""
     said = _ADDRESS.sub("", text[:MOST_TEXT]).replace("’", "'")
     by_text = next((trouble for trouble, pattern in _BY_TEXT if pattern.search(said)), None)
-    by_code = _BY_CODE.get(code.strip().lower().replace("-", "_").replace(" ", "_"))
+    by_code = _by_code(code.strip().lower().replace("-", "_").replace(" ", "_"))
     # The same status and code are used for a full minute and a spent plan; only the text tells them apart.
     specific = {Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.CONTEXT}
     if by_code in specific:
@@ -152,6 +151,12 @@ def trouble_of(*, status: int | None = None, code: str = "", text: str = "") -> 
         return by_code
     by_status = trouble_of_status(status)
     return by_status or by_text or Trouble.OTHER
+
+
+def _by_code(code: str) -> Trouble | None:
+    if "usagelimit" in code.replace("_", ""):  # usage_limit_reached, FreeUsageLimitError and whatever comes
+        return Trouble.USAGE_LIMIT
+    return _BY_CODE.get(code)
 
 
 def trouble_of_status(status: int | None) -> Trouble | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,7 +88,10 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
     from holdfast.accounts import named_account
 
     account = named_account(settings, name, new.account)
+    if new.budget_usd is not None and not 0 < new.budget_usd < math.inf:  # false for what is no number, too
+        raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was queued.")
     if f"{name}.binary" not in config.SETTINGS:
+        _refuse_limits(new, name)
         return {}
     found = {
         "binary": settings[f"{name}.binary"],
@@ -99,6 +103,15 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
         "sandbox": settings["permissions.sandbox"] or None,
     }
     return {key: value for key, value in found.items() if value not in (None, "")}
+
+
+def _refuse_limits(new: NewTask, name: str) -> None:
+    """Nothing would hold them."""
+    if new.budget_usd is not None or new.max_turns is not None:
+        raise UsageError(
+            f"The agent '{name}' cannot be given a budget in money or a number of turns (--budget-usd, --max-turns); "
+            "--timeout holds for every agent. Nothing was queued."
+        )
 
 
 def _no_such_agent(name: str, known: list[str]) -> str:

@@ -83,15 +83,21 @@ def by_hand(task: Row) -> Row | None:
     words = adapter.continue_by_hand(session, account)
     is_there = path is not None and os.path.isdir(path)
     command = f"cd {shlex.quote(path if is_there else task['repo'])} && {shlex.join(words)}"
-    return {"session_id": session, "command": command, "warning": _warning(task, is_there, also)}
+    return {"session_id": session, "command": command, "warning": _warning(task, session, is_there, also)}
 
 
-def _warning(task: Row, is_there: bool, also: str | None) -> str | None:
-    state, task_id = task["state"], task["id"]
+def _warning(task: Row, session: str, is_there: bool, also: str | None) -> str | None:
+    state, stop = task["state"], f"irst `holdfast cancel {task['id']}`"
+    # Lost, full, or of an account that is gone. A task learns its session when the run ends that began it.
+    known = (task["session_id"], *([task["runs"][-1]["session_id"]] if state == "running" else ()))
+    is_left = session not in known
+    if state == "running" and is_left:
+        return f"its agent is at work in the same directory, in a new session: two at once would spoil it. F{stop}"
     if state == "running":
-        return f"its agent is at work in this session: two at once would spoil it. First `holdfast cancel {task_id}`"
+        return f"its agent is at work in this session: two at once would spoil it. F{stop}"
     if state in ("queued", "paused"):
-        return f"Holdfast will go on in this session by itself. If you do, first `holdfast cancel {task_id}`"
+        how = "by itself, in a new session" if is_left else "in this session by itself"
+        return f"Holdfast will go on {how}. If you do, f{stop}"
     if not is_there:
         return "its workspace is gone, and not every CLI finds a session from another directory"
     return also

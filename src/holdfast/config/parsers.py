@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,11 @@ def text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"'{shown(value)}' is not text; write it in quotes")
     return _checked(value)
+
+
+def program(value: object) -> str:
+    """The name or the path of a program; `~` is the user's home, as it is to a shell."""
+    return os.path.expanduser(text(value))
 
 
 def words(value: object) -> list[str]:
@@ -156,6 +162,7 @@ def _checked(word: str) -> str:
 
 _TAKES: dict[Parser, str] = {
     boolean: "true or false",
+    program: "the name or the path of a program",
     words: "a list of texts",
     pairs: "a table of texts",
     parse_duration: "a duration like `90s` or `1h30m`",

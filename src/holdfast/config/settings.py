@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config.parsers import Parser, age, boolean, count, one_of, pairs, text, words, write
+from holdfast.config.parsers import Parser, age, boolean, count, one_of, pairs, program, text, words, write
 from holdfast.core.rules import GIB, MIB
 from holdfast.units import parse_duration, parse_size
 
@@ -53,7 +53,7 @@ SETTINGS: dict[str, Setting] = {
         key: setting
         for name in CLI_AGENTS
         for key, setting in (
-            (f"{name}.binary", Setting("", text, f"The {name} CLI; empty: found in PATH.", user_only=DANGEROUS)),
+            (f"{name}.binary", Setting("", program, f"The {name} CLI; empty: found in PATH.", user_only=DANGEROUS)),
             (f"{name}.model", Setting("", text, f"The model of {name} tasks; empty: the CLI's own choice.")),
             (
                 f"{name}.account",

@@ -61,6 +61,7 @@ class Digest:
     failures: dict[Trouble, Failure] = field(default_factory=dict)  # fatal; the newest of each kind
     retry: Retry | None = None  # the newest, while nothing better followed
     limit: LimitNotice | None = None  # the newest rejection
+    is_rejected: bool = False  # and the model has said nothing since
     warning: LimitNotice | None = None
     hindrance: Failure | None = None  # why none of its tools could start, so far
     has_worked: bool = False  # at least one of them did
@@ -73,6 +74,8 @@ class Digest:
         self.said_something = True
         if isinstance(event, Text | ToolStarted | ToolFinished):
             self.retry = None  # it came through
+        if isinstance(event, Text):
+            self.is_rejected = False
         self._note_tools(event)
         match event:
             case SessionStarted():
@@ -85,7 +88,7 @@ class Digest:
             case Retry():
                 self.retry = event
             case LimitNotice(rejected=True):
-                self.limit = event
+                self.limit, self.is_rejected = event, True
             case LimitNotice():
                 self.warning = event
             case Failure(is_fatal=True):
@@ -159,7 +162,7 @@ class Digest:
             return Outcome.LAUNCH_ERROR, _quoted("none of its tools could start", self.hindrance.message), None
         if is_success and (end.code == 0 or end.cause is Cause.STOPPED):  # a code of our own signal says nothing
             return Outcome.COMPLETED, "the agent reported success", None
-        if not is_success and self.limit is not None:
+        if not is_success and self.limit is not None and self.is_rejected:
             notice = Failure(trouble=Trouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)
             self.failures.setdefault(Trouble.USAGE_LIMIT, notice)
         # It ended, or was ended, while it tried again and again: an error that only says so is less telling.

@@ -42,7 +42,9 @@ _KEY = re.compile(
     r"[_-]?(?:seconds|(?P<ms>ms))?\\{0,4}[\"']? ?[:=] ?\\{0,4}[\"']?",
     _FLAGS,
 )  # of a header or of a JSON body inside the text
-_LEAD = re.compile(r"\b(?:resets?|resetting|try(?:ing)? again|retry(?:ing)?|wait|available|renews?|until)\b", _FLAGS)
+_LEAD = re.compile(
+    r"\b(?:resets?|resetting|try(?:ing)? again|retry(?:ing)?|wait|available|renews?|until|regain access)\b", _FLAGS
+)
 _FILLER = re.compile(
     r"(?:[ :,·∙•-]|\b(?:at|on|again|after|about|around|approximately|will|be|is|the|time|up to|it)\b)*", _FLAGS
 )

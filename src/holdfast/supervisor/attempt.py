@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from holdfast.agents.port import sign_reader
 from holdfast.core.claims import conclude
+from holdfast.core.health import STOP_WHY
 from holdfast.core.model import RequestKind, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.states import RunState
@@ -34,7 +35,7 @@ from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.workspaces.threads import in_thread
 
 T = TypeVar("T")
-_VERDICTS = frozenset({StopWhy.STUCK, StopWhy.LOOPING, StopWhy.STARTUP})
+_VERDICTS = frozenset(STOP_WHY.values())  # on its health
 
 
 class Attempt:

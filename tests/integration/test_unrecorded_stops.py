@@ -1,0 +1,35 @@
+"""A stop that could not be recorded was not sent: what becomes of the wish."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.core.health import STOP_WHY
+from holdfast.core.model import StopWhy, TaskSpec
+from holdfast.errors import Unavailable
+from holdfast.store.sqlite.rows import added_task
+from holdfast.supervisor.attempt import Attempt
+
+
+class WithoutStore(Attempt):
+    """Its store cannot be written at the moment."""
+
+    async def _send_stop(self) -> None:
+        raise Unavailable("the disk is full")
+
+
+@pytest.mark.parametrize(
+    ("why", "stands"), [*((why, False) for why in STOP_WHY.values()), (StopWhy.CANCEL, True), (StopWhy.DOWN, True)]
+)
+def test_a_verdict_on_its_health_is_taken_back_and_an_operators_word_stands(why: StopWhy, stands: bool) -> None:
+    """R-TERM-07: until we can say so it may be at work again; the next try to drive it must not end it then."""
+    context: Any = None  # nothing of it is asked
+    spec = TaskSpec(id="t", repo_id="r", prompt="do it", agent="scripted")
+    attempt = WithoutStore(context, replace(added_task(spec), owner="host"))
+    with pytest.raises(Unavailable):
+        asyncio.run(attempt.stop(why, fast=False, reason="because"))
+    assert attempt.stop_wanted is (why if stands else None)
