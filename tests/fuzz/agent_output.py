@@ -326,7 +326,8 @@ def _say(case: Case, draw: random.Random, sayings: Sequence[str]) -> Case:
 
 def _is_error(line: bytes) -> bool:
     """The CLI's own words, not the model's."""
-    return b'"is_error":true' in line or b'"<synthetic>"' in line or b'"status":"error"' in line
+    marks = (b'"is_error":true', b'"<synthetic>"', b'"status":"error"', b'"[API Error: ', b"done.[API Error: ")
+    return any(mark in line for mark in marks)
 
 
 def _edited(

@@ -126,19 +126,22 @@ def _parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
 
 
 def _in_its_place(event: Mapping[str, Any]) -> Sequence[Failure]:
-    """An error that stands where the model's words do. Older versions (0.15) say no more of it, and then "success".
-
-    A model that speaks has used tokens; only the CLI's own words have used none.
-    """
+    """An error that stands where the model's words do. Older versions (0.15) say no more of it, and then "success"."""
     message = table(event.get("message"))
-    usage, blocks = message.get("usage"), list(tables(message.get("content")))
-    text = words(blocks[-1].get("text")) if blocks else ""
-    _, mark, error = text.rpartition(_ERROR_MARK)
-    is_its_own = event.get("type") == "assistant" and event.get("parent_tool_use_id") is None
-    if not (mark and is_its_own and isinstance(usage, dict)) or any(whole(count) for count in usage.values()):
+    blocks = list(tables(message.get("content")))
+    if event.get("type") != "assistant" or event.get("parent_tool_use_id") is not None or not blocks:
         return ()
-    failure = _failure(mark + error)
-    return (replace(failure, outlasts_success=True),) if failure.message != mark + error else ()
+    failure = _unspoken(words(blocks[-1].get("text")), message.get("usage"))
+    return () if failure is None else (replace(failure, outlasts_success=True),)
+
+
+def _unspoken(text: str, usage: object) -> Failure | None:
+    """A model that speaks has used tokens; only the CLI's own words have used none."""
+    _, mark, rest = text.rpartition(_ERROR_MARK)
+    if not mark or any(whole(count) for count in table(usage).values()):
+        return None
+    failure = _failure(mark + rest)
+    return failure if failure.message != mark + rest else None
 
 
 def _block(block: Mapping[str, Any]) -> AgentEvent | None:
@@ -174,7 +177,10 @@ def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
     if event.get("num_turns") == 0 and not message:
         message = "it took the prompt for a command of its own, because of its first word, and asked no model"
     if event.get("is_error") is False and event.get("subtype") == "success" and not message:
-        return (*_usage(event), Result(ok=True, text=words(event.get("result")), turns=turns))
+        text = words(event.get("result"))
+        if (failure := _unspoken(text, event.get("usage"))) is not None:
+            return (failure, Result(ok=False, text=text, turns=turns))
+        return (*_usage(event), Result(ok=True, text=text, turns=turns))
     return (*_usage(event), _failure(message), Result(ok=False, text=message, turns=turns))
 
 
@@ -276,6 +282,7 @@ QWEN = CliAgent(
         "QWEN_MODEL",
         "QWEN_RUNTIME_DIR",
     ),
+    quiet_answers=600.0,
     capabilities=Capabilities(preassigned_session=True, reset_time=True, turns=True, session_usage=True),
     login=Login(
         config_variable="QWEN_HOME",
