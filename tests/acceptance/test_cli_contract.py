@@ -203,6 +203,8 @@ def test_every_exit_code_by_a_real_case(fleet: Fleet) -> None:
     done = json.loads(fleet.cli("run", "x", "--json", "--", "true", code=0).stdout)
     fleet.cli("run", "x", "--", "false", code=1)
     fleet.cli("run", "x", "--scenario", fleet.scenario({"limit": {"kind": "usage", "for": "1h"}}), code=75)
+    short = fleet.scenario({"run": 1, "limit": {"kind": "usage", "for": "1s"}}, {"print": "on"})
+    fleet.cli("run", "x", "--scenario", short, code=0)  # a pause of seconds is waited for
     fleet.cli("run", "x", "--delay", "soon", "--", "true", code=2)
     fleet.cli("run", "x", "--no-such-option", code=2)
     fleet.cli("show", "zzzzzzzzzz", code=3)

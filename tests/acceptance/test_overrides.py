@@ -145,3 +145,15 @@ def test_mistakes_in_an_agents_table(fleet: Fleet) -> None:
 def test_a_value_in_place_of_a_table(fleet: Fleet, text: str) -> None:
     user_file(fleet, text)
     assert "is a section of settings" in fleet.cli("config", "check", code=2).stdout
+
+
+def test_silence_of_a_cli_that_tells_answers_only_when_they_are_whole(fleet: Fleet) -> None:
+    """R-TERM-04: a model may think for longer than the general limit; what the user sets still holds."""
+    config = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+    quiet = fleet.add("think", "--agent", "codex", "--permission", "full")
+    chatty = fleet.add("think", "--agent", "claude")
+    assert fleet.shown(quiet)["health"]["stuck_after"] == 600
+    assert fleet.shown(chatty)["health"]["stuck_after"] == 300
+    config.parent.mkdir(parents=True)
+    config.write_text('health.stuck_after = "4m"\n')
+    assert fleet.shown(fleet.add("think", "--agent", "codex", "--permission", "full"))["health"]["stuck_after"] == 240

@@ -65,3 +65,24 @@ def test_all_of_standard_error_is_judged_and_its_session_only_without_another() 
     assert (verdict.outcome, verdict.session_id) == (Outcome.AUTH, "s-1")
     verdict = AGENT.judge(Ended(end=end, output=[], errors=many, error_tail="", at=1e9))
     assert verdict.session_id == "s-2"
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        (ProcessEnd(cause=Cause.EXITED, code=0), Outcome.COMPLETED),
+        (ProcessEnd(cause=Cause.EXITED, code=1), Outcome.CRASHED),
+        (ProcessEnd(cause=Cause.EXITED, signal=9), Outcome.CRASHED),
+        (ProcessEnd(cause=Cause.STOPPED, signal=15), Outcome.COMPLETED),
+    ],
+)
+def test_a_success_that_did_not_exit_by_itself(end: ProcessEnd, outcome: Outcome) -> None:
+    """The code of a process that we ended says nothing; that of one which ended by itself does."""
+    verdict = AGENT.judge(Ended(end=end, output=["text", "ok"], error_tail="", at=0.0))
+    assert verdict.outcome is outcome
+
+
+def test_a_failure_that_we_ended_is_none() -> None:
+    end = ProcessEnd(cause=Cause.STOPPED, signal=15)
+    assert AGENT.judge(Ended(end=end, output=["ok", "not ok"], error_tail="", at=0.0)).outcome is Outcome.FAILED
+    assert AGENT.judge(Ended(end=end, output=["text"], error_tail="", at=0.0)).outcome is Outcome.CRASHED

@@ -55,6 +55,8 @@ TABLE = [
     # It reported its result and did not exit: the result counts.
     (Cause.STOPPED, signal.SIGKILL, StopWhy.CLAIMED, Outcome.COMPLETED, Outcome.COMPLETED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.CLAIMED, Outcome.FAILED, Outcome.FAILED),
+    # It said that it is done, and then nothing any more: done it is.
+    (Cause.STOPPED, signal.SIGKILL, StopWhy.STUCK, Outcome.COMPLETED, Outcome.COMPLETED),
     # Its own structured words explain the silence for which we ended it.
     (Cause.STOPPED, signal.SIGKILL, StopWhy.STUCK, Outcome.RATE_LIMITED, Outcome.RATE_LIMITED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.LOOPING, Outcome.NETWORK, Outcome.NETWORK),

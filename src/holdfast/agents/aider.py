@@ -229,6 +229,7 @@ AIDER = CliAgent(
     files=_files,
     standard_input=lambda _order: "",
     passes=(*KEYS, "OPENAI_API_BASE", "ANTHROPIC_API_BASE", "OLLAMA_API_BASE", "AZURE_API_*", "AIDER_*"),
+    quiet_answers=600.0,
     capabilities=Capabilities(resume=False, cost=False),
     login=Login(
         config_directory="~",

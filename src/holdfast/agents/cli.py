@@ -77,6 +77,7 @@ class CliAgent:
     plain_text: bool = False  # its errors cannot be told from a model's words at once: none ends a run at once
     reads_errors: bool = False  # some of its events stand only on standard error
     leaves: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → what it says
+    quiet_answers: float = 0.0  # seconds of silence that an honest answer may take: it tells answers only when whole
     quiet_retries: float = 0.0  # seconds for which it tries again without a word, and nothing can be set about it
     version_arguments: Sequence[str] = ("--version",)
     fresh_config: Mapping[str, str] = field(default_factory=dict)  # what a configuration directory must hold (path →

@@ -241,6 +241,7 @@ CODEX = CliAgent(
     standard_input=_standard_input,
     refusal=_refusal,
     passes=("CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE", "OPENAI_API_KEY"),
+    quiet_answers=600.0,
     capabilities=Capabilities(reset_time=True, session_usage=True),
     login=Login(
         config_variable="CODEX_HOME",

@@ -19,6 +19,7 @@ class CommandAgent:
     reads_errors = False
     leaves: Sequence[str] = ()
     passes: Sequence[str] = ()
+    quiet_answers = 0.0
     litter: Sequence[str] = ()
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:

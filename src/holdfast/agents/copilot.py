@@ -244,6 +244,7 @@ COPILOT = CliAgent(
     parse_line=_parse,
     environment=_environment,
     passes=("COPILOT_HOME", "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_*", "COPILOT_MODEL"),
+    quiet_answers=600.0,
     capabilities=Capabilities(preassigned_session=True, reset_time=True),
     login=Login(
         config_variable="COPILOT_HOME",

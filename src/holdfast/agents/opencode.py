@@ -300,6 +300,7 @@ OPENCODE = CliAgent(
         *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
         *("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
     ),
+    quiet_answers=600.0,
     capabilities=Capabilities(cost=True, reset_time=True),
     login=Login(
         config_variable="XDG_DATA_HOME",

@@ -121,6 +121,11 @@ class AgentAdapter(Protocol):
         """Patterns of files that it leaves in its workspace and that belong on no branch."""
         ...
 
+    @property
+    def quiet_answers(self) -> float:
+        """Seconds of silence that an honest answer of its model may take; 0: it tells an answer piece by piece."""
+        ...
+
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
         """Why a task with these options cannot be accepted, or None."""
         ...

@@ -281,6 +281,7 @@ QWEN = CliAgent(
         "QWEN_MODEL",
         "QWEN_RUNTIME_DIR",
     ),
+    quiet_answers=600.0,
     capabilities=Capabilities(preassigned_session=True, reset_time=True, turns=True, session_usage=True),
     login=Login(
         config_variable="QWEN_HOME",

@@ -119,7 +119,9 @@ _BY_TEXT: tuple[tuple[Trouble, re.Pattern[str]], ...] = tuple(
         (
             Trouble.NETWORK,
             r"ECONN\w+|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|EPIPE|UND_ERR_\w+"
-            r"|connection (?:error|refused|reset|(?:was )?closed)|fetch failed|other side closed"
+            r"|connection (?:was )?(?:error|refused|reset|closed|lost|interrupted|terminated|failed)|fetch failed"
+            r"|other side closed|peer closed|closed unexpectedly|incomplete (?:chunked )?read|broken pipe|handshake"
+            r"|network is unreachable|no route to host|name resolution|name or service not known|getaddrinfo"
             r"|waiting for network|could not connect|cannot connect|unable to connect|failed to connect|network error"
             r"|socket hang up|socket disconnected|stream disconnected|stream (?:ended|closed|error)"
             r"|without a finish reason|premature(?:ly)? close"

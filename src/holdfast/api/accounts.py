@@ -19,6 +19,7 @@ from holdfast.store import doorbell
 from holdfast.store.port import Transaction
 
 Row = dict[str, Any]
+SHORT_PAUSE = 10.0  # seconds; as long for a task that should have gone on already
 
 
 def accounts(home: str) -> list[Row]:
@@ -74,6 +75,12 @@ def waits_for_operator(queries: Queries, task: Row) -> bool:
     """Whether nothing but a person can let a queued task start."""
     shut = _keeping_back(queries, task)
     return bool(shut) and all(account.until is None for account in shut)
+
+
+def goes_on_soon(queries: Queries, task: Row) -> bool:
+    """Whether its pause ends by itself at once (a new session, a limit of seconds): none to whoever watches it."""
+    at = task["resume_after"] if task["state"] == "paused" else None
+    return at is not None and abs(at - clock.now().wall) < SHORT_PAUSE and queries.supervisor() is not None
 
 
 def held_words(queries: Queries) -> Callable[[str, str | None], str | None]:

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.api.newtask import NewTask as NewTask
-from holdfast.api.newtask import agent_of
+from holdfast.api.newtask import agent_of, patient_with
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.policy import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
@@ -62,7 +62,7 @@ class Commands:
         )
         agent, options = agent_of(new, settings)
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
-        settings = settings.for_agent(agent)
+        settings = patient_with(agent, settings.for_agent(agent))
         health, limits = _rules(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = _base(top, new.base, strategy)

@@ -72,6 +72,17 @@ def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]
     return name, options
 
 
+def patient_with(agent: str, settings: config.Config) -> config.Config:
+    """Where nobody set how long silence may last: long enough for a model that thinks, where its words come all at
+    once."""
+    from holdfast.roster import AGENTS
+
+    key = "health.stuck_after"
+    if settings.origins[key] != "default" or key in settings.overrides.get(agent, {}):
+        return settings
+    return settings.but({key: max(settings[key], AGENTS[agent].quiet_answers)})
+
+
 def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]:
     """What the user chose for a real CLI, resolved now; a choice that was not made is left out."""
     from holdfast.accounts import named_account

@@ -138,7 +138,10 @@ SETTINGS: dict[str, Setting] = {
         120.0, parse_duration, "A keeper without a supervisor ends its agent after this long."
     ),
     "health.stuck_after": Setting(
-        300.0, age, "A run without any sign of life is stuck after this long; `forever` switches it off."
+        300.0,
+        age,
+        "A run without any sign of life is stuck after this long; `forever` switches it off. Unset: 10 m for CLIs that "
+        "tell an answer only when it is whole (codex, opencode, qwen, copilot, aider).",
     ),
     "health.tool_silence": Setting(2700.0, age, "The same while a tool of the agent is open: at most this long."),
     "health.startup_timeout": Setting(

@@ -23,7 +23,7 @@ from holdfast.core.agentevents import (
     Trouble,
     Usage,
 )
-from holdfast.core.outcome import Outcome, ProcessEnd, RunUsage, Verdict
+from holdfast.core.outcome import Cause, Outcome, ProcessEnd, RunUsage, Verdict
 from holdfast.core.resets import reset_time
 from holdfast.core.signs import printable
 from holdfast.core.spending import Spending
@@ -160,7 +160,7 @@ class Digest:
         is_success = self.result is not None and self.result.ok and not self.failures
         if is_success and self.hindrance is not None:
             return Outcome.LAUNCH_ERROR, _quoted("none of its tools could start", self.hindrance.message), None
-        if is_success and end.code == 0:
+        if is_success and (end.code == 0 or end.cause is Cause.STOPPED):  # a code of our own signal says nothing
             return Outcome.COMPLETED, "the agent reported success", None
         if not is_success and self.limit is not None and self.is_rejected:
             notice = Failure(trouble=Trouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)

@@ -53,9 +53,9 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("init", "trust"),
     ),
     "run": Page(
-        "Adds a task, starts a supervisor if none runs, shows what happens, and ends when the task has ended or "
-        "paused. The command behind `--` is the agent: it gets the prompt on its standard input and works in a "
-        "worktree of its own. Your checkout is not touched; the work is on a branch afterwards.",
+        "Adds a task, starts a supervisor if none runs, shows what happens, and ends when the task has ended, or "
+        "pauses for more than ten seconds. The command behind `--` is the agent: it gets the prompt on its standard "
+        "input and works in a worktree of its own. Your checkout is not touched; the work is on a branch afterwards.",
         (
             ("any command can be an agent", 'holdfast run "fix the flaky test" -- my-agent --headless'),
             ("at most half an hour, from a release", 'holdfast run "backport it" --base v2 --timeout 30m -- my-agent'),

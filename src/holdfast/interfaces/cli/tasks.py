@@ -238,7 +238,7 @@ def _attend(
     commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords
 ) -> dict[str, Any]:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
-    from holdfast.api.accounts import waits_for_operator
+    from holdfast.api.accounts import goes_on_soon, waits_for_operator
 
     interrupts = seen = 0
     watching = follow(queries, after=0, task_id=task_id)
@@ -251,7 +251,7 @@ def _attend(
                     seen = event["seq"]
                 state = queries.state(task_id)
                 bottom.update(state["state"])
-                if state["state"] in EXIT_OF_STATE and not events:
+                if state["state"] in EXIT_OF_STATE and not events and not goes_on_soon(queries, state):
                     return _after_cleanup(queries, task_id)
                 if not events and state["state"] == "queued" and waits_for_operator(queries, state):
                     return queries.task(task_id)

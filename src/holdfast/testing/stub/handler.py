@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from typing import Protocol, cast
 
@@ -68,6 +69,7 @@ class Handler(BaseHTTPRequestHandler):
         except (AttributeError, KeyError, TypeError, ValueError):
             self._send_json(400, _error("The stub cannot read this request."))
             return
+        conversation = replace(conversation, client=self.headers.get("User-Agent", ""))
         answer = scenarios.answer_to(at.scenario, at.arguments, conversation, log.tries(at.path))
         now = time.time()
         log.add(

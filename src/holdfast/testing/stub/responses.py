@@ -92,7 +92,8 @@ def error_frame() -> bytes:
 def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
     too_long = "Your input exceeds the context window of this model. Please adjust your input and try again."
     answer = openai.problem(failure, too_long=too_long, now=now)
-    if failure.kind == "credit" and conversation.stream:  # told inside the stream
+    if failure.kind == "credit" and conversation.stream and "codex" in conversation.client.lower():
+        # Its own endpoint tells it inside the stream; the public one answers with 429.
         created = _frame({"type": "response.created", "response": _response(conversation, "in_progress")})
         return Problem(status=200, body={}, frames=(created, _failed(conversation, "insufficient_quota", openai.QUOTA)))
     return answer

@@ -30,6 +30,7 @@ class Conversation:
     prompts: tuple[str, ...] = ()  # what the user's side said, in order
     calls: tuple[str, ...] = ()  # the tool calls in the history: the strings of their arguments
     results: int = 0  # how many tool results the history holds
+    client: str = ""  # who asks, as it calls itself
 
 
 @dataclass(frozen=True)
