@@ -138,6 +138,7 @@ def test_what_stands_only_on_standard_error() -> None:
     assert lost.outcome is Outcome.SESSION_LOST
     root = verdict(err="--dangerously-skip-permissions cannot be used with root/sudo privileges\n", end=FAILED)
     assert root.outcome is Outcome.LAUNCH_ERROR
+    assert verdict(err="Error: Settings file not found: /x\n", end=FAILED).outcome is Outcome.LAUNCH_ERROR
     assert verdict(err="error: unknown option '--x'\n", end=FAILED).outcome is Outcome.LAUNCH_ERROR
     assert verdict(INIT, result(), err="No conversation found\n").outcome is Outcome.COMPLETED
 

@@ -117,6 +117,7 @@ def test_without_namespaces_only_full_permission_is_accepted() -> None:
         ("stream disconnected before completion: Incomplete response returned, reason: content_filter", Trouble.OTHER),
         ("interrupted (Ctrl-C). Something went wrong? Hit `/feedback` to report the issue.", Trouble.INTERRUPTED),
         ("turn aborted. Something went wrong? Hit `/feedback` to report the issue.", Trouble.INTERRUPTED),
+        ("required MCP servers failed to initialize: x: connection closed, 401", Trouble.OTHER),
         ("shared rollout token budget exhausted", Trouble.BUDGET),
         ("something unheard of", Trouble.OTHER),
         ("", Trouble.OTHER),
@@ -181,6 +182,15 @@ def test_a_sandbox_that_cannot_start_is_no_success() -> None:
 def judged(error_tail: str, *lines: str, code: int = 1) -> Verdict:
     end = ProcessEnd(cause=Cause.EXITED, code=code)
     return CODEX.judge(Ended(end=end, output=lines, error_tail=error_tail, errors=error_tail.splitlines(), at=0.0))
+
+
+def test_more_last_words_on_standard_error() -> None:
+    for line, outcome in (
+        ("Error: thread not found: 0194", Outcome.SESSION_LOST),
+        ("Error: error loading config: /x/config.toml:1:1", Outcome.LAUNCH_ERROR),
+        ("Not inside a trusted directory and --skip-git-repo-check was not specified.", Outcome.LAUNCH_ERROR),
+    ):
+        assert judged(line).outcome is outcome
 
 
 def test_a_process_that_could_not_begin() -> None:

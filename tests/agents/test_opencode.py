@@ -148,6 +148,7 @@ BODY = '{"error":{"type":"usage_limit_reached","message":"The usage limit has be
         (failed("APIError", message="no", statusCode=401), Trouble.AUTH, None),
         (failed("ProviderAuthError", message="no"), Trouble.AUTH, None),
         (failed("ContextOverflowError", message="long"), Trouble.CONTEXT, None),
+        (failed("NotFoundError", message="Session not found: ses_1"), Trouble.SESSION_LOST, None),
         (failed("MessageAbortedError", message="Aborted"), Trouble.INTERRUPTED, None),
         (failed("APIError", message="Slow", statusCode=429), Trouble.RATE_LIMIT, None),
         (

@@ -23,8 +23,11 @@ _UNFIT = re.compile(r"incomplete response returned, reason: content_filter", re.
 _LOGGED_OUT = re.compile(
     r"could not be refreshed|sign(?:ed)? (?:in|out)\b|missing environment variable|not logged in", re.IGNORECASE
 )
-_LOST = re.compile(r"^error\b.*\bno rollout found for\b", re.IGNORECASE)
-_REFUSED = re.compile(r"^error: |^Error (?:loading|finding|parsing) |^Error: (?:Model provider|failed to load)")
+_LOST = re.compile(r"^error\b.*\b(?:no rollout found for|thread not found)\b", re.IGNORECASE)
+_NO_TOOLS = re.compile(r"^required MCP servers? failed", re.IGNORECASE)  # what follows is of that server
+_REFUSED = re.compile(
+    r"^error: |^Error: error loading |^Not inside a trusted directory|^Error (?:loading|finding|parsing) |^Error: (?:Model provider|failed to load)"
+)
 
 
 _OWN = (
@@ -32,6 +35,7 @@ _OWN = (
     (_INTERRUPTED, Trouble.INTERRUPTED),
     (_BUDGET, Trouble.BUDGET),
     (_UNFIT, Trouble.OTHER),
+    (_NO_TOOLS, Trouble.OTHER),
 )
 
 

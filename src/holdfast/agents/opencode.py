@@ -203,7 +203,9 @@ def _failure(error: Mapping[str, Any]) -> Failure:
     data, name = table(error.get("data")), words(error.get("name"))
     message, status = words(data.get("message")), status_of(data.get("statusCode"))
     body, headers = words(data.get("responseBody")), table(data.get("responseHeaders"))
-    if data.get("ref") is not None:  # "Unexpected server error": its own server's, and its log says which
+    if name == "NotFoundError" and message.startswith("Session not found"):
+        trouble = Trouble.SESSION_LOST
+    elif data.get("ref") is not None:  # "Unexpected server error": its own server's, and its log says which
         trouble = Trouble.OTHER
     else:
         trouble = _BY_NAME.get(name) or _provider_trouble(status, message, body)
