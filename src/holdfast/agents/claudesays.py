@@ -43,7 +43,8 @@ _UNFINISHED = frozenset({"tool_deferred"})  # a hook put a tool off: no error to
 _LOG = "[ede_diagnostic]"  # what follows in `errors` is whatever went wrong in its process: a server of tools, a hook
 _LOST = re.compile(r"no conversation found|requires a valid session|session (?:id )?\S* ?(?:was )?not found", re.I)
 _BAD_START = re.compile(
-    r"cannot be used with root|^error: (?:input must be provided|settings file not found)|session id \S+ is already in use|^error: (?:unknown (?:option|command)|option '"
+    r"cannot be used with root|^error: (?:input must be provided|settings file not found)"
+    r"|session id \S+ is already in use|^error: (?:unknown (?:option|command)|option '"
     r"|missing required|too many arguments|invalid)",
     re.I,
 )
