@@ -26,7 +26,8 @@ _LOGGED_OUT = re.compile(
 _LOST = re.compile(r"^error\b.*\b(?:no rollout found for|thread not found)\b", re.IGNORECASE)
 _NO_TOOLS = re.compile(r"^required MCP servers? failed", re.IGNORECASE)  # what follows is of that server
 _REFUSED = re.compile(
-    r"^error: |^Error: error loading |^Not inside a trusted directory|^Error (?:loading|finding|parsing) |^Error: (?:Model provider|failed to load)"
+    r"^error: |^Error: error loading |^Not inside a trusted directory"
+    r"|^Error (?:loading|finding|parsing) |^Error: (?:Model provider|failed to load)"
 )
 
 
