@@ -80,7 +80,8 @@ class Case:
     only: Outcome | None = None  # what it must be, if that is certain
 
 
-ALL = list(recordings())
+# Without those of an older Qwen Code, which says "success" of every failure: the one line that tells may be spoilt.
+ALL = [recording for recording in recordings() if not recording.id.startswith("qwen/old-")]
 
 
 def is_success(recording: Recording) -> bool:
@@ -326,8 +327,7 @@ def _say(case: Case, draw: random.Random, sayings: Sequence[str]) -> Case:
 
 def _is_error(line: bytes) -> bool:
     """The CLI's own words, not the model's."""
-    marks = (b'"is_error":true', b'"<synthetic>"', b'"status":"error"', b'"[API Error: ', b"done.[API Error: ")
-    return any(mark in line for mark in marks)
+    return b'"is_error":true' in line or b'"<synthetic>"' in line or b'"status":"error"' in line
 
 
 def _edited(

@@ -138,10 +138,9 @@ def _in_its_place(event: Mapping[str, Any]) -> Sequence[Failure]:
 def _unspoken(text: str, usage: object) -> Failure | None:
     """A model that speaks has used tokens; only the CLI's own words have used none."""
     _, mark, rest = text.rpartition(_ERROR_MARK)
-    if not mark or any(whole(count) for count in table(usage).values()):
+    if not mark or not isinstance(usage, dict) or any(whole(count) for count in usage.values()):
         return None
-    failure = _failure(mark + rest)
-    return failure if failure.message != mark + rest else None
+    return _failure(mark + rest)
 
 
 def _block(block: Mapping[str, Any]) -> AgentEvent | None:
