@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import clock, config
 from holdfast.accounts import UserAccounts
-from holdfast.api.commands import who
 from holdfast.api.queries import Queries
 from holdfast.api.show import moment
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.core.accounts import ShutAccount, full_name
 from holdfast.core.outcome import Outcome
 from holdfast.errors import NotFound, UsageError
-from holdfast.storage import open_store
-from holdfast.store import doorbell
-from holdfast.store.port import Transaction
+
+if TYPE_CHECKING:
+    from holdfast.store.port import Transaction
 
 Row = dict[str, Any]
 SHORT_PAUSE = 10.0  # seconds; as long for a task that should have gone on already
@@ -42,6 +41,10 @@ def resume_account(home: str, word: str) -> list[str]:
         raise UsageError(f"'{word}' is no account: write AGENT/NAME, such as claude/default.")
     if agent not in CLI_AGENTS:
         raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
+
+    from holdfast.api.commands import who  # those who only look have to start fast
+    from holdfast.storage import open_store
+    from holdfast.store import doorbell
 
     def open_it(tx: Transaction) -> list[str]:
         waiting = tx.accounts.resume(agent, name, who(), clock.now())

@@ -6,13 +6,15 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.agents.cli import CliAgent
-from holdfast.agents.port import DEFAULT_ACCOUNT, USERS_OWN, Account
-from holdfast.api.queries import Queries
 from holdfast.api.show import took
-from holdfast.api.transcript import Transcript, adapter_of, totals
+from holdfast.config.settings import CLI_AGENTS
+
+if TYPE_CHECKING:  # `show` and `why` of other agents have to start fast
+    from holdfast.agents.cli import CliAgent
+    from holdfast.agents.port import Account
+    from holdfast.api.queries import Queries
 
 Row = dict[str, Any]
 PATIENCE = 0.5  # seconds of reading in a run's output, however much there is
@@ -21,7 +23,7 @@ _COUNTS = ("input", "output", "cached", "reasoning")
 
 def complete(queries: Queries, task: Row) -> None:
     """Into the task as `show` prints it: what an open run took so far, the sum of all, and how to go on by hand."""
-    if task["runs"] and task["runs"][-1]["outcome"] is None:
+    if task["agent"] in CLI_AGENTS and task["runs"] and task["runs"][-1]["outcome"] is None:
         _read_live(queries, task, task["runs"][-1])
     task["usage"] = sum_of(task["agent"], task["runs"])
     task["by_hand"] = by_hand(task)
@@ -29,6 +31,8 @@ def complete(queries: Queries, task: Row) -> None:
 
 def _read_live(queries: Queries, task: Row, run: Row) -> None:
     """What its row will say when it has ended, read from its output. Bounded: a part of it is better than none."""
+    from holdfast.api.transcript import Transcript, totals
+
     transcript = Transcript(queries.run_directory(run["id"]), task["agent"], run, task["time_zone"])
     until = time.monotonic() + PATIENCE
     is_whole = True
@@ -48,17 +52,28 @@ def _read_live(queries: Queries, task: Row, run: Row) -> None:
 
 def tells_of_sessions(agent: str) -> bool:
     """Whether its tokens are those of the whole session, earlier runs of it included."""
+    adapter = _cli(agent)
+    return adapter is not None and adapter.capabilities.session_usage
+
+
+def _cli(agent: str) -> CliAgent | None:
+    """The adapter of a real CLI; None for agents that tell nothing of sessions and tokens."""
+    if agent not in CLI_AGENTS:
+        return None
+    from holdfast.agents.cli import CliAgent
+    from holdfast.api.transcript import adapter_of
+
     adapter = adapter_of(agent)
-    return isinstance(adapter, CliAgent) and adapter.capabilities.session_usage
+    return adapter if isinstance(adapter, CliAgent) else None
 
 
 def sum_of(agent: str, runs: Sequence[Row]) -> Row | None:
     """Of all runs; None: nothing was told. Where a CLI tells the sum of its session, its newest word counts."""
-    by_session = tells_of_sessions(agent)
+    told = [run for run in runs if run["usage"] is not None]
+    by_session = bool(told) and tells_of_sessions(agent)
     counted: dict[str, Row] = {}
-    for run in runs:
-        if run["usage"] is not None:
-            counted[(run["session_id"] if by_session else None) or run["id"]] = run
+    for run in told:
+        counted[(run["session_id"] if by_session else None) or run["id"]] = run
     if not counted:
         return None
     costs = [run["cost_usd"] for run in counted.values() if run["cost_usd"] is not None]
@@ -72,9 +87,9 @@ def sum_of(agent: str, runs: Sequence[Row]) -> Row | None:
 
 def by_hand(task: Row) -> Row | None:
     """The command with which a person goes on in the newest session, and why not to (yet). None: there is no way."""
-    adapter = adapter_of(task["agent"])
     sessions = [run for run in task["runs"] if run["session_id"]]
-    if not isinstance(adapter, CliAgent) or adapter.continue_by_hand is None or not sessions:
+    adapter = _cli(task["agent"]) if sessions else None
+    if adapter is None or adapter.continue_by_hand is None:
         return None
     session, path = str(sessions[-1]["session_id"]), task["workspace"]["path"]
     if task["strategy"] == "container":
@@ -106,6 +121,7 @@ def _warning(task: Row, session: str, is_there: bool, also: str | None) -> str |
 def _account(agent: str, name: str | None) -> tuple[Account, str | None]:
     """Without its secrets, which are not for the screen; and what a person's shell needs besides."""
     from holdfast import config
+    from holdfast.agents.port import DEFAULT_ACCOUNT, USERS_OWN, Account
 
     if name is None:
         return USERS_OWN, None
