@@ -28,7 +28,7 @@ class _Listener(HTTPServer):
         self._served: dict[socket.socket, threading.Thread] = {}
         super().__init__((_HOST, port), Handler)
 
-    def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
+    def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]  # ours are stream sockets
         thread = threading.Thread(target=self._serve, args=(request, client_address), daemon=True, name="stub")
         with self._lock:
             if len(self._served) >= MAX_CONNECTIONS:
@@ -46,7 +46,7 @@ class _Listener(HTTPServer):
             with self._lock:
                 self._served.pop(request, None)
 
-    def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]
+    def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]  # ours are stream sockets
         if request in self.resets:  # a shutdown would say good-bye; the close alone sends the reset
             self.resets.discard(request)
             request.close()
