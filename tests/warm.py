@@ -25,6 +25,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import apsw
+
 MOST_REQUEST = 4 * 1024 * 1024
 _ROOT = str(Path(__file__).parent.parent)
 
@@ -151,6 +153,8 @@ def _become(request: dict[str, object], descriptors: array.array[int] | list[int
             code = done.code if isinstance(done.code, int) else 0 if done.code is None else 1
         sys.stdout.flush()
         sys.stderr.flush()
+        for connection in apsw.connections():  # as the end of an interpreter does, which writes the log back
+            connection.close()
     except BaseException:  # noqa: BLE001 - what the interpreter would print at the end
         import traceback
 
