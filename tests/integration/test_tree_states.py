@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.fleet import wait_until
 from tests.integration.conftest import Workshop
 
 from holdfast.core.model import Workspace
@@ -112,6 +114,23 @@ def test_what_the_agent_told_git_not_to_look_at_is_looked_at(workshop: Workshop)
     assert content(workshop, f"{saved.commit}:README.md") == "hidden change"
     assert content(workshop, f"{saved.commit}:src/app.py") == "another"
     assert content(workshop, f"{saved.commit}:meant.txt") == "to be added"
+
+
+@pytest.mark.parametrize("flag", ["--skip-worktree", "--assume-unchanged"])
+def test_a_hidden_file_that_was_rewritten_in_disguise_is_saved(workshop: Workshop, flag: str) -> None:
+    """The same size, its times restored, all within one second: git, which compares whole seconds, sees no change."""
+    workspace, tree = workshop.made()
+    path = tree / "README.md"
+    os.utime(path, (1e9, 1e9))
+    wait_until(lambda: time.time() % 1 < 0.2, "a second begins")
+    os.utime(path, (1e9, 1e9))  # notes when, too
+    workshop.fleet.git("update-index", "--refresh", cwd=tree)
+    workshop.fleet.git("update-index", flag, "README.md", cwd=tree)
+    path.write_text("x" * path.stat().st_size)
+    os.utime(path, (1e9, 1e9))
+    saved = save(workshop, workspace)
+    assert saved is not None
+    assert content(workshop, f"{saved.commit}:README.md").startswith("xxx")
 
 
 @pytest.mark.parametrize("damage", ["index", "gitdir", "entry", "split"])

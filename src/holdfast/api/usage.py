@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.show import took
-from holdfast.config.settings import CLI_AGENTS
 
 if TYPE_CHECKING:  # `show` and `why` of other agents have to start fast
     from holdfast.agents.cli import CliAgent
@@ -18,12 +17,13 @@ if TYPE_CHECKING:  # `show` and `why` of other agents have to start fast
 
 Row = dict[str, Any]
 PATIENCE = 0.5  # seconds of reading in a run's output, however much there is
+_SILENT = ("command", "scripted")  # they tell nothing of sessions and tokens: nothing is imported for their sake
 _COUNTS = ("input", "output", "cached", "reasoning")
 
 
 def complete(queries: Queries, task: Row) -> None:
     """Into the task as `show` prints it: what an open run took so far, the sum of all, and how to go on by hand."""
-    if task["agent"] in CLI_AGENTS and task["runs"] and task["runs"][-1]["outcome"] is None:
+    if task["agent"] not in _SILENT and task["runs"] and task["runs"][-1]["outcome"] is None:
         _read_live(queries, task, task["runs"][-1])
     task["usage"] = sum_of(task["agent"], task["runs"])
     task["by_hand"] = by_hand(task)
@@ -58,7 +58,7 @@ def tells_of_sessions(agent: str) -> bool:
 
 def _cli(agent: str) -> CliAgent | None:
     """The adapter of a real CLI; None for agents that tell nothing of sessions and tokens."""
-    if agent not in CLI_AGENTS:
+    if agent in _SILENT:
         return None
     from holdfast.agents.cli import CliAgent
     from holdfast.api.transcript import adapter_of

@@ -50,7 +50,9 @@ async def take_work_tree(
     `keep_absent`: what is not on disk may never have been there, and counts as unchanged.
     """
     entries = await table.entries()
-    await table.distrust(entry for entry in entries if entry.mode != GITLINK and not entry.absent)
+    # "not expected on disk" is the agent's word: what is there all the same is looked at like the rest
+    seen = [entry for entry in entries if not entry.absent or table.is_on_disk(entry.path)]
+    await table.distrust(entry for entry in seen if entry.mode != GITLINK)
     await table.unhide(entries)
     links = {entry.path: entry.oid for entry in entries if entry.mode == GITLINK}
     await refuse_changed_submodules(git, table.work_tree, git_dir, links)
