@@ -164,7 +164,8 @@ def _saved(task: Row) -> list[str]:
 
 
 def _failed(task: Row, _ahead: int) -> list[str]:
-    lines = [f"It failed ({task['failure_reason'] or task['outcome']}): {task['reason']}."]
+    word = str(task["failure_reason"] or task["outcome"])
+    lines = [f"It failed ({word}): {str(task['reason']).removeprefix(f'{word}: ')}."]
     errors = task["runs"][-1]["error_tail"] if task["runs"] else None
     if errors:
         lines.append("The last words on its standard error:\n" + errors.rstrip())

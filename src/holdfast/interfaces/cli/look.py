@@ -74,7 +74,8 @@ def _took(row: Row) -> str:
 
     if row["cost_usd"] is not None:
         return money(row["cost_usd"])
-    return f"{row['tokens'] / 1000:.0f}k tok" if row["tokens"] else "-"
+    tokens = row["tokens"] or 0
+    return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else "-"
 
 
 def _ps_row(row: Row) -> list[str]:

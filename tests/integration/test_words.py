@@ -1,0 +1,31 @@
+"""Words that interfaces show, where a whole run would only cost more."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.api.show import explain
+from holdfast.interfaces.cli.look import _took
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cost", "words"),
+    [(None, None, "-"), (0, None, "-"), (576, None, "576 tok"), (12_400, None, "12k tok"), (576, 0.0027, "$0.0027")],
+)
+def test_what_a_task_took_in_ps(tokens: int | None, cost: float | None, words: str) -> None:
+    assert _took({"tokens": tokens, "cost_usd": cost}) == words
+
+
+def test_a_failure_that_we_declared_is_named_once() -> None:
+    reason = "crash_loop: the crash budget is spent; last: killed by signal 9"
+    task = {
+        "id": "t1",
+        "state": "failed",
+        "failure_reason": "crash_loop",
+        "outcome": "external_kill",
+        "reason": reason,
+        "runs": [],
+        "salvages": [],
+    }
+    first = explain(task, 0, {"pid": 1}, [])[0]
+    assert first == "It failed (crash_loop): the crash budget is spent; last: killed by signal 9."
