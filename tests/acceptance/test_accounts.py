@@ -130,7 +130,7 @@ def assert_nowhere(home: Path, secret: str) -> None:
 
 
 def test_an_account_opens_by_itself_when_its_time_has_come(fleet: Fleet, accounts: Accounts) -> None:
-    """The due time wakes the supervisor; what was queued meanwhile starts then, and not before."""
+    """R-RES-08: the due time wakes the supervisor; what was queued meanwhile starts then, and not before."""
     accounts.says("default", "oauth-eusage", time.time() + 5)  # should it be over before it is read: default_hold
     accounts.up()
     limited = fleet.wait_state(first := accounts.add("--account", "default"), "paused")

@@ -20,8 +20,8 @@ WITH_SESSIONS = tuple(name for name in ALL if name != "aider")  # test_aider.py
 
 @pytest.mark.parametrize("name", WITH_SESSIONS)
 def test_a_real_agent_from_prompt_to_branch(name: str, stage: Callable[[str], Stage]) -> None:
-    """Its file is on the branch, with session, tokens and cost; killed -9 in a tool call it goes on in the same
-    session; what it leaves running is dead when it has ended."""
+    """R-RES-09, R-TERM-09: its file is on the branch, with session, tokens and cost; killed -9 in a tool call it goes
+    on in the same session; what it leaves running is dead when it has ended."""
     on = stage(name)
     on.settle("tool", "slowtool", "nohup")
     on.fleet.up("--agents", 3)
@@ -54,7 +54,7 @@ def test_a_real_agent_from_prompt_to_branch(name: str, stage: Callable[[str], St
 
 @pytest.mark.parametrize("name", WITH_SESSIONS)
 def test_a_lost_session_and_a_model_that_talks_of_limits(name: str, stage: Callable[[str], Stage]) -> None:
-    """A session that is gone is begun anew with a hand-over; a limit in the model's words is only words."""
+    """R-RES-09: a session that is gone is begun anew with a hand-over; a limit in the model's words is only words."""
     if not EVERYTHING:
         pytest.skip("only `make test-agents` does this one")
     on = stage(name)

@@ -19,7 +19,7 @@ MAY_SUCCEED = {("claude", "cut-stream"), ("aider", "cut-stream")}
 @pytest.mark.agents
 @pytest.mark.parametrize("name", ALL)
 def test_the_table_of_a_real_agent(name: str, stage: Callable[[str], Stage]) -> None:
-    """R-ERR: no scenario outlasts its stuck threshold, and nothing ends as success that is none."""
+    """R-TERM-04: no scenario outlasts its stuck threshold, and nothing ends as success that is none."""
     if "HOLDFAST_TEST_AGENTS" not in os.environ:
         pytest.skip("only `make test-agents` measures the table")
     found = measure(stage(name))
