@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from tests.acceptance.test_config import repo_file, user_file
 from tests.fleet import Fleet
 
 from holdfast.config.overrides import AGENTS
+from holdfast.store.sqlite.store import SqliteStore
 
 MINE = """\
 [health]
@@ -157,3 +160,14 @@ def test_silence_of_a_cli_that_tells_answers_only_when_they_are_whole(fleet: Fle
     config.parent.mkdir(parents=True)
     config.write_text('health.stuck_after = "4m"\n')
     assert fleet.shown(fleet.add("think", "--agent", "codex", "--permission", "full"))["health"]["stuck_after"] == 240
+
+
+def test_a_machine_that_calls_itself_a_sandbox_is_one(fleet: Fleet) -> None:
+    """Claude Code refuses `full` to root but for this word of its own; the task keeps it for its supervisor."""
+    if os.geteuid() == 0:
+        refusal = fleet.cli("add", "x", "--agent", "claude", "--permission", "full", code=2).stderr
+        assert "permissions.sandbox" in refusal
+    task_id = fleet.add("x", "--agent", "claude", "--permission", "full", env={"IS_SANDBOX": "1"})
+    with fleet.as_its_user():
+        spec = SqliteStore(str(fleet.home), create=False).write(lambda tx: tx.tasks.get(task_id)).spec
+    assert spec.agent_options["sandbox"] is True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -256,3 +257,16 @@ def test_steps_without_words_are_a_loop() -> None:
         hear(talk, step("start"), Stream.OUT)
         hear(talk, step("finish", "tool-calls"), Stream.OUT)
     assert talk.steps == 0
+
+
+def test_a_configuration_in_the_users_environment_holds_but_for_what_is_ours() -> None:
+    """Who has a provider only there keeps it; permissions and updates stay ours to say."""
+    mine = {"mine": {"options": {"baseURL": "http://127.0.0.1:1"}}}
+    users = {"provider": mine, "autoupdate": True, "agent": {"x": {}}}
+    inherited = {"OPENCODE_CONFIG_CONTENT": json.dumps(users)}
+    config = json.loads(OPENCODE.build(replace(order(), inherited=inherited)).env["OPENCODE_CONFIG_CONTENT"])
+    assert config["provider"] == mine
+    assert config["autoupdate"] is False
+    assert set(config["agent"]) == {"x", "holdfast"}
+    broken = OPENCODE.build(replace(order(), inherited={"OPENCODE_CONFIG_CONTENT": "{ not json"})).env
+    assert set(json.loads(broken["OPENCODE_CONFIG_CONTENT"])) == {"autoupdate", "share", "agent"}

@@ -243,7 +243,15 @@ COPILOT = CliAgent(
     arguments=_arguments,
     parse_line=_parse,
     environment=_environment,
-    passes=("COPILOT_HOME", "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_*", "COPILOT_MODEL"),
+    passes=(
+        "COPILOT_HOME",
+        "COPILOT_GITHUB_TOKEN",
+        "GH_TOKEN",
+        "GITHUB_TOKEN",
+        "COPILOT_PROVIDER_*",
+        "COPILOT_MODEL",
+        "COPILOT_OFFLINE",
+    ),
     quiet_answers=600.0,
     capabilities=Capabilities(preassigned_session=True, reset_time=True),
     login=Login(

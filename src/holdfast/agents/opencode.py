@@ -57,6 +57,7 @@ PROVIDER, MODEL = "holdfast", "default"  # of an account with an address of its 
 KEY = "OPENAI_API_KEY"  # where such an account has its key
 _OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
 _LASTING = frozenset({Trouble.USAGE_LIMIT, Trouble.BILLING, Trouble.AUTH})  # it would try for hours, in vain
+CONTENT = "OPENCODE_CONFIG_CONTENT"  # a configuration in the environment: the user's, and ours above it
 PROFILE = "holdfast"
 # A list of what is allowed: a server of tools, or a subagent with rules of its own, could do anything.
 _LOOKING: dict[str, object] = {
@@ -109,7 +110,17 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
         env |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
     if account.config_dir:
         env["XDG_DATA_HOME"] = account.config_dir
-    return {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(config)}
+    users = json_object(order.inherited.get(CONTENT, "")) or {}
+    return {**env, CONTENT: json.dumps(_laid_over(users, config))}
+
+
+def _laid_over(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
+    """As opencode lays one configuration over another: tables are joined, all else is replaced."""
+    joined = dict(below)
+    for key, value in above.items():
+        under = joined.get(key)
+        joined[key] = _laid_over(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return joined
 
 
 def _provider(address: str, provider: str, model: str) -> Mapping[str, object]:
@@ -297,7 +308,7 @@ OPENCODE = CliAgent(
     parse_line=_parse,
     environment=_environment,
     passes=(
-        *("OPENCODE_API_KEY", "OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR"),
+        *("OPENCODE_API_KEY", "OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR", CONTENT, "OPENCODE_DISABLE_*"),
         *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
         *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
         *("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),

@@ -62,6 +62,7 @@ class WorkOrder:
     new_session: str = ""  # the id for a new session, where the CLI lets us choose it
     account: Account = USERS_OWN
     surroundings: Surroundings = field(default_factory=Surroundings)
+    inherited: Mapping[str, str] = field(default_factory=dict)  # the environment that it will have, but for our own
     files_directory: str = ""  # where `Command.files` will be; in a container too
     directory: str = ""  # where it works, with no link in it; empty: not known
     left_directory: str = ""  # where the CLI may leave what `AgentAdapter.leaves` names; in a container too

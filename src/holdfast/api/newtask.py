@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,7 +101,7 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
         "budget_usd": new.budget_usd,
         "max_turns": new.max_turns,
         "account": account,
-        "sandbox": settings["permissions.sandbox"] or None,
+        "sandbox": settings["permissions.sandbox"] or os.environ.get("IS_SANDBOX") == "1" or None,  # Claude Code's word
     }
     return {key: value for key, value in found.items() if value not in (None, "")}
 

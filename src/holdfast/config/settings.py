@@ -75,7 +75,7 @@ SETTINGS: dict[str, Setting] = {
     "permissions.sandbox": Setting(
         False,
         boolean,
-        "This machine is a throw-away: agents may have `full` permissions even as root.",
+        "This machine is a throw-away: agents may have `full` permissions even as root. So says IS_SANDBOX=1, too.",
         user_only=DANGEROUS,
     ),
     "workspace.strategy": Setting("worktree", one_of(*STRATEGIES), "Where agents work."),

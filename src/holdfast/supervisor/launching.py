@@ -31,6 +31,10 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
         account = replace(account, config_dir=None)  # a directory of this machine, which is not there
     run_dir = os.path.join(context.home, "runs", run.id)
     channel = os.path.join(run_dir, "channel")
+    # Another account must not find the keys of the user's own login.
+    own = adapter.passes if account.is_default else ()
+    wanted = {**spec.environment, "pass": [*_words(spec.environment.get("pass")), *own]}
+    inherited = context.environment(wanted)
     command = adapter.build(
         WorkOrder(
             prompt=spec.prompt,
@@ -40,15 +44,13 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
             new_session=session_of(run.id),
             account=account,
             surroundings=surroundings,
+            inherited=inherited,
             files_directory=os.path.join(channel, "files"),
             directory=os.path.realpath(workspace.path),
             left_directory=channel,
         )
     )
-    # Another account must not find the keys of the user's own login.
-    own = adapter.passes if account.is_default else ()
-    wanted = {**spec.environment, "pass": [*_words(spec.environment.get("pass")), *own]}
-    env = context.environment(wanted) | dict(command.env)
+    env = inherited | dict(command.env)
     token = new_id(32)
     env.update(
         HOLDFAST_RUN_ID=run.id,
