@@ -86,8 +86,8 @@ def test_an_account_is_a_directory_and_an_address() -> None:
         "k",
     )
     assert "CLAUDE_CONFIG_DIR" not in CLAUDE.build(order()).env
-    assert CLAUDE.continue_by_hand is not None
-    assert CLAUDE.continue_by_hand("s1", account) == ["env", "CLAUDE_CONFIG_DIR=/c", "claude", "--resume", "s1"]
+    assert CLAUDE.by_hand
+    assert list(CLAUDE.continue_by_hand("s1", account)) == ["env", "CLAUDE_CONFIG_DIR=/c", "claude", "--resume", "s1"]
 
 
 @pytest.mark.parametrize(

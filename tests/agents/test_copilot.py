@@ -86,7 +86,7 @@ def test_an_account_with_its_own_address_talks_to_nobody_else() -> None:
     assert "--usage-output-file=/run/channel/usage.json" in command.argv
     own = COPILOT.build(order())
     assert not any(name.startswith("COPILOT_PROVIDER") for name in own.env)
-    assert COPILOT.continue_by_hand is not None
+    assert COPILOT.by_hand
     assert list(COPILOT.continue_by_hand(SESSION, account)) == [
         "env",
         "COPILOT_HOME=/c",

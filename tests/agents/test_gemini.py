@@ -77,7 +77,7 @@ def test_an_account_of_its_own() -> None:
     assert command.env["GEMINI_CLI_HOME"] == "/c"
     assert command.env["GOOGLE_GEMINI_BASE_URL"] == "http://127.0.0.1:1/x"
     assert command.env["GEMINI_API_KEY"] == "secret"
-    assert GEMINI.continue_by_hand is not None
+    assert GEMINI.by_hand
     assert GEMINI.continue_by_hand(SESSION, account) == ("env", "GEMINI_CLI_HOME=/c", "gemini", "--resume", SESSION)
     assert GEMINI.continue_by_hand(SESSION, Account()) == ("gemini", "--resume", SESSION)
 

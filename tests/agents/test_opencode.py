@@ -107,7 +107,7 @@ def test_an_account_with_its_own_address(model: str | None, named: str, provider
     assert found[provider]["options"]["baseURL"] == account.base_url
     assert "secret" not in json.dumps(config(command))
     assert (command.env["XDG_DATA_HOME"], command.env["OPENAI_API_KEY"]) == ("/c", "secret")
-    assert OPENCODE.continue_by_hand is not None
+    assert OPENCODE.by_hand
     assert list(OPENCODE.continue_by_hand(SESSION, account))[:2] == ["env", "XDG_DATA_HOME=/c"]
 
 

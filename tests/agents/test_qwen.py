@@ -88,7 +88,7 @@ def test_an_account_of_its_own() -> None:
     assert command.env["QWEN_HOME"] == "/c"
     assert command.env["OPENAI_API_KEY"] == "secret"
     assert "secret" not in " ".join(argv)
-    assert QWEN.continue_by_hand is not None
+    assert QWEN.by_hand
     assert QWEN.continue_by_hand(SESSION, account) == ("env", "QWEN_HOME=/c", "qwen", "--resume", SESSION)
 
 

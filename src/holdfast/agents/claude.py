@@ -25,7 +25,7 @@ from collections.abc import Mapping
 
 from holdfast.agents.claudesays import parse
 from holdfast.agents.cli import Capabilities, CliAgent, Login, option, permission, permission_of
-from holdfast.agents.port import Account, Permission, Surroundings, WorkOrder
+from holdfast.agents.port import Permission, Surroundings, WorkOrder
 
 _MODES = {
     Permission.READ: ("--permission-mode", "plan"),
@@ -81,11 +81,6 @@ def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str |
     )
 
 
-def _by_hand(session: str, account: Account) -> list[str]:
-    place = [] if account.config_dir is None else ["env", f"CLAUDE_CONFIG_DIR={account.config_dir}"]
-    return [*place, "claude", "--resume", session]
-
-
 def _transcript(session: str, config: str, _workspace: str) -> str:
     return f"{config}/projects/*/{session}.jsonl"  # the middle is made of the directory, and cut when that is long
 
@@ -121,7 +116,7 @@ CLAUDE = CliAgent(
         variables=(*_LOGIN, *_PROVIDERS),
         command="claude auth login",
     ),
-    continue_by_hand=_by_hand,
+    by_hand=("--resume", "{session}"),
     transcript=_transcript,
     reads_errors=True,
 )

@@ -70,7 +70,7 @@ class CliAgent:
     passes: Sequence[str] = ()
     capabilities: Capabilities = field(default_factory=Capabilities)
     login: Login = field(default_factory=Login)
-    continue_by_hand: Callable[[str, Account], Sequence[str]] | None = None  # session → the command of a person
+    by_hand: Sequence[str] = ()  # what a person types behind its name to go on in `{session}`; nothing: there is no way
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
     litter: Sequence[str] = ()  # patterns of files that it leaves in its workspace, and that belong on no branch
     rejoin: Callable[[Iterable[str]], Iterable[str]] = lambda lines: lines  # undoes breaks that it puts into its lines
@@ -90,6 +90,12 @@ class CliAgent:
         if options.get("max_turns") is not None and not self.capabilities.turns:
             return f"{self.title} cannot be given a number of turns (--max-turns)"
         return self.refusal(options, surroundings)
+
+    def continue_by_hand(self, session: str, account: Account) -> Sequence[str]:
+        """The command with which a person goes on in a session, at the account's own place."""
+        variable, place = self.login.config_variable, account.config_dir
+        words = (word.replace("{session}", session) for word in self.by_hand)
+        return (*(("env", f"{variable}={place}") if variable and place else ()), self.binary, *words)
 
     def build(self, order: WorkOrder) -> Command:
         program = str(order.options.get("binary") or self.binary)

@@ -128,11 +128,6 @@ def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str |
     )
 
 
-def _by_hand(session: str, account: Account) -> Sequence[str]:
-    home = ("env", f"CODEX_HOME={account.config_dir}") if account.config_dir else ()
-    return (*home, "codex", "resume", session)
-
-
 # -- reading what it says ----------------------------------------------------------------------------------------------
 
 
@@ -251,7 +246,7 @@ CODEX = CliAgent(
         keys_of_address=KEYS,
         command="codex login",
     ),
-    continue_by_hand=_by_hand,
+    by_hand=("resume", "{session}"),
     transcript=lambda session, config, _workspace: f"{config}/sessions/*/*/*/rollout-*-{session}.jsonl",
     reads_errors=True,
 )

@@ -31,7 +31,7 @@ from holdfast.agents.cli import (
     whole,
     words,
 )
-from holdfast.agents.port import Account, Permission, Stream, WorkOrder
+from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.agents.troubles import trouble_of
 from holdfast.core.agentevents import (
     AgentEvent,
@@ -90,11 +90,6 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
             "COPILOT_MODEL": option(order, "model") or MODEL,
         }
     return env
-
-
-def _by_hand(session: str, account: Account) -> Sequence[str]:
-    home = ("env", f"COPILOT_HOME={account.config_dir}") if account.config_dir else ()
-    return (*home, "copilot", f"--resume={session}")
 
 
 # -- reading what it says ----------------------------------------------------------------------------------------------
@@ -260,7 +255,7 @@ COPILOT = CliAgent(
         variables=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY"),
         command="copilot login",
     ),
-    continue_by_hand=_by_hand,
+    by_hand=("--resume={session}",),
     transcript=lambda session, config, _workspace: f"{config}/session-state/{session}/events.jsonl",
     reads_errors=True,
     leaves={USAGE: _usage},

@@ -37,7 +37,7 @@ from holdfast.agents.cli import (
     whole,
     words,
 )
-from holdfast.agents.port import Account, Permission, Stream, WorkOrder
+from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.agents.troubles import MOST_TEXT, trouble_of
 from holdfast.core.agentevents import (
     AgentEvent,
@@ -86,11 +86,6 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
         **({"GEMINI_CLI_HOME": account.config_dir} if account.config_dir else {}),
         **({"GOOGLE_GEMINI_BASE_URL": account.base_url} if account.base_url else {}),
     }
-
-
-def _by_hand(session: str, account: Account) -> Sequence[str]:
-    home = ("env", f"GEMINI_CLI_HOME={account.config_dir}") if account.config_dir else ()
-    return (*home, "gemini", "--resume", session)
 
 
 # -- reading what it says ----------------------------------------------------------------------------------------------
@@ -302,7 +297,7 @@ GEMINI = CliAgent(
         variables=("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
         command="gemini",
     ),
-    continue_by_hand=_by_hand,
+    by_hand=("--resume", "{session}"),
     transcript=lambda session, config, _workspace: f"{config}/.gemini/tmp/*/chats/session-*-{session[:8]}.jsonl",
     reads_errors=True,
     fresh_config={".gemini/settings.json": json.dumps(_SETTINGS)},

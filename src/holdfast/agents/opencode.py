@@ -35,7 +35,7 @@ from holdfast.agents.cli import (
     whole,
     words,
 )
-from holdfast.agents.port import Account, Permission, Stream, WorkOrder
+from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.agents.troubles import trouble_of
 from holdfast.core.agentevents import (
     AgentEvent,
@@ -133,11 +133,6 @@ def _provider(address: str, provider: str, model: str) -> Mapping[str, object]:
         "options": {"baseURL": address, "apiKey": f"{{env:{KEY}}}"},
         "models": {model: {}},
     }
-
-
-def _by_hand(session: str, account: Account) -> Sequence[str]:
-    home = ("env", f"XDG_DATA_HOME={account.config_dir}") if account.config_dir else ()
-    return (*home, "opencode", "--session", session)
 
 
 # -- reading what it says ----------------------------------------------------------------------------------------------
@@ -322,7 +317,7 @@ OPENCODE = CliAgent(
         variables=("OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
         command="opencode auth login",
     ),
-    continue_by_hand=_by_hand,
+    by_hand=("--session", "{session}"),
     transcript=lambda _session, config, _workspace: f"{config}/opencode/opencode.db",
     reads_errors=True,
 )

@@ -97,11 +97,6 @@ def _environment(order: WorkOrder) -> Mapping[str, str]:
     }
 
 
-def _by_hand(session: str, account: Account) -> Sequence[str]:
-    home = ("env", f"QWEN_HOME={account.config_dir}") if account.config_dir else ()
-    return (*home, "qwen", "--resume", session)
-
-
 # -- reading what it says ----------------------------------------------------------------------------------------------
 
 
@@ -290,7 +285,7 @@ QWEN = CliAgent(
         variables=("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY"),
         command="qwen",
     ),
-    continue_by_hand=_by_hand,
+    by_hand=("--resume", "{session}"),
     transcript=lambda session, config, _workspace: f"{config}/projects/*/chats/{session}.jsonl",
     reads_errors=True,
     quiet_retries=80.0,

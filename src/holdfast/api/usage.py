@@ -89,7 +89,7 @@ def by_hand(task: Row) -> Row | None:
     """The command with which a person goes on in the newest session, and why not to (yet). None: there is no way."""
     sessions = [run for run in task["runs"] if run["session_id"]]
     adapter = _cli(task["agent"]) if sessions else None
-    if adapter is None or adapter.continue_by_hand is None:
+    if adapter is None or not adapter.by_hand:
         return None
     session, path = str(sessions[-1]["session_id"]), task["workspace"]["path"]
     if task["strategy"] == "container":
