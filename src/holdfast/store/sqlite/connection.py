@@ -26,7 +26,7 @@ SAFE_SQLITE = (3, 51, 3)  # earlier ones, back to 3.7.0, can corrupt the file wh
 def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
     """A connection with our pragmas. For reading it neither makes the file nor changes a byte of it or its WAL."""
     flags = apsw.SQLITE_OPEN_READONLY if for_reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-    with translated(path):
+    with translated(path), _as_its_owner(path) as is_another:
         connection = apsw.Connection(path, flags=flags)
         if for_reading and _cannot_be_shared(connection, path):
             connection.close()
@@ -38,7 +38,27 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
             if connection.execute("PRAGMA journal_mode").get != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+        elif is_another:
+            connection.execute("PRAGMA user_version").get  # noqa: B018 - makes the log and its index now, as their owner
     return connection
+
+
+@contextmanager
+def _as_its_owner(path: str) -> Iterator[bool]:
+    """Root looks into the home of somebody else (`sudo holdfast ps`): what SQLite makes beside the database belongs to
+    root for a moment, and in that moment its owner's supervisor cannot write (measured: 372 of 25,000 openings)."""
+    root, group = os.geteuid(), os.getegid()
+    owner = os.stat(path) if root == 0 and os.path.exists(path) else None
+    if owner is None or owner.st_uid == root:
+        yield False
+        return
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    try:
+        yield True
+    finally:
+        os.seteuid(root)
+        os.setegid(group)
 
 
 def _cannot_be_shared(connection: apsw.Connection, path: str) -> bool:
