@@ -18,9 +18,10 @@ from bench.plain_store import PlainStore
 from bench.plain_store import cycle as plain_cycle
 
 from holdfast import clock
+from holdfast.core.budgets import Limits
 from holdfast.core.model import TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Limits, decide
+from holdfast.core.policy import decide
 from holdfast.core.preserve import resolve
 from holdfast.core.states import TaskState
 from holdfast.ids import new_id

@@ -21,7 +21,8 @@ from holdfast.config.parsers import takes
 from holdfast.core.events import EVENTS
 from holdfast.core.model import Instant, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import POLICY, Action, Budget, Decision, Limits, Rule, Spend, decide
+from holdfast.core.budgets import Budget, Limits, Spend
+from holdfast.core.policy import POLICY, Action, Decision, Rule, decide
 from holdfast.core.states import (
     RUN_MOVES,
     TASK_MOVES,

@@ -19,8 +19,8 @@ from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.containers.workspace import ContainerStrategy
+from holdfast.core.budgets import Limits
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.core.policy import Limits
 from holdfast.core.pressure import PressureLimits
 from holdfast.core.swept import Swept
 from holdfast.errors import Unavailable

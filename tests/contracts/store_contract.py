@@ -24,6 +24,7 @@ import pytest
 
 from holdfast.core.accounts import Parking, ShutOut
 from holdfast.core.adaptive import Allotted
+from holdfast.core.budgets import Budget
 from holdfast.core.model import (
     Claim,
     Event,
@@ -41,8 +42,9 @@ from holdfast.core.model import (
     Workspace,
 )
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Budget, Decision, ResumeDecision
+from holdfast.core.policy import Action, Decision
 from holdfast.core.preserve import Disposition
+from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable

@@ -11,20 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.budgets import Budget, Limits, Spend, backoff, spent
 from holdfast.core.model import Instant, PauseReason
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import (
-    POLICY,
-    Action,
-    Budget,
-    Decision,
-    Limits,
-    Spend,
-    backoff,
-    decide,
-    decide_resume,
-    spent,
-)
+from holdfast.core.policy import POLICY, Action, Decision, decide
+from holdfast.core.resuming import decide_resume
 
 O, A, B, P = Outcome, Action, Budget, PauseReason  # noqa: E741  # the tables below are read by columns
 

@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from holdfast.core.budgets import Budget
 from holdfast.core.model import Instant, PauseReason, StopWhy, Strategy, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Budget, Decision
+from holdfast.core.policy import Action, Decision
 from holdfast.errors import Conflict, HoldfastError, NotOwner
 from holdfast.ids import new_id
 from holdfast.store.port import Grip, Host, Transaction

@@ -12,7 +12,7 @@ from holdfast.api import repos
 from holdfast.api.newtask import NewTask as NewTask
 from holdfast.api.newtask import agent_of, patient_with
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
-from holdfast.core.policy import ResumeDecision
+from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
 from holdfast.core.states import TaskState
 from holdfast.errors import Conflict, UsageError

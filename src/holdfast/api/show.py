@@ -49,8 +49,8 @@ def budgets(task: Row) -> Row:
     """What a task has spent of each budget, and its limit. The limits are those of this machine's settings."""
     from holdfast import clock, config
     from holdfast.config.budgets import limits_of
+    from holdfast.core.budgets import Budget, Spend, lost_without_progress, recent_crashes, spent
     from holdfast.core.model import Instant
-    from holdfast.core.policy import Budget, Spend, lost_without_progress, recent_crashes, spent
 
     limits = limits_of(config.best_effort())
     ledger = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.config.layers import Config
-from holdfast.core.policy import Limits
+from holdfast.core.budgets import Limits
 
 
 def limits_of(settings: Config) -> Limits:

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config.parsers import Parser, age, boolean, count, one_of, pairs, program, text, words, write
+from holdfast.config.parsers import age, boolean, count, one_of, pairs, program, text, words, write
+from holdfast.config.recovery_settings import RECOVERY
+from holdfast.config.setting import DANGEROUS as DANGEROUS
+from holdfast.config.setting import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
+from holdfast.config.setting import Setting as Setting
 from holdfast.core.rules import GIB, MIB
 from holdfast.units import parse_duration, parse_size
-
-DANGEROUS = "could run commands or show secrets"
-OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One key: what it is when nobody sets it, how it is read, what it means."""
-
-    default: Any
-    parse: Parser
-    meaning: str
-    user_only: str = ""  # why a repository's file may not set it: OF_THE_SUPERVISOR; DANGEROUS: only once trusted
-    reload: bool = False  # a running supervisor takes a new value over when the user's file changes
-
-    @property
-    def needs_trust(self) -> bool:
-        return self.user_only == DANGEROUS
-
-    @property
-    def is_for_repositories(self) -> bool:
-        """Whether a repository's file may set it, trusted or not."""
-        return not self.user_only or self.needs_trust
-
 
 # The modules of `agents/` that are real CLIs: the one place where they are registered (docs/howto/add-an-agent.md).
 CLI_AGENTS = (
@@ -197,40 +176,7 @@ SETTINGS: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
-    "resume.max_attempts": Setting(3, count(0), "How often a paused task is resumed; 0 forbids it."),
-    "resume.default_hold": Setting(
-        300.0,
-        parse_duration,
-        "How long a limit without a known reset time pauses a task.",
-        user_only=OF_THE_SUPERVISOR,
-        reload=True,
-    ),
-    "crash.max_in_window": Setting(
-        3, count(1), "The crash that stops a task.", user_only=OF_THE_SUPERVISOR, reload=True
-    ),
-    "crash.window": Setting(
-        600.0,
-        parse_duration,
-        "The sliding window in which crashes are counted.",
-        user_only=OF_THE_SUPERVISOR,
-        reload=True,
-    ),
-    "retry.max": Setting(
-        3, count(0), "How often a timed-out or stuck task is tried again.", user_only=OF_THE_SUPERVISOR, reload=True
-    ),
-    "retry.base": Setting(
-        1.0,
-        parse_duration,
-        "How long the first retry waits; each later one waits twice as long, up to 5 m.",
-        user_only=OF_THE_SUPERVISOR,
-        reload=True,
-    ),
-    "lost.max": Setting(
-        5, count(0), "How often in a row a task may lose its host or keeper.", user_only=OF_THE_SUPERVISOR, reload=True
-    ),
-    "runs.max": Setting(
-        12, count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR, reload=True
-    ),
+    **RECOVERY,
     "retention.events": Setting(
         30 * 86400.0,
         age,

@@ -12,6 +12,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.core.accounts import PARKING, STOPPING, Parking
+from holdfast.core.budgets import (
+    Budget,
+    Limits,
+    Spend,
+    backoff,
+    lost_without_progress,
+    outage_seconds,
+    recent_crashes,
+    spent,
+)
 from holdfast.core.model import Instant, PauseReason
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.resets import LONGEST
@@ -24,40 +34,6 @@ class Action(StrEnum):
     PAUSE = "pause"
     CANCEL = "cancel"
     FREEZE = "freeze"
-
-
-class Budget(StrEnum):
-    RUNS = "runs"
-    CRASH = "crash"
-    RETRY = "retry"
-    LOST = "lost"
-    OUTAGE = "outage"
-    SESSION = "session"
-    RESUME = "resume"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """How much of each budget a task has. All are settings."""
-
-    runs: int = 12
-    crash: int = 3
-    crash_window: float = 600.0
-    retry: int = 3
-    retry_base: float = 1.0  # seconds before the first retry; each later one waits twice as long
-    lost: int = 5
-    outage: float = 6 * 3600.0
-    session: int = 1
-    backoff_cap: float = 300.0
-    default_hold: float = 300.0  # a limit without a known reset time
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spend:
-    """One entry of a task's budget ledger."""
-
-    budget: Budget
-    at: Instant
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,71 +150,6 @@ def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Inst
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResumeDecision:
-    """Whether a paused task may go on. One place for manual, automatic and API resumes."""
-
-    allowed: bool
-    attempt: int
-    message: str
-
-
-FREE_TO_RESUME = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL})
-"""Fixing an account or approving is a person's doing, not another try: it spends no resume."""
-
-
-def decide_resume(attempts: int, maximum: int, task_id: str, pause: PauseReason | None = None) -> ResumeDecision:
-    """R-RES-03/04: the resume after `attempts` earlier ones, when `maximum` are allowed."""
-    if pause in FREE_TO_RESUME:
-        return ResumeDecision(allowed=True, attempt=attempts, message=f"resumed after {pause}, which spends nothing")
-    attempt = attempts + 1
-    if attempt <= maximum:
-        return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}")
-    return ResumeDecision(
-        allowed=False,
-        attempt=attempt,
-        message=(
-            f"Maximum resume attempts exceeded ({attempt}/{maximum}): the task kept pausing. "
-            "Break it into smaller tasks; or raise `resume.max_attempts`; "
-            f"or look into why it keeps pausing with `holdfast why {task_id}`."
-        ),
-    )
-
-
-def spent(ledger: Sequence[Spend], budget: Budget) -> int:
-    return sum(1 for entry in ledger if entry.budget is budget)
-
-
-def recent_crashes(ledger: Sequence[Spend], limits: Limits, now: Instant) -> int:
-    """Crashes inside the sliding window; one exactly at its edge is outside (R-CRASH-04)."""
-    return sum(1 for e in ledger if e.budget is Budget.CRASH and now.since(e.at) < limits.crash_window)
-
-
-def lost_without_progress(ledger: Sequence[Spend]) -> int:
-    """Losses since the last run that came to an end of its own."""
-    count = 0
-    for entry in reversed(ledger):
-        if entry.budget is Budget.RUNS:
-            break
-        count += entry.budget is Budget.LOST
-    return count
-
-
-def outage_seconds(ledger: Sequence[Spend], now: Instant) -> float:
-    """How long the provider has been down for this task: since the last run or resume, losses aside.
-
-    Added up from entry to entry, so that one wrong reading of the wall clock cannot hide the rest.
-    """
-    later, total = now, 0.0
-    for entry in reversed(ledger):
-        if entry.budget is Budget.OUTAGE:
-            total += later.since(entry.at)
-            later = entry.at
-        elif entry.budget is not Budget.LOST:
-            break
-    return total
-
-
 def _spent_out(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Budget | None:
     """The first budget that forbids this continuation, counting the run that just ended."""
     checks = {
@@ -295,12 +206,6 @@ def _delay(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant, ji
         earlier = lost_without_progress(ledger)
         return 0.0 if earlier == 0 else backoff(earlier - 1, limits.backoff_cap, jitter)
     return 0.0
-
-
-def backoff(n: int, cap: float, jitter: float, first: float = 1.0) -> float:
-    """`first` × 2^n seconds plus up to a quarter of it, never beyond `cap` (R-TERM-11)."""
-    base = min(cap, first * 2.0 ** min(n, 32))
-    return min(cap, base * (1.0 + 0.25 * jitter))
 
 
 def _resume_after(

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from holdfast.core.accounts import NOBODY, ShutOut
 from holdfast.core.adaptive import Allotted
+from holdfast.core.budgets import Spend
 from holdfast.core.model import (
     Event,
     Instant,
@@ -28,13 +29,21 @@ from holdfast.core.model import (
     Workspace,
 )
 from holdfast.core.outcome import Verdict
-from holdfast.core.policy import Decision, ResumeDecision, Spend
+from holdfast.core.policy import Decision
 from holdfast.core.preserve import Disposition
+from holdfast.core.resuming import ResumeDecision
 from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.store.budgeting import Spending
+from holdfast.store.checkpointing import Checkpoints
+from holdfast.store.crashing import Crashes
 from holdfast.store.forgetting import History
+from holdfast.store.holding import Holds
 from holdfast.store.keeping import Keeps
+from holdfast.store.noticing import Notices
 from holdfast.store.salvaging import Salvages
 from holdfast.store.shutting import Accounts
+from holdfast.store.staffing import Workers
+from holdfast.store.tracking import Links
 
 Row = dict[str, object]
 T = TypeVar("T")
@@ -290,6 +299,20 @@ class Transaction(Protocol):
     def history(self) -> History: ...
     @property
     def accounts(self) -> Accounts: ...
+    @property
+    def checkpoints(self) -> Checkpoints: ...
+    @property
+    def holds(self) -> Holds: ...
+    @property
+    def crashes(self) -> Crashes: ...
+    @property
+    def notices(self) -> Notices: ...
+    @property
+    def workers(self) -> Workers: ...
+    @property
+    def links(self) -> Links: ...
+    @property
+    def spending(self) -> Spending: ...
 
 
 Operation = Callable[[Transaction], T]

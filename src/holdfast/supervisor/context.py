@@ -9,10 +9,10 @@ from typing import Protocol
 
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
+from holdfast.core.budgets import Limits
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd
-from holdfast.core.policy import Limits
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import time
 
+from holdfast.core.budgets import backoff
 from holdfast.core.model import Repo, Strategy, Task, Workspace
-from holdfast.core.policy import backoff
 from holdfast.core.preserve import Disposition, decided
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.errors import HoldfastError

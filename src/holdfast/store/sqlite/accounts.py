@@ -11,7 +11,7 @@ from holdfast import faults
 from holdfast.core.accounts import Parking, ShutAccount, full_name
 from holdfast.core.model import Event, Instant, Level, PauseReason, Task
 from holdfast.core.outcome import Outcome
-from holdfast.core.policy import FREE_TO_RESUME
+from holdfast.core.resuming import FREE_TO_RESUME
 from holdfast.errors import Conflict
 from holdfast.store.shutting import account_alert
 from holdfast.store.sqlite.cursor import Cursor, Row

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import apsw
 
 from holdfast import faults
+from holdfast.core.budgets import Budget
 from holdfast.core.model import Event, Instant, Level, Task
 from holdfast.core.outcome import Verdict
-from holdfast.core.policy import Action, Budget, Decision
+from holdfast.core.policy import Action, Decision
 from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict

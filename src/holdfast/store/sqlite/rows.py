@@ -7,6 +7,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
+from holdfast.core.budgets import Budget, Spend
 from holdfast.core.model import (
     Claim,
     Heard,
@@ -23,7 +24,6 @@ from holdfast.core.model import (
     TaskSpec,
 )
 from holdfast.core.outcome import RunUsage
-from holdfast.core.policy import Budget, Spend
 from holdfast.core.rules import (
     DEFAULT_CONTAINER,
     DEFAULT_HEALTH,

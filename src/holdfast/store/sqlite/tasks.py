@@ -8,10 +8,12 @@ import apsw
 
 from holdfast import faults
 from holdfast.core.accounts import NOBODY, ShutOut
+from holdfast.core.budgets import Budget, Spend
 from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
 from holdfast.core.outcome import Verdict
-from holdfast.core.policy import Budget, Decision, ResumeDecision, Spend, decide_resume
+from holdfast.core.policy import Decision
 from holdfast.core.preserve import Disposition
+from holdfast.core.resuming import ResumeDecision, decide_resume
 from holdfast.core.states import TaskState
 from holdfast.errors import Conflict, NotFound, NotOwner
 from holdfast.store.port import Grip

@@ -7,15 +7,22 @@ import apsw
 from holdfast import faults
 from holdfast.core.model import Instant
 from holdfast.store.sqlite.accounts import SqliteAccounts
+from holdfast.store.sqlite.checkpoints import SqliteCheckpoints
+from holdfast.store.sqlite.crashes import SqliteCrashes
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refusing_duplicates
 from holdfast.store.sqlite.history import SqliteHistory
+from holdfast.store.sqlite.holds import SqliteHolds
 from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
 from holdfast.store.sqlite.keeps import SqliteKeeps
+from holdfast.store.sqlite.links import SqliteLinks
+from holdfast.store.sqlite.notices import SqliteNotices
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.salvages import SqliteSalvages
+from holdfast.store.sqlite.spending import SqliteSpending
 from holdfast.store.sqlite.tasks import SqliteTasks
+from holdfast.store.sqlite.workers import SqliteWorkers
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 
@@ -27,6 +34,13 @@ class SqliteTransaction:
         self.events = SqliteEvents(connection)
         self.runs = SqliteRuns(connection, self.events)
         self.workspaces = SqliteWorkspaces(connection, self.events)
+        self.checkpoints = SqliteCheckpoints(connection, self.events)
+        self.holds = SqliteHolds(connection, self.events)
+        self.crashes = SqliteCrashes(connection, self.events)
+        self.notices = SqliteNotices(connection, self.events)
+        self.workers = SqliteWorkers(connection, self.events)
+        self.links = SqliteLinks(connection, self.events)
+        self.spending = SqliteSpending(connection, self.events)
         self.accounts = SqliteAccounts(connection, self.events)
         self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces, self.accounts)
         self.keeps = SqliteKeeps(connection, self.events, self.workspaces, self.tasks.get)

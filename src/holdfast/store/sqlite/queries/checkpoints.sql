@@ -1,0 +1,1 @@
+-- Whole trees of running and paused tasks, recorded under the fence.

@@ -1,0 +1,1 @@
+-- Dispatch that is held back for a provider, or after a mass death, until a probe says otherwise.

@@ -1,0 +1,1 @@
+-- Which task belongs to which issue of an outside tracker.

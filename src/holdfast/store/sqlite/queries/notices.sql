@@ -1,0 +1,1 @@
+-- Alerts on their way to people: an outbox.

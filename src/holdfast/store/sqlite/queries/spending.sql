@@ -1,0 +1,1 @@
+-- Money and tokens: what was used, by task, label and time.

@@ -1,0 +1,1 @@
+-- Named long-lived workers: wanted or not, benched or not, and their crashes.

@@ -1,0 +1,1 @@
+"""Where tasks may come from besides `holdfast add`: outside trackers of issues."""
