@@ -18,10 +18,10 @@ from typing import TypeVar
 
 from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, shown, variable_of
 from holdfast.config.parsers import takes
+from holdfast.core.budgets import Budget, Limits, Spend
 from holdfast.core.events import EVENTS
 from holdfast.core.model import Instant, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.budgets import Budget, Limits, Spend
 from holdfast.core.policy import POLICY, Action, Decision, Rule, decide
 from holdfast.core.states import (
     RUN_MOVES,
