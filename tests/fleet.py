@@ -71,6 +71,7 @@ WARM_COMMANDS = frozenset(
         "init",
         "keep",
         "logs",
+        "pause",
         "ps",
         "resume",
         "retry",

@@ -47,6 +47,17 @@ TABLE = [
     (Cause.STOPPED, None, StopWhy.DOWN, Outcome.COMPLETED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGTERM, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGTERM, StopWhy.CANCEL, Outcome.FAILED, Outcome.CANCELLED),
+    # An operator's pause: whatever ended it meanwhile costs nothing, but what it ended with by itself counts.
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.STOPPED, None, StopWhy.PAUSE, Outcome.COMPLETED, Outcome.PAUSED),
+    (Cause.EXITED, signal.SIGKILL, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.NEVER_STARTED, None, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.ORPHANED, signal.SIGTERM, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.KEEPER_DIED, signal.SIGKILL, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.TIMEOUT, signal.SIGKILL, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.EXITED, None, StopWhy.PAUSE, Outcome.COMPLETED, Outcome.COMPLETED),
+    (Cause.EXITED, None, StopWhy.PAUSE, Outcome.RATE_LIMITED, Outcome.RATE_LIMITED),
+    (Cause.EXEC_FAILED, None, StopWhy.PAUSE, Outcome.FAILED, Outcome.LAUNCH_ERROR),
     # ... because of what health.py saw.
     (Cause.STOPPED, signal.SIGTERM, StopWhy.STUCK, Outcome.FAILED, Outcome.STUCK),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.LOOPING, Outcome.COMPLETED, Outcome.LOOPING),

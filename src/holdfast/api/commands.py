@@ -147,12 +147,13 @@ class Commands:
                 if not alone or Users().of(workspace.path):
                     raise Conflict(f"{workspace.path} would go, but a process works in it. Leave it, then try again.")
 
-    def resume(self, task_id: str) -> str:
+    def resume(self, task_id: str, *, force: bool = False) -> str:
         """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""
 
         def go_on(tx: Any) -> ResumeDecision:
-            _refuse_while_shut(tx, task_id)
-            decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now())
+            if not force:
+                _refuse_while_shut(tx, task_id)
+            decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now(), force=force)
             return decided
 
         decision = self._store.write(go_on)
@@ -179,7 +180,8 @@ def _refuse_while_shut(tx: Any, task_id: str) -> None:
         how = "stopped" if account.until is None else "parked"
         raise Conflict(
             f"Task {task_id} waits for its account {account.full_name}, which is {how}: {account.reason}. Nothing was "
-            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks go on."
+            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks go on; "
+            f"`holdfast resume {task_id} --force` lets this one try it."
         )
 
 

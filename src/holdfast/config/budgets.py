@@ -15,4 +15,8 @@ def limits_of(settings: Config) -> Limits:
         retry_base=settings["retry.base"],
         lost=settings["lost.max"],
         default_hold=settings["resume.default_hold"],
+        auto_resume=settings["resume.auto"],
+        resume_enabled=settings["resume.enabled"],
+        resume_jitter=settings["resume.jitter"],
+        max_wait=settings["resume.max_wait"],
     )

@@ -50,6 +50,7 @@ class StopWhy(StrEnum):
     """Why we asked a run to end. Recorded before the signal, so that a death we asked for is never a crash."""
 
     CANCEL = "cancel"
+    PAUSE = "pause"
     DOWN = "down"
     STUCK = "stuck"
     LOOPING = "looping"
@@ -57,6 +58,17 @@ class StopWhy(StrEnum):
     CLAIMED = "claimed"  # it reported its result and did not exit in time
     DOOMED = "doomed"  # its own words say that it cannot succeed, and it does not end
     MEMORY = "out_of_memory"  # beyond its limit, seen by us where no cgroup holds it
+
+
+_RANK = (StopWhy.DOWN, StopWhy.PAUSE, StopWhy.CANCEL)
+
+
+def outranks(why: StopWhy, standing: StopWhy | None) -> bool:
+    """Whether a wish replaces the one that stands: an operator's word any verdict of ours, a pause a `down` (after
+    which it would go on by itself), a cancel all others."""
+    if standing is None:
+        return True
+    return why in _RANK and (standing not in _RANK or _RANK.index(why) > _RANK.index(standing))
 
 
 class ReportKind(StrEnum):
@@ -71,6 +83,7 @@ class RequestKind(StrEnum):
     """What an operator may ask of the supervisor."""
 
     CANCEL = "cancel"
+    PAUSE = "pause"
     DOWN = "down"
     SWEEP = "sweep"
 
@@ -160,6 +173,7 @@ class Task:
     session_id: str | None
     account: str | None  # the one that it names, or that of its session; None: any
     fresh: bool  # the next attempt starts from the base, whatever was salvaged before
+    forced: bool = False  # an operator lets its next run have an account that is shut
 
     @property
     def id(self) -> str:

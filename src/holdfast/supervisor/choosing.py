@@ -20,7 +20,7 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
     names, choosable = context.accounts.names(agent), context.accounts.choosable(agent)
     named = options.get("account")
     bound = task.account or (DEFAULT_ACCOUNT if task.session_id else None)  # a session from before there were accounts
-    shut = [account.name for account in tx.accounts.shut(context.clock()) if account.agent == agent]
+    shut = [account.name for account in tx.accounts.shut(context.clock()) if account.agent == agent and not task.forced]
     choice = choose(bound, named if isinstance(named, str) else None, shut, names, choosable)
     if choice is None:
         raise NoAccountNow

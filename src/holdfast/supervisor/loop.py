@@ -167,7 +167,8 @@ class Supervisor:
 
     def _unfinished(self, tx: Transaction) -> int:
         """A task that waits for an operator to mend its account is no reason to stay, queued or paused."""
-        return tx.tasks.unfinished_count(shut_out_now(self._context, tx, for_operator=True))
+        shut_out = shut_out_now(self._context, tx, for_operator=True)
+        return tx.tasks.unfinished_count(shut_out, auto=self._context.limits.auto_resume)
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""

@@ -21,16 +21,19 @@ class Resumes:
         """Accounts first. A task that waited for one may start as soon as it is open: the claim sees it."""
         now = self._context.clock()
         tx.accounts.open_due(now)
-        return tx.tasks.due_to_resume(now)
+        return tx.tasks.due_to_resume(now, auto=self._context.limits.auto_resume)
 
     async def _resume(self, task_id: str) -> None:
         try:
             await self._context.writer.write(
-                lambda tx: tx.tasks.resume(task_id, "the supervisor, because it was due", self._context.clock())
+                lambda tx: tx.tasks.resume(
+                    task_id, "the supervisor, because it was due", self._context.clock(), operator=False
+                )
             )
         except Conflict:
             return  # an operator was faster
         self._context.bell.ring()
 
     async def next_due(self) -> float | None:
-        return await self._context.writer.write(lambda tx: tx.tasks.next_due(self._context.clock()))
+        auto = self._context.limits.auto_resume
+        return await self._context.writer.write(lambda tx: tx.tasks.next_due(self._context.clock(), auto=auto))

@@ -17,6 +17,28 @@ class Page(NamedTuple):
 
 
 WORK_PAGES: dict[str, Page] = {
+    "pause": Page(
+        "Holds a task until you resume it, or for a time. A waiting one is held at once; of a running one the agent is "
+        "ended with its usual grace, and it goes on later in the same workspace and session. The pause costs none of "
+        "its budgets; a cancel at the same moment wins.",
+        (
+            ("until you say so", 'holdfast pause 7f3a --why "deploy first"'),
+            ("for two hours", "holdfast pause 7f3a --for 2h"),
+            ("within two seconds", "holdfast pause 7f3a --force"),
+        ),
+        (0, 2, 3, 4, 69),
+        ("resume", "cancel", "why"),
+    ),
+    "resume": Page(
+        "Lets a paused task go on now. Counts as one of its resumes (`resume.max_attempts`); the one beyond the limit "
+        "fails the task, unless you use --force, which is recorded.",
+        (
+            ("do not wait for the reset", "holdfast resume 7f3a"),
+            ("once more, whatever the limit", "holdfast resume 7f3a --force"),
+        ),
+        (0, 2, 3, 4, 69),
+        ("pause", "why", "retry"),
+    ),
     "diff": Page(
         "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
         "or on its branch. Piped, it is exact and can be applied.",

@@ -8,7 +8,7 @@ import apsw
 
 from holdfast import faults
 from holdfast.core.budgets import Budget
-from holdfast.core.model import Event, Instant, Level, Task
+from holdfast.core.model import Event, Instant, Level, PauseReason, Task
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.preserve import Disposition, resolve
@@ -98,9 +98,12 @@ class Endings:
         self.spend(grip.task_id, decision.spends, run_id, now)
         faults.tx("task.settle")
         self._tell_settled(grip, run_id, state, verdict, decision, now)
+        if decision.pause is PauseReason.OPERATOR:
+            self.answer_pauses(grip.task_id, "the task is paused", now)  # at once: none of it may come after a resume
         if under is not None:
             self._accounts.after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
-        if decision.alert and (under is None or decision.parking is None):  # an account has one alert for all its tasks
+        is_of_account = under is not None and decision.parking is not None and decision.parking.until is None
+        if decision.alert and not is_of_account:  # a stopped account has one alert for all its tasks
             self._alert(grip, state, verdict, decision, now)
         if state in TASK_TERMINAL:
             if disposition is not None:
@@ -134,6 +137,10 @@ class Endings:
                     self._events.emit(event, now)
                     self._workspaces.dispose_by_setting(self._get(dependent).spec, TaskState.CANCELLED, now)
                     ended.append((dependent, "cancelled"))
+
+    def answer_pauses(self, task_id: str, answer: str, now: Instant) -> None:
+        if self._sql.change("answer_pauses", id=task_id, answer=answer, now=now.wall):
+            faults.tx("task.answer_pauses")
 
     def spend(self, task_id: str, budgets: Sequence[Budget], run_id: str | None, now: Instant) -> None:
         """Paid within the task's present generation."""
@@ -184,7 +191,8 @@ class Endings:
         self._events.raise_alert(
             f"task:{grip.task_id}:{verdict.outcome}",
             f"Task {grip.task_id} {state}: {decision.reason}.",
-            f"Look with `holdfast why {grip.task_id}`; go on with `holdfast retry {grip.task_id}`.",
+            f"Look with `holdfast why {grip.task_id}`; go on with "
+            f"`holdfast {'resume' if state is TaskState.PAUSED else 'retry'} {grip.task_id}`.",
             now,
             task_id=grip.task_id,
         )

@@ -123,6 +123,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id,
         account,
         fresh,
+        forced,
         needs,
     ) = row
     spec = TaskSpec(
@@ -151,6 +152,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id=session_id,
         account=account,
         fresh=bool(fresh),
+        forced=bool(forced),
     )
 
 
