@@ -259,8 +259,9 @@ class World:
 
     async def _settled(self, supervisor: Supervisor) -> None:
         async with asyncio.timeout(PATIENCE):
-            while any(not self._waits(attempt) for attempt in self._driven(supervisor)):
-                await asyncio.sleep(0.0005)  # noqa: ASYNC110 - attempts are not ours to hang an event on
+            # polled: attempts are not ours to hang an event on
+            while any(not self._waits(attempt) for attempt in self._driven(supervisor)):  # noqa: ASYNC110
+                await asyncio.sleep(0.0005)
 
     def _driven(self, supervisor: Supervisor) -> list[Attempt | None]:
         return [supervisor._attempts.get(task_id) for task_id in supervisor._attempts._tasks]
