@@ -86,8 +86,20 @@ def _ps_row(row: Row) -> list[str]:
         ago(row["created_at"]),
         str(row["runs"]),
         one_line(row["prompt"], 40),
-        one_line(f"held: {row['held']}" if row["held"] else row["reason"] or "", 70),
+        one_line(_why(row), 70),
     ]
+
+
+def _why(row: Row) -> str:
+    """What holds it, or when it goes on: what people look for first."""
+    if row["held"]:
+        return f"held: {row['held']}"
+    if row["state"] != "paused":
+        return row["reason"] or ""
+    from holdfast.api.show import goes_on_by_itself, moment
+
+    goes_on = f"until {moment(row['resume_after'])}" if goes_on_by_itself(row) else "until you resume it"
+    return f"{row['pause_reason']}, {goes_on}: {row['reason']}"
 
 
 def _summary(queries: Queries) -> str:
@@ -148,7 +160,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         branch=task["branch"],
         labels=clean(" ".join(f"{key}={value}" for key, value in task["labels"].items())),
         needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
-        paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after'])}",
+        paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after']) or 'you resume it'}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
         budgets=", ".join(f"{name} {used['spent']}/{used['limit']}" for name, used in task["budgets"].items()),
         took=task["usage"] and took(task["usage"]),
