@@ -10,6 +10,7 @@ from tests.contracts.store_contract import PAUSE, START, Scene, at_once, ended_w
 from tests.contracts.test_sqlite_store import bench
 
 from holdfast.core.accounts import ShutOut
+from holdfast.core.dispatch import Terms
 from holdfast.core.model import PauseReason, RequestKind, StopWhy
 from holdfast.core.outcome import Outcome
 from holdfast.core.policy import Action, Decision
@@ -112,7 +113,7 @@ def test_force_goes_beyond_the_limit_and_is_recorded(scene: Scene, limit: int) -
 
 
 def test_force_lets_one_run_past_a_shut_account(scene: Scene) -> None:
-    shut = ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"}))
+    shut = Terms(shut_out=ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"})))
     task_id = scene.paused(agent="claude", agent_options={"account": "work"})
     scene.resume(task_id)
     host = scene.open_host()

@@ -743,7 +743,8 @@ def test_decisions_are_sane(verdict: Verdict, ledger: list[Spend], limits: Limit
 def test_whatever_goes_on_by_itself_has_paid(
     verdict: Verdict, ledger: list[Spend], limits: Limits, now: Instant, jitter: float
 ) -> None:
-    """Promise 4: every continuation but an operator's own `down` or pause adds to the ledger; deciding takes nothing away."""
+    """Promise 4: every continuation but an operator's own `down` or pause adds to the ledger; deciding takes nothing
+    away."""
     before = list(ledger)
     decision = decide(verdict, ledger, limits, now, jitter)
     assert ledger == before

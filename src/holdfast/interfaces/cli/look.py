@@ -160,7 +160,8 @@ def run_show(arguments: argparse.Namespace) -> int:
         branch=task["branch"],
         labels=clean(" ".join(f"{key}={value}" for key, value in task["labels"].items())),
         needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
-        paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after']) or 'you resume it'}",
+        paused=task["pause_reason"]
+        and f"{task['pause_reason']}, until {moment(task['resume_after']) or 'you resume it'}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
         budgets=", ".join(f"{name} {used['spent']}/{used['limit']}" for name, used in task["budgets"].items()),
         took=task["usage"] and took(task["usage"]),

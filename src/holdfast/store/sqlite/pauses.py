@@ -83,7 +83,7 @@ class Pauses:
         *,
         force: bool,
     ) -> None:
-        self._move("resume", task, decision, now, forced=int(force))
+        _require_moved(self._sql.change("resume", **_move(task, decision, now), forced=int(force)), task)
         faults.tx("task.resume")
         if decision.attempt > task.resume_attempts:
             self._endings.spend(task.id, (Budget.RESUME,), None, now)
@@ -94,24 +94,11 @@ class Pauses:
         """R-RES-04: the event of the refusal, the state, then `task.failed`; the pause fields stay as they were."""
         data["failure_reason"] = "max_resume_attempts_exceeded"
         self._tell("task.resume-refused", task.id, decision, data, now)
-        self._move("resume_refused", task, decision, now)
+        _require_moved(self._sql.change("resume_refused", **_move(task, decision, now)), task)
         faults.tx("task.resume_refused")
         self._tell("task.failed", task.id, decision, data, now)
         self._workspaces.dispose_by_setting(task.spec, TaskState.FAILED, now)
         self._endings.cancel_dependents(task.id, "failed", now)
-
-    def _move(self, statement: str, task: Task, decision: ResumeDecision, now: Instant, **more: object) -> None:
-        changed = self._sql.change(
-            statement,
-            id=task.id,
-            reason=decision.message,
-            earlier=task.resume_attempts,
-            attempt=decision.attempt,
-            now=now.wall,
-            **more,
-        )
-        if changed == 0:
-            raise Conflict(f"Task {task.id} was resumed by someone else at the same moment; nothing was spent.")
 
     def _tell(self, kind: str, task_id: str, decision: ResumeDecision, data: dict[str, object], now: Instant) -> None:
         self._events.emit(
@@ -125,3 +112,18 @@ class Pauses:
             ),
             now,
         )
+
+
+def _move(task: Task, decision: ResumeDecision, now: Instant) -> dict[str, object]:
+    return {
+        "id": task.id,
+        "reason": decision.message,
+        "earlier": task.resume_attempts,
+        "attempt": decision.attempt,
+        "now": now.wall,
+    }
+
+
+def _require_moved(changed: int, task: Task) -> None:
+    if changed == 0:
+        raise Conflict(f"Task {task.id} was resumed by someone else at the same moment; nothing was spent.")

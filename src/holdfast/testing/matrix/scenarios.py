@@ -14,7 +14,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import variations
+from holdfast.testing.matrix import pausing, variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -288,6 +288,12 @@ SCENARIOS: dict[str, Scenario] = {
         supervisor_may_die=False,
     ),
     "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "pause": Scenario(
+        pausing.paused,
+        {pausing.HELD: ("completed",), pausing.WAITING: ("completed",), pausing.REFUSED: ("failed",)},
+        "paused by an operator at work and while they wait, resumed, one beyond its limit",
+        is_attended=True,
+    ),
     "adoption": Scenario(
         adoption,
         {"be adopted": ("completed",)},
