@@ -14,7 +14,9 @@ DOWN_PATIENCE = 120.0
 
 
 def configure_up(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--agents", type=number(1), metavar="N", help="how many agents run at once (4)")
+    parser.add_argument(
+        "--agents", type=number(0), metavar="N", help="how many agents run at once (4), beside named workers"
+    )
     parser.add_argument("--detach", "-d", action="store_true", help="in the background")
     parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
     parser.epilog = (
