@@ -79,6 +79,7 @@ WARM_COMMANDS = frozenset(
         "stats",
         "trust",
         "why",
+        "worker",
         "workspaces",
     }
 )

@@ -61,6 +61,8 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
         HOLDFAST_RUN_TOKEN=token,
         PWD=workspace.path,
     )
+    if task.worker is not None:
+        env["HOLDFAST_WORKER"] = task.worker
     return LaunchSpec(
         run_id=run.id,
         argv=command.argv,

@@ -32,7 +32,12 @@ def run_up(arguments: argparse.Namespace) -> int:
     idle = duration_of("--idle-exit", arguments.idle_exit)
     if arguments.detach:
         pid = start_detached(home, agents=arguments.agents, idle_exit=arguments.idle_exit)
+        from holdfast.config import best_effort
+
         print(f"Supervisor started, pid {pid}; its log: {log_file(home)}")
+        names = [worker.name for worker in best_effort().workers]
+        if names:
+            print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
         return 0
     run_here(home, agents=arguments.agents, idle_exit=idle)
     return 0
