@@ -16,6 +16,7 @@ EVENTS: Mapping[str, str] = {
     "task.cancelled": "it was ended by an operator, or because a task that it needs did not complete",
     "task.frozen": "nothing proves that its processes are gone: it is neither run again nor cleaned",
     "run.started": "an agent process runs; its pid is recorded",
+    "run.handed-over": "a run begins a new conversation and is told what earlier ones did; `reason`: why they ended",
     "run.stopping": "we asked a run to end, and why; recorded before the signal",
     "run.ended": "its whole process tree is proven gone; `outcome` says how it ended",
     "agent.progress": "an agent told how far it is; the newest of every ten seconds",

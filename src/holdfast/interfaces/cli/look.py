@@ -124,6 +124,8 @@ def _watch(queries: Queries, *, everything: bool) -> int:
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--prompt", action="store_true", help="what its agent was told, whole: with the hand-over, say")
+    parser.add_argument("--run", type=number(1), metavar="N", help="with --prompt: in its N-th run (the last one)")
     _json_flag(parser)
 
 
@@ -132,6 +134,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     from holdfast.api.usage import by_hand_lines, complete, details
 
     queries = Queries(home_directory())
+    if arguments.prompt or arguments.run is not None:
+        return _show_prompt(queries, arguments)
     task = queries.task(queries.resolve(arguments.id))
     task["budgets"] = budgets(task)
     complete(queries, task)
@@ -162,6 +166,19 @@ def run_show(arguments: argparse.Namespace) -> int:
         print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")
     for line in by_hand_lines(task):
         print(clean(line))
+    return 0
+
+
+def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
+    from holdfast.api.prompts import given, refuse_without_prompt
+
+    if not arguments.prompt:
+        refuse_without_prompt(arguments.run)
+    told = given(queries, queries.resolve(arguments.id), arguments.run)
+    if arguments.json:
+        print_json(told)
+    else:
+        print(clean(told["prompt"]))
     return 0
 
 

@@ -111,7 +111,11 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "show": Page(
         "Everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is enough.",
-        (("for people", "holdfast show 7f3a"), ("for scripts", "holdfast show 7f3a --json")),
+        (
+            ("for people", "holdfast show 7f3a"),
+            ("for scripts", "holdfast show 7f3a --json"),
+            ("what its agent was told", "holdfast show 7f3a --prompt"),
+        ),
         (*READS, 4),
         ("why", "logs", "diff"),
     ),

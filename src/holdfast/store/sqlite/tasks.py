@@ -225,7 +225,7 @@ class SqliteTasks:
             "task.session-left",
             grip.task_id,
             f"Task {grip.task_id} begins a new session: its account '{account}' is no longer in the settings. "
-            "The new agent is told to go on from what lies in the workspace.",
+            "The new agent is told what was done so far.",
             now,
             level=Level.WARNING,
             reason="account_gone",

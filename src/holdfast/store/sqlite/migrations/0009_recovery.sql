@@ -15,4 +15,6 @@
 -- == trackers ==
 
 -- == subtasks ==
+-- The last run before a fresh start: a hand-over tells nothing of what was thrown away.
+ALTER TABLE tasks ADD COLUMN fresh_after INTEGER NOT NULL DEFAULT 0;
 

@@ -30,6 +30,15 @@ SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, 
        timeout, timeout_why, claim, reports, account, usage
 FROM runs WHERE task_id = :id ORDER BY number
 
+-- name: earlier_runs
+-- Those in which an agent was at work, since the last fresh start, in order.
+SELECT * FROM (
+    SELECT r.id, r.number, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
+           r.reports ->> '$.progress.message' AS progress
+    FROM runs r JOIN tasks t ON t.id = r.task_id
+    WHERE r.task_id = :id AND r.number < :before AND r.number > t.fresh_after AND r.started_at IS NOT NULL
+    ORDER BY r.number DESC LIMIT :limit) ORDER BY number
+
 -- name: workspace
 SELECT id, strategy, path, state, branch, base_commit, disposition, reason, expires_at, container
 FROM workspaces WHERE task_id = :id
