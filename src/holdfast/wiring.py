@@ -122,6 +122,7 @@ def keeping_of(settings: config.Config) -> Keeping:
         runs=settings["retention.runs"],
         tasks=settings["retention.tasks"],
         salvages=settings["salvage.keep"],
+        crashes=settings["retention.crashes"],
         log_size=settings["retention.log_size"],
     )
 

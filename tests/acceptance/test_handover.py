@@ -6,8 +6,8 @@ from tests.fleet import Fleet
 
 
 def test_a_new_conversation_begins_with_what_the_last_one_left(fleet: Fleet) -> None:
-    """R-RES-09: after a full context, and in a workspace that had to be made anew; a fresh start is told of nothing that
-    was thrown away. What was told is kept and shown."""
+    """R-RES-09: after a full context, and in a workspace that had to be made anew; a fresh start is told of nothing
+    that was thrown away. What was told is kept and shown."""
     task = fleet.add_scenario(
         {"run": 1, "print": "The first half is done, the second is not."},
         {"run": 1, "tool": {"name": "Bash", "input": "make check", "for": "1ms"}},
@@ -55,5 +55,7 @@ def test_a_new_conversation_begins_with_what_the_last_one_left(fleet: Fleet) -> 
     assert [run["outcome"] for run in done["runs"]][2:] == ["context_limit", "completed"]
     assert fleet.json("show", task, "--prompt", "--run", 3)[0]["prompt"] == "play"
     anew = fleet.json("show", task, "--prompt")[0]["prompt"]
-    assert "+from the third run" in anew and "Add the third" in anew
-    assert "first half" not in anew and "Run 3 ended" in anew
+    assert "+from the third run" in anew
+    assert "Add the third" in anew
+    assert "first half" not in anew
+    assert "Run 3 ended" in anew

@@ -57,6 +57,7 @@ EVENTS: Mapping[str, str] = {
     "account.parked": "a run met a limit: no task gets this account until the reset",
     "account.stopped": "an account's login or money failed: no task gets it until an operator says so",
     "account.opened": "an account may be used again: its time has come, an operator said so, or a run completed",
+    "crash.recorded": "an agent died and nobody asked for it: what was kept, and what is done about it",
     "alert.raised": "something needs a person; one per episode",
     "alert.acknowledged": "a person has seen it, or its cause is over",
     "attempt.trouble": "a step of a task failed for a passing reason and is tried again",

@@ -52,6 +52,7 @@ class Keeping:
     runs: float = 14 * 86400.0
     tasks: float = 90 * 86400.0
     salvages: float = 90 * 86400.0
+    crashes: float = 180 * 86400.0
     log_size: int = 10 * 1024 * 1024  # bytes of supervisor.log before it is put aside
 
 

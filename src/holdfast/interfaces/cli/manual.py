@@ -149,12 +149,6 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (*READS, 4),
         ("show", "events"),
     ),
-    "alerts": Page(
-        "What needs a person, each with a remedy. One open alert per episode.",
-        (("what is open", "holdfast alerts"), ("seen and dealt with", "holdfast alerts ack 3")),
-        READS,
-        ("why", "doctor"),
-    ),
     "accounts": Page(
         "Lists the logins of agents that your settings name, and those that are not used for a while: `parked` until a "
         "limit ends, or `stopped` until you say so, because login or money failed. `resume` opens one; tasks that "

@@ -9,6 +9,7 @@ import apsw
 from holdfast import faults
 from holdfast.core.accounts import NOBODY, ShutOut
 from holdfast.core.budgets import Budget, Spend
+from holdfast.core.dispatch import ANY, Terms
 from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision
@@ -90,6 +91,7 @@ class SqliteTasks:
         if self._sql.change("cancel_waiting", id=task_id, reason=reason, now=now.wall) == 0:
             raise Conflict(f"Task {task_id} is {task.state}, not waiting; nothing was changed.")
         faults.tx("task.cancel_waiting")
+        self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.cancelled", task_id, f"Task {task_id} cancelled by {by}.", now, reason=reason)
         self._workspaces.dispose_by_setting(task.spec, TaskState.CANCELLED, now)
         self._endings.cancel_dependents(task_id, "cancelled", now)
@@ -106,6 +108,7 @@ class SqliteTasks:
                 f"Task {task_id} is {task.state}; only a failed or cancelled task can be retried. Nothing was changed."
             )
         faults.tx("task.retry")
+        self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.queued", task_id, f"Task {task_id} {reason}.", now, reason=reason, data={"by": by})
 
     def resume(self, task_id: str, by: str, now: Instant) -> ResumeDecision:
@@ -129,6 +132,7 @@ class SqliteTasks:
         if decision.allowed:
             if decision.attempt > task.resume_attempts:
                 self._endings.spend(task_id, (Budget.RESUME,), None, now)
+            self._events.close_alerts_of_task(task_id, by, now)
             self._emit("task.resumed", task_id, f"Task {task_id}: {decision.message}.", now, reason=by, data=data)
             return decision
         data["failure_reason"] = "max_resume_attempts_exceeded"
@@ -147,10 +151,12 @@ class SqliteTasks:
 
     # -- supervisor ----------------------------------------------------------------------------------------------
 
-    def claim(self, host_id: str, now: Instant, shut_out: ShutOut = NOBODY) -> Task | None:
+    def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
         lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id}
-        if shut_out:
-            found = self._sql.tuples("claim_around", **lease, now=now.wall, **_lists(shut_out))
+        if terms.held:
+            return None
+        if terms:
+            found = self._sql.tuples("claim_on_terms", **lease, now=now.wall, **_terms(terms))
         else:
             found = self._sql.tuples("claim", **lease, now=now.wall)
         if not found:
@@ -232,9 +238,11 @@ class SqliteTasks:
             data={"account": account},
         )
 
-    def something_waits(self, now: Instant, shut_out: ShutOut = NOBODY) -> bool:
-        if shut_out:
-            return self._sql.value("something_waits_around", now=now.wall, **_lists(shut_out)) is not None
+    def something_waits(self, now: Instant, terms: Terms = ANY) -> bool:
+        if terms.held:
+            return False
+        if terms:
+            return self._sql.value("something_waits_on_terms", now=now.wall, **_terms(terms)) is not None
         return self._sql.value("something_waits", now=now.wall) is not None
 
     def next_due(self, now: Instant) -> float | None:
@@ -277,6 +285,18 @@ class SqliteTasks:
             Event(kind=kind, level=level, task_id=task_id, message=message, reason=reason, data=data or {}),
             now,
         )
+
+
+def _terms(terms: Terms) -> dict[str, str | None]:
+    lane = terms.lane
+    return {
+        **_lists(terms.shut_out),
+        "agents_down": rows.encode(sorted(terms.agents_down)),
+        "spent_labels": rows.encode(sorted(terms.labels)),
+        "lane_agent": lane.agent if lane else None,
+        "lane_account": lane.account if lane else None,
+        "lane_labels": rows.encode(dict(lane.labels) if lane else {}),
+    }
 
 
 def _lists(shut_out: ShutOut) -> dict[str, str]:
