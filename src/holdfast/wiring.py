@@ -58,6 +58,7 @@ from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
 from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
 from holdfast.workspaces.reclaim import Reclaimer
+from holdfast.workspaces.sofar import SoFar
 from holdfast.workspaces.sweeper import DiskSweeper
 from holdfast.workspaces.worktree import WorktreeStrategy
 
@@ -127,6 +128,7 @@ def keeping_of(settings: config.Config) -> Keeping:
         runs=settings["retention.runs"],
         tasks=settings["retention.tasks"],
         salvages=settings["salvage.keep"],
+        crashes=settings["retention.crashes"],
         log_size=settings["retention.log_size"],
     )
 
@@ -256,6 +258,7 @@ async def _supervise_locked(
         pressure=Machine(home=home).pressure,
         home_is_ours=lock.is_held,
         news=news,
+        so_far=SoFar(home, git).read,
         furnishing=Furnisher(home, git, runner),
         may_be_held=may_be_held,
     )

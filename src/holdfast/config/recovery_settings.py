@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.config.parsers import boolean, count
+from holdfast.config.parsers import age, boolean, count
 from holdfast.config.setting import OF_THE_SUPERVISOR, Setting
 from holdfast.units import parse_duration
 
@@ -54,5 +54,12 @@ RECOVERY: dict[str, Setting] = {
     ),
     "runs.max": Setting(
         12, count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "retention.crashes": Setting(
+        180 * 86400.0,
+        age,
+        "The history of crashes is kept for this long, also of tasks that are forgotten; `forever` keeps it.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
     ),
 }
