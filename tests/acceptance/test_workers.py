@@ -134,7 +134,7 @@ def test_the_third_crash_benches_a_worker_until_it_is_restarted(fleet: Fleet) ->
     crew.kill(wait_until(lambda: crew.worker("web")["task"], "the worker has its next task"))
     row = wait_until(lambda: (now := crew.worker("web"))["state"] == "benched" and now, "the worker is benched")
     assert "crash 3 of 3 within 600 s" in row["reason"]
-    alerts = [alert for alert in fleet.json("alerts") if alert["key"] == "worker:web"]
+    alerts = [alert for alert in fleet.json("alerts") if alert["key"] == "crash:worker:web"]
     assert [(alert["level"], alert["count"]) for alert in alerts] == [("critical", 1)]
     assert "holdfast worker restart web" in alerts[0]["remedy"]
     assert "3 recent crash(es)" in alerts[0]["message"]
@@ -147,7 +147,7 @@ def test_the_third_crash_benches_a_worker_until_it_is_restarted(fleet: Fleet) ->
     for task in tasks:
         assert fleet.wait_state(task, "completed")["runs"][-1]["worker"] == "web"
     assert crew.worker("web")["recent_crashes"] == 0
-    assert not [alert for alert in fleet.json("alerts") if alert["key"] == "worker:web"]
+    assert not [alert for alert in fleet.json("alerts") if alert["key"] == "crash:worker:web"]
 
 
 def test_without_auto_restart_a_crash_stops_its_worker_and_frees_its_task(fleet: Fleet) -> None:

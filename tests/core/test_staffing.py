@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.budgets import Limits
+from holdfast.core.crashes import CRASHES as ALL_CRASHES
+from holdfast.core.crashes import Answer
 from holdfast.core.model import Instant
 from holdfast.core.outcome import Outcome
 from holdfast.core.staffing import (
-    IS_CRASH,
     WORKER_MOVES,
     CrashDecision,
-    Deed,
     WorkerRecord,
     WorkerState,
     after_run,
@@ -50,23 +50,23 @@ def decided(
 
 
 @pytest.mark.parametrize(
-    ("ages", "deed", "state", "crashes"),
+    ("ages", "answer", "state", "crashes"),
     [
-        ((), Deed.RESTART, READY, 1),
-        ((1.0,), Deed.RESTART, READY, 2),
-        ((2.0, 1.0), Deed.NOTIFY, BENCHED, 3),
-        ((599.999, 1.0), Deed.NOTIFY, BENCHED, 3),
-        ((600.0, 1.0), Deed.RESTART, READY, 2),  # exactly at the edge is outside
-        ((3.0, 2.0, 1.0), Deed.NOTIFY, BENCHED, 4),
+        ((), Answer.RESTART, READY, 1),
+        ((1.0,), Answer.RESTART, READY, 2),
+        ((2.0, 1.0), Answer.NOTIFY, BENCHED, 3),
+        ((599.999, 1.0), Answer.NOTIFY, BENCHED, 3),
+        ((600.0, 1.0), Answer.RESTART, READY, 2),  # exactly at the edge is outside
+        ((3.0, 2.0, 1.0), Answer.NOTIFY, BENCHED, 4),
     ],
 )
 def test_crashes_one_and_two_restart_the_third_benches(
-    ages: tuple[float, ...], deed: Deed, state: WorkerState, crashes: int
+    ages: tuple[float, ...], answer: Answer, state: WorkerState, crashes: int
 ) -> None:
     """R-CRASH-04: sliding, the configured value, the boundary outside; per worker."""
     for outcome in CRASHES:
         decision = decided(ages, outcome)
-        assert (decision.deed, decision.state, decision.crashes, decision.counts) == (deed, state, crashes, True)
+        assert (decision.answer, decision.state, decision.crashes, decision.counts) == (answer, state, crashes, True)
         assert "600" in decision.reason
     assert decided((59.0,), limits=Limits(crash=2, crash_window=60.0)).state is BENCHED
     assert decided((60.0,), limits=Limits(crash=2, crash_window=60.0)).state is READY
@@ -75,7 +75,7 @@ def test_crashes_one_and_two_restart_the_third_benches(
 def test_a_worker_restarts_only_when_asked_unless_the_settings_say_otherwise() -> None:
     """R-CRASH-05: `crash.auto_restart = false`: notify only, from the first crash on."""
     decision = decided(restart=False)
-    assert (decision.deed, decision.state, decision.counts) == (Deed.NOTIFY, STOPPED, True)
+    assert (decision.answer, decision.state, decision.counts) == (Answer.NOTIFY, STOPPED, True)
     assert "only when asked" in decision.reason
 
 
@@ -83,7 +83,7 @@ def test_a_worker_restarts_only_when_asked_unless_the_settings_say_otherwise() -
 def test_nothing_else_is_a_crash(outcome: Outcome) -> None:
     """R-CRASH-01: an intended stop, a limit and a non-zero exit are not."""
     decision = decided((2.0, 1.0), outcome, restart=False)
-    assert (decision.deed, decision.state, decision.counts) == (Deed.IGNORE, READY, False)
+    assert (decision.answer, decision.state, decision.counts) == (Answer.IGNORE, READY, False)
     assert str(outcome) in decision.reason
 
 
@@ -92,18 +92,18 @@ def test_what_was_handled_already_is_only_noted(state: WorkerState) -> None:
     """R-CRASH-05: ignore; and the crash of a worker that was asked to stop still counts."""
     for restart in (True, False):
         decision = decided((2.0, 1.0), state=state, restart=restart)
-        assert (decision.deed, decision.state, decision.counts) == (Deed.IGNORE, state, True)
+        assert (decision.answer, decision.state, decision.counts) == (Answer.IGNORE, state, True)
 
 
 def test_a_mass_death_spends_nothing() -> None:
     """R-CRASH-07, for workers: neither counted nor stopped."""
     for restart in (True, False):
         decision = decided((2.0, 1.0), restart=restart, is_paid=False)
-        assert (decision.deed, decision.state, decision.counts) == (Deed.IGNORE, READY, False)
+        assert (decision.answer, decision.state, decision.counts) == (Answer.IGNORE, READY, False)
 
 
 def test_the_crashes_are_those_of_the_policy() -> None:
-    assert frozenset(CRASHES) == IS_CRASH
+    assert frozenset(CRASHES) == ALL_CRASHES
     assert set(WORKER_MOVES) == set(WorkerState)
     assert all(state not in moves for state, moves in WORKER_MOVES.items())
 
@@ -143,8 +143,9 @@ def test_whatever_happens_a_worker_goes_on_only_so_often(
 ) -> None:
     """Promise 4: between two words of an operator, no window holds more crashes than the limit; moves are legal."""
     limits = Limits(crash=most)
-    state, now, crashes, boots = READY, NOW, [], 1
-    seconds, crashed_at = 0.0, []  # by a clock that nobody sets
+    state, now, boots, seconds = READY, NOW, 1, 0.0
+    crashes: list[Instant] = []
+    crashed_at: list[float] = []  # by a clock that nobody sets
     for what, pause, jump in steps:
         seconds += pause
         now = replace(now, wall=max(1.0, now.wall + pause + jump), boottime=now.boottime + pause)

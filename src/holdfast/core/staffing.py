@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.core.budgets import Budget, Limits
+from holdfast.core.budgets import Limits
+from holdfast.core.crashes import CRASHES, Answer
 from holdfast.core.dispatch import Lane
 from holdfast.core.model import Instant
 from holdfast.core.outcome import Outcome
-from holdfast.core.policy import POLICY
 
 _CLOCK_WAS_SET_BACK = 60.0  # a crash from so far in the future says nothing about how long it has been quiet
 
@@ -26,14 +26,23 @@ class WorkerState(StrEnum):
     RETIRED = "retired"  # no longer in the settings; what it was is kept
 
 
-WORKER_MOVES: Mapping[WorkerState, frozenset[WorkerState]] = {
-    WorkerState.READY: frozenset({WorkerState.STOPPED, WorkerState.BENCHED, WorkerState.RETIRED}),
-    WorkerState.STOPPED: frozenset({WorkerState.READY, WorkerState.RETIRED}),
-    WorkerState.BENCHED: frozenset({WorkerState.READY, WorkerState.STOPPED, WorkerState.RETIRED}),
-    WorkerState.RETIRED: frozenset({WorkerState.READY}),
+WORKER_MOVES: Mapping[WorkerState, Mapping[WorkerState, str]] = {
+    WorkerState.READY: {
+        WorkerState.STOPPED: "an operator's stop, or a crash where `restart` is false",
+        WorkerState.BENCHED: "the crash that is one too many within the window",
+        WorkerState.RETIRED: "it is no longer in the settings",
+    },
+    WorkerState.STOPPED: {
+        WorkerState.READY: "an operator's start or restart, or its crash was part of a mass death",
+        WorkerState.RETIRED: "it is no longer in the settings",
+    },
+    WorkerState.BENCHED: {
+        WorkerState.READY: "a window without a crash, an operator's start or restart, or a mass death",
+        WorkerState.STOPPED: "an operator's stop",
+        WorkerState.RETIRED: "it is no longer in the settings",
+    },
+    WorkerState.RETIRED: {WorkerState.READY: "it is in the settings again"},
 }
-IS_CRASH = frozenset(outcome for outcome, rule in POLICY.items() if Budget.CRASH in rule.spends)
-"""Dead, and nobody asked for it (R-CRASH-01): no stop of ours, no limit, no exit code of the agent's own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +63,6 @@ class Staff:
 
     workers: tuple[Worker, ...] = ()
     release_claims: bool = True  # False: a task whose worker crashed waits for that worker
-    notify: bool = True  # False: a worker that crashed out is told by an event, but raises no alert
 
     def get(self, name: str | None) -> Worker | None:
         return next((worker for worker in self.workers if worker.name == name), None)
@@ -71,17 +79,11 @@ class WorkerRecord:
     at_once: bool = False  # stopped with `--now`: the agent at work is ended too
 
 
-class Deed(StrEnum):
-    """R-CRASH-05: what is done about a worker after one of its runs."""
-
-    RESTART = "restart"  # it goes on pulling
-    NOTIFY = "notify only"  # it is stopped, and a person is told
-    IGNORE = "ignore"  # not a crash, or nothing is left to be done about it
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CrashDecision:
-    deed: Deed
+    """R-CRASH-05: what is done about a worker after one of its runs."""
+
+    answer: Answer
     reason: str
     state: WorkerState  # of the worker from now on
     crashes: int = 0  # within the window, this one included
@@ -102,17 +104,17 @@ def after_run(
 
     `is_paid` is false when the crash spends nothing, of nobody (a mass death, R-CRASH-07).
     """
-    if outcome not in IS_CRASH:
-        return CrashDecision(deed=Deed.IGNORE, reason=f"{outcome} is not a crash", state=record.state)
+    if outcome not in CRASHES:
+        return CrashDecision(answer=Answer.IGNORE, reason=f"{outcome} is not a crash", state=record.state)
     if not is_paid:
-        return CrashDecision(deed=Deed.IGNORE, reason="it was part of a mass death", state=record.state)
+        return CrashDecision(answer=Answer.IGNORE, reason="it was part of a mass death", state=record.state)
     crashes = recent(earlier, limits.crash_window, now) + 1
     if record.state is not WorkerState.READY:
         why = f"the worker is {record.state} already"
-        return CrashDecision(deed=Deed.IGNORE, reason=why, state=record.state, crashes=crashes, counts=True)
+        return CrashDecision(answer=Answer.IGNORE, reason=why, state=record.state, crashes=crashes, counts=True)
     if not restart:
         return CrashDecision(
-            deed=Deed.NOTIFY,
+            answer=Answer.NOTIFY,
             reason="it restarts only when asked to (`crash.auto_restart`, or its own `restart`, is false)",
             state=WorkerState.STOPPED,
             crashes=crashes,
@@ -120,14 +122,14 @@ def after_run(
         )
     if crashes >= limits.crash:
         return CrashDecision(
-            deed=Deed.NOTIFY,
+            answer=Answer.NOTIFY,
             reason=f"crash {crashes} of {limits.crash} within {limits.crash_window:g} s",
             state=WorkerState.BENCHED,
             crashes=crashes,
             counts=True,
         )
     return CrashDecision(
-        deed=Deed.RESTART,
+        answer=Answer.RESTART,
         reason=f"crash {crashes} of {limits.crash} within {limits.crash_window:g} s",
         state=WorkerState.READY,
         crashes=crashes,

@@ -10,11 +10,6 @@ from holdfast.core.model import Instant
 from holdfast.core.staffing import CrashDecision, WorkerRecord
 
 
-def worker_alert(name: str) -> str:
-    """The key of the alert that a worker crashed and does not go on; closed when it does."""
-    return f"worker:{name}"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerCrash:
     """A run of a worker that ended in a crash, and what follows for the worker."""
@@ -26,7 +21,7 @@ class WorkerCrash:
     why: str  # how the run ended
     recovered: str  # what became of its task
     error_tail: str = ""
-    notify: bool = True  # whether an alert is raised where a person has to act
+    window: float = 0.0  # in which its crashes were counted
 
 
 class Workers(Protocol):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.core.crashes import CRASHES
 from holdfast.core.model import Task
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Action, Decision
-from holdfast.core.staffing import IS_CRASH, CrashDecision, after_run
+from holdfast.core.staffing import CrashDecision, after_run
 from holdfast.store.port import Transaction
 from holdfast.store.staffing import WorkerCrash
 from holdfast.supervisor.context import Context
@@ -17,7 +18,7 @@ def for_worker(
     context: Context, tx: Transaction, task: Task, verdict: Verdict, decision: Decision
 ) -> CrashDecision | None:
     """What a run's ending means for the worker that it was a run of. None: it was nobody's, or nothing to speak of."""
-    if task.worker is None or verdict.outcome not in IS_CRASH:
+    if task.worker is None or verdict.outcome not in CRASHES:
         return None
     record, worker = tx.workers.get(task.worker), context.settings.staff.get(task.worker)
     if record is None:
@@ -66,7 +67,7 @@ def tell_worker(
             why=verdict.reason,
             recovered=kept if decision.action is Action.REQUEUE else f"task {task.id} has failed: {decision.reason}",
             error_tail=verdict.error_tail,
-            notify=context.settings.staff.notify,
+            window=context.limits.crash_window,
         ),
         context.clock(),
     )

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast import faults
+from holdfast.core.crashes import Answer, last_words, worker_alert
 from holdfast.core.model import Event, Instant, Level
-from holdfast.core.staffing import WORKER_MOVES, Deed, WorkerRecord, WorkerState
+from holdfast.core.staffing import WORKER_MOVES, WorkerRecord, WorkerState
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import encode
-from holdfast.store.staffing import WorkerCrash, worker_alert
+from holdfast.store.staffing import WorkerCrash
 
 _EVENT_OF = {
     WorkerState.READY: "worker.started",
@@ -21,7 +22,6 @@ _EVENT_OF = {
     WorkerState.RETIRED: "worker.stopped",
     WorkerState.BENCHED: "worker.benched",
 }
-_TAIL = 400  # characters of an agent's last words in an alert
 
 
 class SqliteWorkers:
@@ -103,15 +103,19 @@ class SqliteWorkers:
         )
         faults.tx("worker.crashed")
         decision = crash.decision
-        data = {"task": crash.task_id, "run": crash.run_id, "crashes": decision.crashes, "decision": str(decision.deed)}
-        if decision.deed is Deed.RESTART:
+        data = {
+            "task": crash.task_id,
+            "run": crash.run_id,
+            "crashes": decision.crashes,
+            "decision": str(decision.answer),
+        }
+        if decision.answer is Answer.RESTART:
             reason = f"its agent of task {crash.task_id} crashed ({decision.reason}), and it goes on: {crash.recovered}"
             self._tell(record, reason, now, Level.WARNING, data)
-        elif decision.deed is Deed.NOTIFY:
+        elif decision.answer is Answer.NOTIFY:
             reason = f"its agent of task {crash.task_id} crashed: {crash.why}; {decision.reason}"
             self._move(record, decision.state, reason, now, by_run=crash.run_id, data=data)
-            if crash.notify:
-                self._alert(crash, now)
+            self._alert(crash, now)
 
     def quiet(self, record: WorkerRecord, now: Instant) -> None:
         self._move(record, WorkerState.READY, "it was quiet for a whole crash window", now)
@@ -195,19 +199,27 @@ class SqliteWorkers:
         )
 
     def _alert(self, crash: WorkerCrash, now: Instant) -> None:
-        decision = crash.decision
-        tail = crash.error_tail.strip()[-_TAIL:]
-        words = f" Its last words on standard error: {tail}" if tail else ""
+        """R-CRASH-06: one per episode; whatever lets the worker go on ends it."""
+        decision, by_hand = crash.decision, f"holdfast worker restart {crash.worker}"
         by_itself = " It goes on by itself after a whole window without a crash."
         self._events.raise_alert(
             worker_alert(crash.worker),
             f"Worker {crash.worker} is {decision.state}: its agent of task {crash.task_id} crashed ({crash.why}). "
             f"{decision.reason[0].upper()}{decision.reason[1:]}; {decision.crashes} recent crash(es). "
-            f"Recovered: {crash.recovered}.{words}",
-            f"Look with `holdfast why {crash.task_id}`; start it again with `holdfast worker restart {crash.worker}`."
+            f"Recovered: {crash.recovered}.",
+            f"Look with `holdfast why {crash.task_id}`; start it again by hand with `{by_hand}`."
             f"{by_itself if decision.state is WorkerState.BENCHED else ''}",
             now,
             task_id=crash.task_id,
+            details={
+                "worker": crash.worker,
+                "reason": crash.why,
+                "error_text": last_words(crash.error_tail),
+                "recovered": crash.recovered,
+                "crashes": decision.crashes,
+                "window": crash.window,
+                "restart": by_hand,
+            },
         )
 
 
