@@ -52,6 +52,7 @@ class StopWhy(StrEnum):
     CANCEL = "cancel"
     PAUSE = "pause"
     DOWN = "down"
+    WORKER = "worker"  # an operator stopped its worker, and did not want to wait
     STUCK = "stuck"
     LOOPING = "looping"
     STARTUP = "startup_timeout"
@@ -174,6 +175,7 @@ class Task:
     account: str | None  # the one that it names, or that of its session; None: any
     fresh: bool  # the next attempt starts from the base, whatever was salvaged before
     forced: bool = False  # an operator lets its next run have an account that is shut
+    worker: str | None = None  # the named worker that has it, or that it waits for; None: any lane
 
     @property
     def id(self) -> str:

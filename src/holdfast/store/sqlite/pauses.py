@@ -87,6 +87,7 @@ class Pauses:
         faults.tx("task.resume")
         if decision.attempt > task.resume_attempts:
             self._endings.spend(task.id, (Budget.RESUME,), None, now)
+        self._events.close_alerts_of_task(task.id, by, now)
         message = f"Task {task.id}: {decision.message}."
         self._events.emit(Event(kind="task.resumed", task_id=task.id, message=message, reason=by, data=data), now)
 

@@ -124,6 +124,7 @@ def task(row: tuple[Any, ...]) -> Task:
         account,
         fresh,
         forced,
+        worker,
         needs,
     ) = row
     spec = TaskSpec(
@@ -153,6 +154,7 @@ def task(row: tuple[Any, ...]) -> Task:
         account=account,
         fresh=bool(fresh),
         forced=bool(forced),
+        worker=worker,
     )
 
 

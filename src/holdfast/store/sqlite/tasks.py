@@ -93,6 +93,7 @@ class SqliteTasks:
         if self._sql.change("cancel_waiting", id=task_id, reason=reason, now=now.wall) == 0:
             raise Conflict(f"Task {task_id} is {task.state}, not waiting; nothing was changed.")
         faults.tx("task.cancel_waiting")
+        self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.cancelled", task_id, f"Task {task_id} cancelled by {by}.", now, reason=reason)
         self._workspaces.dispose_by_setting(task.spec, TaskState.CANCELLED, now)
         self._endings.cancel_dependents(task_id, "cancelled", now)
@@ -110,6 +111,7 @@ class SqliteTasks:
             )
         self._pauses.withdraw_requests(task_id, f"retried by {by}", now)
         faults.tx("task.retry")
+        self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.queued", task_id, f"Task {task_id} {reason}.", now, reason=reason, data={"by": by})
 
     def pause_waiting(self, task_id: str, by: str, why: str, until: float | None, now: Instant) -> None:
@@ -129,7 +131,7 @@ class SqliteTasks:
         if terms:
             found = self._sql.tuples("claim_on_terms", **lease, now=now.wall, **_terms(terms))
         else:
-            found = self._sql.tuples("claim", **lease, now=now.wall)
+            found = self._sql.tuples("claim", **lease, now=now.wall, lane=None)
         if not found:
             return None
         faults.tx("task.claim")
@@ -137,9 +139,9 @@ class SqliteTasks:
         self._emit(
             "task.claimed",
             task.id,
-            f"Task {task.id} claimed (fence {task.fence}).",
+            f"Task {task.id} claimed{f' by worker {task.worker}' if task.worker else ''} (fence {task.fence}).",
             now,
-            data={"host": host_id, "fence": task.fence},
+            data={"host": host_id, "fence": task.fence, **({"worker": task.worker} if task.worker else {})},
         )
         return task
 
@@ -202,7 +204,7 @@ class SqliteTasks:
             "task.session-left",
             grip.task_id,
             f"Task {grip.task_id} begins a new session: its account '{account}' is no longer in the settings. "
-            "The new agent is told to go on from what lies in the workspace.",
+            "The new agent is told what was done so far.",
             now,
             level=Level.WARNING,
             reason="account_gone",
@@ -214,7 +216,7 @@ class SqliteTasks:
             return False
         if terms:
             return self._sql.value("something_waits_on_terms", now=now.wall, **_terms(terms)) is not None
-        return self._sql.value("something_waits", now=now.wall) is not None
+        return self._sql.value("something_waits", now=now.wall, lane=None) is not None
 
     def next_due(self, now: Instant, *, auto: bool = True) -> float | None:
         value = self._sql.value("next_due", now=now.wall, auto=int(auto))
@@ -264,6 +266,7 @@ def _terms(terms: Terms) -> dict[str, str | None]:
         **_lists(terms.shut_out),
         "agents_down": rows.encode(sorted(terms.agents_down)),
         "spent_labels": rows.encode(sorted(terms.labels)),
+        "lane": lane.name if lane else None,
         "lane_agent": lane.agent if lane else None,
         "lane_account": lane.account if lane else None,
         "lane_labels": rows.encode(dict(lane.labels) if lane else {}),
