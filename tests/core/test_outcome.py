@@ -45,6 +45,7 @@ TABLE = [
     (Cause.STOPPED, signal.SIGTERM, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, None, StopWhy.DOWN, Outcome.COMPLETED, Outcome.STOPPED),
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.WORKER, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGTERM, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGTERM, StopWhy.CANCEL, Outcome.FAILED, Outcome.CANCELLED),
     # An operator's pause: whatever ended it meanwhile costs nothing, but what it ended with by itself counts.
