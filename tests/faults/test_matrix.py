@@ -25,7 +25,7 @@ ELSEWHERE = {
     "lock.drop": "tests/integration/test_worktrees.py: a lock that a killed git left",
     "branch.heal": "only after another fault: tests/hostile/test_git_killed.py",
     "tx.crash.forget": "tests/contracts/test_crash_records.py: old crashes go",
-    "tx.alert.raise": "only after another fault: the second faults of `make faults`",
+    "tx.worker.pardon": "tests/contracts/staffing_contract.py: crashes that were part of a mass death",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
     "domain.fork": "tests/hostile/test_forgeries.py: a child that was there before us",

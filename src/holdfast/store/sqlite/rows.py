@@ -127,6 +127,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id,
         account,
         fresh,
+        worker,
         needs,
     ) = row
     spec = TaskSpec(
@@ -155,6 +156,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id=session_id,
         account=account,
         fresh=bool(fresh),
+        worker=worker,
     )
 
 
