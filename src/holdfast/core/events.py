@@ -38,8 +38,10 @@ EVENTS: Mapping[str, str] = {
     "workspace.gone": "nothing of a workspace is left",
     "workspace.cleanup-failed": "a workspace could not be put away; it is tried again",
     "branch.merged": "an operator brought a task's branch into another one; says how, and which commit that is",
-    "dispatch.held": "nothing new starts, because the machine has no room: once per episode, with the numbers",
-    "dispatch.released": "what waits may start again; `host.lost` ends an episode too",
+    "dispatch.held": "something is held back: all, for want of room or after a mass death, or what waits for a "
+    "provider or an account (`scope`, `name`); once per episode, and again when it takes longer",
+    "dispatch.probing": "a task goes first, to see whether what was held back works again",
+    "dispatch.released": "what waits may start again; `host.lost` ends an episode for want of room too",
     "host.started": "a supervisor started",
     "host.stopped": "a supervisor stopped in good order",
     "host.lost": "an earlier supervisor died; its tasks are taken over",

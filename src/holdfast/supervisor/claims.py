@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.gate import Gate
-from holdfast.supervisor.terms import terms_now
+from holdfast.supervisor.probes import claim_next
 
 
 class Claims:
@@ -19,9 +19,7 @@ class Claims:
         while not self.closed and self._attempts.running < self._context.settings.agents:
             if not await self._gate.lets_in():
                 return
-            task = await self._context.writer.write(
-                lambda tx: tx.tasks.claim(self._context.host_id, self._context.clock(), terms_now(self._context, tx))
-            )
+            task = await self._context.writer.write(lambda tx: claim_next(self._context, tx))
             if task is None:
                 return
             self._attempts.start(task)

@@ -11,6 +11,8 @@ from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.massdeath import spared
+from holdfast.supervisor.probes import after_end
 from holdfast.supervisor.saving import deliver_work, save_work
 
 _TERMINAL = {
@@ -25,16 +27,23 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
 
     True: the task has ended. Otherwise it goes on later, in the same place.
     """
-    ledger = await context.writer.write(lambda tx: tx.tasks.ledger(task))
+    ledger, death = await context.writer.write(
+        lambda tx: (tx.tasks.ledger(task), None if run_id is None else tx.holds.death(run_id))
+    )
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
+    if death is not None:
+        decision = spared(decision, death[0])
     if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
         decision = _after_container(decision)
     disposition = await _save(context, task, decision)
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
-    state = await context.writer.write(
-        lambda tx: tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
-    )
+
+    def record(tx: Transaction) -> TaskState:
+        final = after_end(context, tx, task, run_id, verdict, decision)
+        return tx.tasks.settle(grip, run_id, verdict, final, disposition, context.clock())
+
+    state = await context.writer.write(record)
     context.bell.ring()
     return state in TASK_TERMINAL
 
@@ -110,6 +119,7 @@ async def freeze(context: Context, grip: Grip, run_id: str | None, verdict: Verd
 
     def record(tx: Transaction) -> None:
         now = context.clock()
+        tx.holds.free(grip.task_id)
         tx.events.emit(
             Event(
                 kind="task.frozen",

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("logs", "what an agent says and does"),
     "alerts": ("look", "what needs a person"),
     "accounts": ("logins", "logins of agents: which are shut and why; open one again"),
+    "dispatch": ("dispatching", "what is held back for a provider, an account or after a mass death; let it start"),
     "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),
     "cancel": ("steering", "end a task; its work is saved"),
     "retry": ("steering", "queue a failed or cancelled task again"),

@@ -115,6 +115,23 @@ def limit(world: World) -> None:
     world.up("up")
 
 
+def outage(world: World) -> None:
+    """A provider is down for the first run of each task: they are held back, one goes first, the other follows."""
+    steps: list[dict[str, Any]] = [
+        {"do": "provider", "with": "acme", "run": None},
+        {"do": "limit", "with": {"kind": "overloaded"}, "run": 1},
+        {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
+    ]
+    for prompt in ("meet an outage", "meet it too"):
+
+        def work(prompt: str = prompt) -> None:
+            new = NewTask(prompt=prompt, directory=str(world.repo), scenario=steps)
+            world.acknowledge(Commands(str(world.home)).add(new).id)
+
+        insist(world, "add", work, lambda prompt=prompt: state(world, prompt) != "missing")  # type: ignore[misc]  # its own
+    world.up("up")
+
+
 def adoption(world: World) -> None:
     """The supervisor dies while its agent works; the next one takes the agent over, and it ends well."""
     wait = "touch $WORLD/working; until [ -e $WORLD/go ]; do sleep 0.01; done\n"
@@ -288,6 +305,11 @@ SCENARIOS: dict[str, Scenario] = {
         supervisor_may_die=False,
     ),
     "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "outage": Scenario(
+        outage,
+        {"meet an outage": ("completed",), "meet it too": ("completed",)},
+        "a provider is down: held back, one goes first, all follow",
+    ),
     "adoption": Scenario(
         adoption,
         {"be adopted": ("completed",)},

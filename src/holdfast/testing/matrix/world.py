@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast import config, faults, wiring
+from holdfast.config.budgets import hold_rules_of
 from holdfast.core.pressure import PressureLimits
 from holdfast.errors import HoldfastError
 from holdfast.supervisor.context import Keeping, Settings
@@ -50,7 +51,7 @@ class World:
         self._codes: dict[str, int] = {}
         shutil.copytree(template, self.repo, symlinks=True)
         self.witness.touch()
-        self._config = config.load()
+        self._config = config.load(flags={"breaker.hold": "30ms", "breaker.max_hold": "60ms"})
 
     # -- processes -------------------------------------------------------------------------------------------------
 
@@ -76,7 +77,8 @@ class World:
 
     def _supervise(self, agents: int, keeping: Keeping | None = None, pressure: PressureLimits = _NO_PRESSURE) -> None:
         kept = keeping or Keeping()
-        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=kept, pressure=pressure)
+        holds = hold_rules_of(self._config)
+        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=kept, pressure=pressure, holds=holds)
         wiring.run_supervisor(str(self.home), self._config, how)
 
     def _usurp(self, role: str) -> None:
