@@ -1,10 +1,12 @@
-"""The budgets that the policy decides by, from the settings."""
+"""What decisions are made by, from the settings: the budgets of tasks, the workers."""
 
 from __future__ import annotations
 
 from holdfast.config.layers import Config
 from holdfast.core.budgets import Limits
+from holdfast.core.dispatch import Lane
 from holdfast.core.holds import HoldRules
+from holdfast.core.staffing import Staff, Worker
 
 
 def hold_rules_of(settings: Config) -> HoldRules:
@@ -31,4 +33,17 @@ def limits_of(settings: Config) -> Limits:
         outage=settings["outage.max"],
         outage_base=settings["breaker.hold"],
         default_hold=settings["resume.default_hold"],
+    )
+
+
+def staff_of(settings: Config) -> Staff:
+    return Staff(
+        workers=tuple(
+            Worker(
+                lane=Lane(name=table.name, agent=table.agent, account=table.account, labels=table.labels),
+                restart=settings["crash.auto_restart"] if table.restart is None else table.restart,
+            )
+            for table in settings.workers
+        ),
+        release_claims=settings["crash.release_claims"],
     )

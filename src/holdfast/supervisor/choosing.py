@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.agents.port import DEFAULT_ACCOUNT
-from holdfast.core.accounts import Choice, ShutOut, choose, shut_out
+from holdfast.core.accounts import Choice, ShutAccount, ShutOut, choose, shut_out
 from holdfast.core.holds import Hold, Scope, accounts_held
 from holdfast.core.model import Task
 from holdfast.errors import LaunchError
@@ -23,9 +23,9 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
     names, choosable = context.accounts.names(agent), context.accounts.choosable(agent)
     named = options.get("account")
     bound = task.account or (DEFAULT_ACCOUNT if task.session_id else None)  # a session from before there were accounts
-    now, holds = context.clock(), tx.holds.all()
-    closed = [*tx.accounts.shut(now), *accounts_held(holds, _crowded(context, tx, holds), now, task.id)]
-    shut = [account.name for account in closed if account.agent == agent]
+    if bound is None:
+        bound = _of_its_worker(context, task, names)
+    shut = [account.name for account in closed_accounts(context, tx, task.id) if account.agent == agent]
     choice = choose(bound, named if isinstance(named, str) else None, shut, names, choosable)
     if choice is None:
         raise NoAccountNow
@@ -37,12 +37,26 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
     return choice
 
 
-def shut_out_now(context: Context, tx: Transaction, holds: Sequence[Hold] = ()) -> ShutOut:
-    """Who cannot start at the moment, `holds` included."""
-    now = context.clock()
+def _of_its_worker(context: Context, task: Task, names: Sequence[str]) -> str | None:
+    """A worker with an account gives it to tasks that name none."""
+    worker = context.settings.staff.get(task.worker)
+    if worker is None or worker.lane.agent != task.spec.agent or worker.lane.account not in names:
+        return None
+    return worker.lane.account
+
+
+def closed_accounts(
+    context: Context, tx: Transaction, task_id: str | None = None, holds: Sequence[Hold] | None = None
+) -> Sequence[ShutAccount]:
+    """Those that are shut, and those where somebody else than this task goes first, or enough are at work."""
+    now, holds = context.clock(), tx.holds.all() if holds is None else holds
     shut = tx.accounts.shut(now)
-    if holds:
-        shut = [*shut, *accounts_held(holds, _crowded(context, tx, holds), now, None)]
+    return [*shut, *accounts_held(holds, _crowded(context, tx, holds), now, task_id)] if holds else shut
+
+
+def shut_out_now(context: Context, tx: Transaction, holds: Sequence[Hold]) -> ShutOut:
+    """Who cannot start at the moment."""
+    shut = closed_accounts(context, tx, None, holds)
     return shut_out(shut, context.accounts.names, context.accounts.choosable)
 
 
