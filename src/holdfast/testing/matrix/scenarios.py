@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.api import workspaces
 from holdfast.api.backup import make_backup
@@ -96,41 +95,6 @@ def keeper_killed(world: World) -> None:
         + "[ -e $WORLD/killed ] || { touch $WORLD/killed; (setsid sleep 1000 &); kill -9 $PPID; sleep 1000; }\n"
     )
     add(world, "kill the keeper", script + write("two.txt", "two"))
-    world.up("up")
-
-
-def limit(world: World) -> None:
-    """A usage limit pauses the task, and it is resumed when that is over. Then its context is full: another agent takes
-    over."""
-    steps: list[dict[str, Any]] = [
-        {"do": "write", "with": {"path": "before.txt", "text": "before"}, "run": 1},
-        {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": 1},
-        {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
-        {"do": "limit", "with": {"kind": "context"}, "run": 2},
-    ]
-
-    def work() -> None:
-        added = Commands(str(world.home)).add(NewTask(prompt="be limited", directory=str(world.repo), scenario=steps))
-        world.acknowledge(added.id)
-
-    insist(world, "add", work, lambda: state(world, "be limited") != "missing")
-    world.up("up")
-
-
-def outage(world: World) -> None:
-    """A provider is down for the first run of each task: they are held back, one goes first, the other follows."""
-    steps: list[dict[str, Any]] = [
-        {"do": "provider", "with": "acme", "run": None},
-        {"do": "limit", "with": {"kind": "overloaded"}, "run": 1},
-        {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
-    ]
-    for prompt in ("meet an outage", "meet it too"):
-
-        def work(prompt: str = prompt) -> None:
-            new = NewTask(prompt=prompt, directory=str(world.repo), scenario=steps)
-            world.acknowledge(Commands(str(world.home)).add(new).id)
-
-        insist(world, "add", work, lambda prompt=prompt: state(world, prompt) != "missing")  # type: ignore[misc]  # its own
     world.up("up")
 
 
@@ -306,9 +270,9 @@ SCENARIOS: dict[str, Scenario] = {
         keepers_may_die=False,
         supervisor_may_die=False,
     ),
-    "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "limit": Scenario(providers.limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
     "outage": Scenario(
-        outage,
+        providers.outage,
         {"meet an outage": ("completed",), "meet it too": ("completed",)},
         "a provider is down: held back, one goes first, all follow",
     ),
