@@ -13,7 +13,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import staffed, variations
+from holdfast.testing.matrix import providers, staffed, variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
