@@ -219,3 +219,6 @@ SELECT id FROM runs
 
 -- name: sweep_fates
 SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: holds
+SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name
