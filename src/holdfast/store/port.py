@@ -114,7 +114,12 @@ class Tasks(Pausing, Protocol):
         ...
 
     def adopt(self, task: Task, host_id: str, now: Instant) -> Task: ...
-    def set_base(self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant) -> None: ...
+    def set_base(
+        self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
+    ) -> None:
+        """`base_ref`: where that commit was found, if it is not what was asked for."""
+        ...
+
     def settle(
         self,
         grip: Grip,
@@ -131,7 +136,10 @@ class Tasks(Pausing, Protocol):
         """Its branch had no commit of its own and was deleted: nobody is to be sent there."""
         ...
 
-    def cancel_waiting(self, task_id: str, by: str, why: str, now: Instant) -> None: ...
+    def cancel_waiting(self, task_id: str, by: str, why: str, now: Instant, *, subtasks: bool = True) -> None:
+        """With what waits for it, and with its subtasks, unless they are to go on: those that run are asked to end."""
+        ...
+
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None: ...
     def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
         """Its session was of an account that is gone: the next run begins anew, in the same workspace."""
@@ -180,6 +188,10 @@ class Runs(Protocol):
 
     def ended(self, grip: Grip, run_id: str, verdict: Verdict, now: Instant, at: float | None = None) -> None:
         """`at`: when its leader ended, if its keeper knew; a supervisor may learn of it hours later."""
+        ...
+
+    def under(self, run_id: str) -> tuple[str, str] | None:
+        """Its agent and the account that it runs under, if it has one."""
         ...
 
     def verdict(self, run_id: str) -> Verdict: ...

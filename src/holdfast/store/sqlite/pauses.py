@@ -99,7 +99,7 @@ class Pauses:
         faults.tx("task.resume_refused")
         self._tell("task.failed", task.id, decision, data, now)
         self._workspaces.dispose_by_setting(task.spec, TaskState.FAILED, now)
-        self._endings.cancel_dependents(task.id, "failed", now)
+        self._endings.tell_kin(task.id, TaskState.FAILED, now)
 
     def _tell(self, kind: str, task_id: str, decision: ResumeDecision, data: dict[str, object], now: Instant) -> None:
         self._events.emit(
