@@ -135,15 +135,16 @@ def test_without_automatic_resumes_only_an_operators_time_is_due(scene: Scene) -
     """R-RES-08: `resume.auto = false`. Nothing is due then, not even a moment that has passed: no busy loop."""
     limited, held = scene.paused(), scene.add()
     pause(scene, held.id, START.wall + 30)
-    scene.tick(1_000)
-    assert scene.write(lambda tx: tx.tasks.due_to_resume(scene.now)) == [held.id, limited]
-    assert scene.write(lambda tx: tx.tasks.due_to_resume(scene.now, auto=False)) == [held.id]
+    later = replace(scene.now, wall=scene.now.wall + 1_000)
+    assert scene.write(lambda tx: tx.tasks.due_to_resume(later)) == [held.id, limited]
+    assert scene.write(lambda tx: tx.tasks.due_to_resume(later, auto=False)) == [held.id]
+    assert scene.write(lambda tx: tx.tasks.next_due(scene.now, auto=False)) == START.wall + 30
     assert scene.write(lambda tx: tx.tasks.unfinished_count(auto=False)) == 1
-    scene.resume(held.id)
     scene.cancel(held.id)
     assert scene.write(lambda tx: tx.tasks.next_due(scene.now, auto=False)) is None
     assert scene.write(lambda tx: tx.tasks.unfinished_count(auto=False)) == 0
     assert scene.write(lambda tx: tx.tasks.next_due(scene.now)) == PAUSE.resume_after
+    assert scene.write(lambda tx: tx.tasks.unfinished_count()) == 1
 
 
 @pytest.mark.parametrize(
