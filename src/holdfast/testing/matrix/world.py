@@ -74,10 +74,19 @@ class World:
             self._usurp(role)
         return self.wait(role)
 
+    def configure(self, text: str) -> None:
+        """The user's file, for every process of this world from now on."""
+        self._user_file.write_text(text)
+
+    @property
+    def _user_file(self) -> Path:
+        return self.root / "config.toml"
+
     def _supervise(self, agents: int, keeping: Keeping | None = None, pressure: PressureLimits = _NO_PRESSURE) -> None:
         kept = keeping or Keeping()
         how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=kept, pressure=pressure)
-        wiring.run_supervisor(str(self.home), self._config, how)
+        settings = config.load() if self._user_file.exists() else self._config
+        wiring.run_supervisor(str(self.home), settings, how)
 
     def _usurp(self, role: str) -> None:
         """It is stopped at the point, and somebody removed the lock files (with them the next one would end it): a
@@ -181,6 +190,8 @@ class World:
             os.chdir(self.repo)
             os.environ["HOLDFAST_HOME"] = str(self.home)
             os.environ["WITNESS"] = str(self.witness)
+            if self._user_file.exists():
+                os.environ["HOLDFAST_CONFIG"] = str(self._user_file)
             os.environ["WORLD"] = str(self.root)
             # Keepers inherit these; the supervisor itself is armed by hand.
             os.environ["HOLDFAST_FAULT"] = self.case.plan_for(KEEPER) if role.startswith("up") else ""
