@@ -28,6 +28,7 @@ ELSEWHERE = {
     "tx.notice.failed": "tests/contracts/test_outbox.py: tried again, given up, forgotten",
     "tx.notice.give_up": "likewise",
     "tx.notice.forget": "likewise",
+    "tx.worker.pardon": "tests/contracts/staffing_contract.py: crashes that were part of a mass death",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
     "domain.fork": "tests/hostile/test_forgeries.py: a child that was there before us",

@@ -102,6 +102,7 @@ class Decision:
     alert: bool = False
     keeps_session: bool = True
     parking: Parking | None = None  # what becomes of the run's account, if it had one
+    keeps_worker: bool = False  # it waits for the worker that it had (core/staffing.py); False: any may take it
     crashes: Recent | None = None  # after a crash: how many there were of late
 
     @property

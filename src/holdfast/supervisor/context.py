@@ -18,6 +18,7 @@ from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
+from holdfast.core.staffing import Staff
 from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Store, Writer
@@ -69,6 +70,7 @@ class Settings:
     idle_exit: float | None = None
     keeping: Keeping = field(default_factory=Keeping)
     pressure: PressureLimits = field(default_factory=PressureLimits)
+    staff: Staff = field(default_factory=Staff)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -64,6 +64,8 @@ def launch_spec(
         HOLDFAST_RUN_TOKEN=token,
         PWD=workspace.path,
     )
+    if task.worker is not None:
+        env["HOLDFAST_WORKER"] = task.worker
     return LaunchSpec(
         run_id=run.id,
         argv=command.argv,

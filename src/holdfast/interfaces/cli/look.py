@@ -59,12 +59,17 @@ _PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
 
 
 def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """With a column of costs where an agent told some."""
+    """With a column of workers where one has a task, and one of costs where an agent told some."""
     headers, lines = list(_PS_HEADERS), [_ps_row(row) for row in rows]
-    if any(row["tokens"] for row in rows):
-        headers.insert(5, "TOOK")
+    if any(row["worker"] for row in rows):
+        headers.insert(3, "WORKER")
         for row, line in zip(rows, lines, strict=True):
-            line.insert(5, _took(row))
+            line.insert(3, row["worker"] or "-")
+    if any(row["tokens"] for row in rows):
+        at = headers.index("PROMPT")
+        headers.insert(at, "TOOK")
+        for row, line in zip(rows, lines, strict=True):
+            line.insert(at, _took(row))
     return headers, lines
 
 
@@ -148,6 +153,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     _fields(
         prompt=clean(task["prompt"]),
         agent=task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
+        worker=task["worker"],
         repo=task["repo"],
         base=f"{task['base_ref']} {task['base_commit'] or ''}",
         branch=task["branch"],
@@ -160,7 +166,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     )
     for run in task["runs"]:
         ended = f"{run['outcome']}: {clean(run['reason'])}" if run["outcome"] else "…"
-        print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {ended}")
+        worker = f"worker {run['worker']}  " if run["worker"] else ""
+        print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
         for line in details(run):
             print(f"      {paint(clean(line), 'dim')}")
     for line in crash_lines(task["crashes"]):
@@ -202,6 +209,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.health import health_lines
     from holdfast.api.show import budgets, explain
     from holdfast.api.usage import complete, usage_lines
+    from holdfast.api.workers import waits_for_worker
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
@@ -209,6 +217,8 @@ def run_why(arguments: argparse.Namespace) -> int:
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
     waits = waits_for_account(queries, task)
     lines += [waits] if waits else []
+    lane = waits_for_worker(queries, task)
+    lines += [lane] if lane else []
     lines += health_lines(queries, task)
     complete(queries, task)
     lines += usage_lines(task)

@@ -89,6 +89,7 @@ class Endings:
             resume_after=decision.resume_after,
             not_before=now.wall + decision.delay if decision.delay > 0 else None,
             keeps_session=decision.keeps_session,
+            keeps_worker=decision.keeps_worker and state is TaskState.QUEUED,
             session_id=verdict.session_id,
             now=now.wall,
         )

@@ -158,7 +158,7 @@ class SqliteTasks:
         if terms:
             found = self._sql.tuples("claim_on_terms", **lease, now=now.wall, **_terms(terms))
         else:
-            found = self._sql.tuples("claim", **lease, now=now.wall)
+            found = self._sql.tuples("claim", **lease, now=now.wall, lane=None)
         if not found:
             return None
         faults.tx("task.claim")
@@ -166,9 +166,9 @@ class SqliteTasks:
         self._emit(
             "task.claimed",
             task.id,
-            f"Task {task.id} claimed (fence {task.fence}).",
+            f"Task {task.id} claimed{f' by worker {task.worker}' if task.worker else ''} (fence {task.fence}).",
             now,
-            data={"host": host_id, "fence": task.fence},
+            data={"host": host_id, "fence": task.fence, **({"worker": task.worker} if task.worker else {})},
         )
         return task
 
@@ -243,7 +243,7 @@ class SqliteTasks:
             return False
         if terms:
             return self._sql.value("something_waits_on_terms", now=now.wall, **_terms(terms)) is not None
-        return self._sql.value("something_waits", now=now.wall) is not None
+        return self._sql.value("something_waits", now=now.wall, lane=None) is not None
 
     def next_due(self, now: Instant) -> float | None:
         value = self._sql.value("next_due", now=now.wall)
@@ -293,6 +293,7 @@ def _terms(terms: Terms) -> dict[str, str | None]:
         **_lists(terms.shut_out),
         "agents_down": rows.encode(sorted(terms.agents_down)),
         "spent_labels": rows.encode(sorted(terms.labels)),
+        "lane": lane.name if lane else None,
         "lane_agent": lane.agent if lane else None,
         "lane_account": lane.account if lane else None,
         "lane_labels": rows.encode(dict(lane.labels) if lane else {}),

@@ -12,7 +12,9 @@ HOOK = """printf '%s\\n' "$HOLDFAST_NOTICE_KEY" >> "$WORLD/notices" """
 def crash_out(world: World) -> None:
     """One crash is too many here: recorded, alerted, told to somebody. A retry ends that, which is told, too."""
     hook = HOOK.replace("\\", "\\\\").replace('"', '\\"')
-    world.configure(f'[crash]\nmax_in_window = 1\n[notify]\nresolved = true\ncommand = ["sh", "-c", "{hook}"]\n')
+    world.settings.write_text(
+        f'[crash]\nmax_in_window = 1\n[notify]\nresolved = true\ncommand = ["sh", "-c", "{hook}"]\n'
+    )
     script = "[ -e half.txt ] || {\n" + write("half.txt", "half") + "kill -9 $$; }\n" + write("rest.txt", "rest")
     add(world, "crash out", script)
     up_to_the_end(world, "up")

@@ -14,7 +14,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import alerting, variations
+from holdfast.testing.matrix import alerting, staffed, variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -321,6 +321,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
+    ),
+    "worker": Scenario(
+        staffed.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
     ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
