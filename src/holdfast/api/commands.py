@@ -10,7 +10,7 @@ from typing import Any
 from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.api.newtask import NewTask as NewTask
-from holdfast.api.newtask import agent_of, patient_with
+from holdfast.api.newtask import agent_of, patient_with, provider_of
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
@@ -104,6 +104,7 @@ class Commands:
                 workspace=_workspace_rules(settings),
                 salvage=_salvage_rules(settings),
                 container=_container_rules(settings),
+                provider=provider_of(agent, options, settings),
                 adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
             )
             added: Task = tx.tasks.add(spec, clock.now())

@@ -142,6 +142,7 @@ class TaskSpec:
     workspace: WorkspaceRules = DEFAULT_WORKSPACE
     salvage: SalvageRules = DEFAULT_SALVAGE
     container: ContainerRules = DEFAULT_CONTAINER
+    provider: str = ""  # who answers its agent's requests; empty: nobody knows
     adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
 
 

@@ -102,6 +102,9 @@ def _summary(queries: Queries) -> str:
     state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
     if running and running["held"]:
         state += f"; nothing new starts: {clean(running['held'])}"
+    held = queries.held_names()
+    if held:
+        state += f"; held back: {clean(', '.join(held))} (`holdfast dispatch`)"
     alerts, worst = queries.open_alerts()
     noted = f"; {alerts} alert(s), the worst {worst}: `holdfast alerts`" if alerts else ""
     return f"{listed}; {state}{noted}"
@@ -207,6 +210,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.accounts import kept_back, waits_for_account
     from holdfast.api.crashes import crash_summary
     from holdfast.api.health import health_lines
+    from holdfast.api.holding import explain as held_back
     from holdfast.api.show import budgets, explain
     from holdfast.api.usage import complete, usage_lines
     from holdfast.api.workers import waits_for_worker
@@ -217,6 +221,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
     waits = waits_for_account(queries, task)
     lines += [waits] if waits else []
+    lines += held_back(queries, task)
     lane = waits_for_worker(queries, task)
     lines += [lane] if lane else []
     lines += health_lines(queries, task)
