@@ -115,6 +115,14 @@ RECOVERY: dict[str, Setting] = {
     "runs.max": Setting(
         12, count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR, reload=True
     ),
+    "subtasks.max_depth": Setting(
+        3,
+        count(0),
+        "How many levels of subtasks a task may have below it; 0 forbids subtasks. The first task's counts.",
+    ),
+    "subtasks.max": Setting(
+        50, count(0), "How many subtasks a task may have on all levels together, ended ones included."
+    ),
     "retention.crashes": Setting(
         180 * 86400.0,
         age,

@@ -15,6 +15,8 @@ EVENTS: Mapping[str, str] = {
     "task.failed": "it ended badly; `failure_reason` is a stable word",
     "task.cancelled": "it was ended by an operator, or because a task that it needs did not complete",
     "task.frozen": "nothing proves that its processes are gone: it is neither run again nor cleaned",
+    "subtask.added": "a task got a subtask; `child` is its id",
+    "subtask.ended": "a subtask of this task ended; `child` and `state` say which and how; no more follows from it",
     "run.started": "an agent process runs; its pid is recorded",
     "run.handed-over": "a run begins a new conversation and is told what earlier ones did; `reason`: why they ended",
     "run.stopping": "we asked a run to end, and why; recorded before the signal",

@@ -13,7 +13,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import alerting, providers, staffed, variations
+from holdfast.testing.matrix import alerting, families, providers, staffed, variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -312,6 +312,7 @@ SCENARIOS: dict[str, Scenario] = {
         staffed.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
     ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
+    "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
     "dirty": Scenario(
         variations.dirty, {"leave a mess": ("failed",)}, "all that a tree can hold, saved", is_variation=True

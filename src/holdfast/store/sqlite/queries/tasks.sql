@@ -104,7 +104,7 @@ WHERE id = :id AND state = 'running' AND owner = :from_host AND fence = :fence
 RETURNING {task_columns}
 
 -- name: set_base
-UPDATE tasks SET base_commit = :base_commit, branch = :branch, updated_at = :now
+UPDATE tasks SET base_commit = :base_commit, branch = :branch, base_ref = coalesce(:base_ref, base_ref), updated_at = :now
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
 -- name: say
