@@ -68,5 +68,8 @@ EVENTS: Mapping[str, str] = {
     "crash.recorded": "an agent died and nobody asked for it: what was kept, and what is done about it",
     "alert.raised": "something needs a person; one per episode",
     "alert.acknowledged": "a person has seen it, or its cause is over",
+    "notice.sent": "a notice of an alert reached its target; says what that answered",
+    "notice.failed": "a notice could not be sent; it is tried again, within `notify.attempts`",
+    "notice.given-up": "a notice was tried as often as it may be, or its target is no longer configured",
     "attempt.trouble": "a step of a task failed for a passing reason and is tried again",
 }

@@ -220,5 +220,13 @@ SELECT id FROM runs
 -- name: sweep_fates
 SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))
 
+-- name: undelivered
+SELECT n.alert_id AS alert, n.key, n.transition, n.level, n.at, d.target, d.state, d.attempts, d.told
+FROM deliveries d JOIN notices n ON n.id = d.notice_id WHERE d.state != 'sent' ORDER BY n.id, d.target
+
+-- name: notices
+SELECT n.id, n.alert_id AS alert, n.key, n.transition, n.level, n.at, n.planned, d.target, d.state, d.attempts, d.told, d.over_at
+FROM notices n LEFT JOIN deliveries d ON d.notice_id = n.id ORDER BY n.id, d.target
+
 -- name: holds
 SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name
