@@ -227,7 +227,7 @@ def _budget_table() -> str:
         Budget.OUTAGE: "from the first failure of an unbroken row of provider failures",
         Budget.SESSION: "times that a lost session is replaced by a new one with a hand-over",
         Budget.RESUME: "resumes, by hand or by the clock; one more fails the task; 0 forbids them",
-        Budget.WAIT: "time in pauses for limits, all of them together and the next; beyond it an operator decides, alert",
+        Budget.WAIT: "time in pauses for limits, all together and the next one; beyond it an operator decides (alert)",
     }
     rows = [(code([budget]), default[budget], meaning[budget]) for budget in Budget]
     return table(("budget", "default", "what it counts"), rows)
