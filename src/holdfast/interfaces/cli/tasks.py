@@ -211,7 +211,7 @@ def run_run(arguments: argparse.Namespace) -> int:
         print_json(final)
     else:
         _tell_end(queries, final)
-    if final["state"] == "queued":  # until somebody mends its account
+    if final["state"] == "queued":  # until somebody mends its account, or starts its worker
         _say_if_it_waits(home, task.id)
         return EXIT_OF_STATE["paused"]
     return EXIT_OF_STATE.get(final["state"], 130)
@@ -219,11 +219,14 @@ def run_run(arguments: argparse.Namespace) -> int:
 
 def _say_if_it_waits(home: str, task_id: str) -> None:
     from holdfast.api.accounts import waits_for_account
+    from holdfast.api.workers import nobody_comes, waits_for_worker
 
     queries = Queries(home)
     why = waits_for_account(queries, queries.state(task_id))
-    if why is not None:
-        print(clean(why), file=sys.stderr)
+    lane = waits_for_worker(queries, queries.state(task_id)) if nobody_comes(queries)(queries.state(task_id)) else None
+    for words in (why, lane):
+        if words is not None:
+            print(clean(words), file=sys.stderr)
 
 
 def _ensure_supervisor(queries: Queries) -> None:
@@ -239,8 +242,10 @@ def _attend(
 ) -> dict[str, Any]:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
     from holdfast.api.accounts import goes_on_soon, waits_for_operator
+    from holdfast.api.workers import nobody_comes
 
     interrupts = seen = 0
+    without_worker = nobody_comes(queries)
     watching = follow(queries, after=0, task_id=task_id)
     while True:
         try:
@@ -253,7 +258,7 @@ def _attend(
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events and not goes_on_soon(queries, state):
                     return _after_cleanup(queries, task_id)
-                if not events and state["state"] == "queued" and waits_for_operator(queries, state):
+                if not events and (waits_for_operator(queries, state) or without_worker(state)):
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     _ensure_supervisor(queries)
