@@ -210,6 +210,18 @@ class TestWorkers:
         assert scene.store.view("alerts", all=False) == []
         assert told(scene)[1] == "worker.benched"
 
+    def test_who_looked_before_somebody_else_acted_changes_nothing(self, scene: Scene) -> None:
+        """Every move is a compare-and-set: a bench that an operator turned into a stop is not over by itself."""
+        enrol(scene, "web")
+        task_id, run_id = crashed_run(scene, scene.open_host())
+        crash(scene, task_id, run_id, BENCHED)
+        seen = worker(scene)
+        scene.write(lambda tx: tx.workers.stop("web", "ann", scene.now))
+        before = scene.everything()
+        with pytest.raises(Conflict, match="no longer benched"):
+            scene.write(lambda tx: tx.workers.quiet(seen, scene.now))
+        assert (scene.everything(), worker(scene).state) == (before, WorkerState.STOPPED)
+
     def test_a_mass_death_is_pardoned(self, scene: Scene) -> None:
         """R-CRASH-07: it counts no more, and whom it stopped goes on; what an operator stopped stays stopped."""
         enrol(scene, "web")
