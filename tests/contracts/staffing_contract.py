@@ -149,8 +149,15 @@ class TestWorkers:
         assert taken.id == task_id
         run_id = scene.ended_run(grip_of(taken), ended_with(Outcome.CRASHED))
         scene.settle(grip_of(taken), KEPT, run_id, ended_with(Outcome.CRASHED))
+        crash(scene, task_id, run_id, STOPS)
+        decided_at = scene.row(task_id)["updated_at"]
+        scene.tick(100.0)
+        scene.beat(host)
         scene.write(lambda tx: tx.workers.stop("web", "ann", scene.now))
-        assert scene.events()[-1]["data"]["released"] == [task_id]
+        assert scene.row(task_id)["updated_at"] == decided_at, "that is when its wait was decided"
+        with pytest.raises(Conflict, match="stopped already"):
+            scene.write(lambda tx: tx.workers.stop("web", "ann", scene.now))
+        assert [e["data"]["released"] for e in scene.events() if "released" in e["data"]] == [[task_id]]
         assert claim(scene, host, None) is not None
 
     def test_a_worker_that_is_gone_frees_what_was_kept_for_it(self, scene: Scene) -> None:
