@@ -229,7 +229,8 @@ def _budgets(evidence: Evidence, limits: Limits) -> Iterator[Violation]:
             if row["task_id"] == task_id and row["generation"] == task["generation"]
         )
         resumes = int(json.loads(task["settings"])["max_resumes"])
-        most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: limits.lost + 1, RESUME: resumes}
+        losses = max(limits.lost, limits.runs) + 1
+        most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: losses, RESUME: resumes}
         for budget, limit in most.items():
             if spent[budget] > limit and budget != CRASH:  # crashes count in a sliding window only
                 yield Violation("loops", "budget", f"task {task_id} spent {spent[budget]} of {limit} {budget}")
