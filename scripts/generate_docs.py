@@ -268,6 +268,9 @@ when it is added and stored with it.
 **Accounts.** `[accounts.AGENT.NAME]` tables with `config_dir`, `base_url`, `env` and `auto` name more logins of
 an agent, in your own file only: [accounts](../howto/accounts.md).
 
+**Budgets of labels.** `[budget.labels."team=web"]` tables with `day_usd`, `day_tokens`, `total_usd` and
+`total_tokens`, in your own file only, reloaded at once: [budgets](../howto/budgets.md).
+
 **Per agent.** Every `health.*` and `limits.*` key may also stand in a table of one agent: `[per_agent.command.health]`
 with `stuck_after = "20m"`, or `per_agent.scripted.limits.memory = "2GB"`. Layers come first: a later layer wins over an
 earlier one, and within a layer the agent's own value wins over the plain one; flags of `add` and `run` win over all.

@@ -93,6 +93,8 @@ class UserSettings:
         }
         if new.accounts != self._holds.accounts:
             changed["accounts"] = _new_accounts(new.accounts)
+        if new.label_budgets != self._holds.label_budgets:
+            changed["budget.labels"] = f"now {', '.join(new.label_budgets) or 'none'}"
         later = [key for key in changed if key in config.SETTINGS and not config.SETTINGS[key].reload]
         self._read = new.but({key: self._holds[key] for key in later})
         agents = self._read["agents"] if "agents" in changed else self._how.agents

@@ -706,7 +706,7 @@ def test_a_quarter_of_an_hour_without_the_provider_fails_nobody() -> None:
 
 
 def test_budgets_cannot_multiply() -> None:
-    """12 runs per task, and as many losses: the longest life that the defaults allow without outages, and it is reached."""
+    """12 runs per task, and as many losses: the longest life that can be had without outages, and it is reached."""
     worst = [*[Step(outcome=O.LOST)] * 4, Step(outcome=O.RATE_LIMITED, lasted=601.0)]
     assert most_runs(Limits()) == 24
     life = Life(limits=Limits()).live(cycle(worst), 24)

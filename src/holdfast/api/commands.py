@@ -9,8 +9,9 @@ from typing import Any
 
 from holdfast import clock, config
 from holdfast.api import repos
+from holdfast.api.allowing import allow_or_refuse
 from holdfast.api.newtask import NewTask as NewTask
-from holdfast.api.newtask import agent_of, patient_with
+from holdfast.api.newtask import agent_of, budget_of, patient_with
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
@@ -34,6 +35,7 @@ class Commands:
     def __init__(self, home: str, *, create: bool = True) -> None:
         self.home = home
         self._store: SqliteStore = open_store(home, create=create)
+        self.notes: list[str] = []  # what the last `add` has to say besides
 
     def register(self, directory: str, moved_from: str | None = None) -> Repo:
         """Make a repository known; `moved_from` is where it was when its tasks were queued."""
@@ -64,6 +66,7 @@ class Commands:
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
         settings = patient_with(agent, settings.for_agent(agent))
         health, limits = _rules(new, settings)
+        budget, self.notes = budget_of(new, agent, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = _base(top, new.base, strategy)
         if strategy == "container" and not settings["container.image"]:
@@ -104,6 +107,7 @@ class Commands:
                 workspace=_workspace_rules(settings),
                 salvage=_salvage_rules(settings),
                 container=_container_rules(settings),
+                budget=budget,
                 adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
             )
             added: Task = tx.tasks.add(spec, clock.now())
@@ -147,11 +151,12 @@ class Commands:
                 if not alone or Users().of(workspace.path):
                     raise Conflict(f"{workspace.path} would go, but a process works in it. Leave it, then try again.")
 
-    def resume(self, task_id: str) -> str:
+    def resume(self, task_id: str, budget_usd: float | None = None, budget_tokens: int | None = None) -> str:
         """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""
 
         def go_on(tx: Any) -> ResumeDecision:
             _refuse_while_shut(tx, task_id)
+            allow_or_refuse(tx, task_id, budget_usd, budget_tokens, who())
             decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now())
             return decided
 

@@ -41,6 +41,7 @@ class Queries:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         held = self._held() if any(row["state"] == "queued" for row in rows) else None
         shut = self._shut_words() if any(row["state"] == "queued" for row in rows) else None
+        spent = self._spent_words() if any(row["state"] == "queued" for row in rows) else None
         for row in rows:
             row["runs"], row["tokens"], row["cost_usd"] = json.loads(row["runs"])
             if row["runs"] > 1 and row["tokens"] is not None:
@@ -50,7 +51,17 @@ class Queries:
             bound = row.pop("bound")
             if shut is not None and row["state"] == "queued":
                 row["held"] = row["held"] or shut(row["agent"], bound)
+            if spent is not None and row["state"] == "queued":
+                row["held"] = row["held"] or spent(row["labels"])
         return rows
+
+    def _spent_words(self) -> Callable[[Row], str | None] | None:
+        """Which shared budget a task with these labels waits for. None: none is spent."""
+        if not self._reader.view("spent_budgets"):
+            return None
+        from holdfast.api.budgets import spent_words
+
+        return spent_words(self)
 
     def _shut_words(self) -> Callable[[str, str | None], str | None] | None:
         """Why a task of an agent, bound to an account or free, waits for one. None: no account is shut."""
@@ -87,6 +98,7 @@ class Queries:
         task["timeout"] = settings["timeout"]
         task["time_zone"] = settings.get("environment", {}).get("set", {}).get("TZ")  # of the agent, if it is not ours
         task.update(_rules(settings))
+        task["budget"] = {"usd": None, "tokens": None, **settings.get("budget", {})}
         task["runs"] = [_run(row) for row in self._reader.view("runs", id=task_id)]
         task["account"] = task["account"] or (task["runs"][-1]["account"] if task["runs"] else None)
         workspace = self._reader.view("workspace", id=task_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.config.layers import Config
 from holdfast.core.budgets import Limits
+from holdfast.core.caps import Cap, Caps
 
 
 def limits_of(settings: Config) -> Limits:
@@ -15,4 +16,11 @@ def limits_of(settings: Config) -> Limits:
         retry_base=settings["retry.base"],
         lost=settings["lost.max"],
         default_hold=settings["resume.default_hold"],
+        caps=caps_of(settings),
     )
+
+
+def caps_of(settings: Config) -> Caps:
+    """What tasks share of money and tokens."""
+    day = Cap(usd=settings["budget.day_usd"] or None, tokens=settings["budget.day_tokens"] or None)
+    return Caps(day=day, labels=settings.label_budgets)

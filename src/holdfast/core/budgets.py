@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.core.caps import NO_CAPS, Caps
 from holdfast.core.model import Instant
 
 
@@ -36,6 +37,7 @@ class Limits:
     session: int = 1
     backoff_cap: float = 300.0
     default_hold: float = 300.0  # a limit without a known reset time
+    caps: Caps = NO_CAPS  # money and tokens that tasks share
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +55,13 @@ def spent(ledger: Sequence[Spend], budget: Budget) -> int:
 def recent_crashes(ledger: Sequence[Spend], limits: Limits, now: Instant) -> int:
     """Crashes inside the sliding window; one exactly at its edge is outside (R-CRASH-04)."""
     return sum(1 for e in ledger if e.budget is Budget.CRASH and now.since(e.at) < limits.crash_window)
+
+
+def crash_leaves_in(ledger: Sequence[Spend], limits: Limits, now: Instant) -> float | None:
+    """Seconds until the oldest crash that counts is outside the window; None: none counts."""
+    ages = [now.since(entry.at) for entry in ledger if entry.budget is Budget.CRASH]
+    inside = [age for age in ages if age < limits.crash_window]
+    return limits.crash_window - max(inside) if inside else None
 
 
 def _ways_of_its_own(ledger: Sequence[Spend]) -> list[bool]:

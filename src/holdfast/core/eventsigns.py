@@ -68,7 +68,9 @@ def _sign(event: AgentEvent) -> Sign | None:
         case Failure():
             return Sign(kind=SignKind.STEP, content=event.message or str(event.trouble))
         case Usage(output=0):
-            return Sign(kind=SignKind.STEP, content="a step without words")
+            return Sign(kind=SignKind.STEP, content="a step without words", usage=event)
+        case Usage():
+            return Sign(kind=SignKind.USAGE, usage=event)
         case SessionStarted(id=session):
             return Sign(kind=SignKind.NEWS, content=f"session {session}")
         case Result(ok=True):

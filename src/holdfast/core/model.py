@@ -8,11 +8,13 @@ from enum import StrEnum
 
 from holdfast.core.events import EVENTS
 from holdfast.core.rules import (
+    DEFAULT_BUDGET,
     DEFAULT_CONTAINER,
     DEFAULT_HEALTH,
     DEFAULT_LIMITS,
     DEFAULT_SALVAGE,
     DEFAULT_WORKSPACE,
+    BudgetRules,
     ContainerRules,
     HealthRules,
     RunLimits,
@@ -56,6 +58,7 @@ class StopWhy(StrEnum):
     STARTUP = "startup_timeout"
     CLAIMED = "claimed"  # it reported its result and did not exit in time
     DOOMED = "doomed"  # its own words say that it cannot succeed, and it does not end
+    BUDGET = "budget"  # it has used up the money or the tokens of its task
     MEMORY = "out_of_memory"  # beyond its limit, seen by us where no cgroup holds it
 
 
@@ -141,6 +144,7 @@ class TaskSpec:
     workspace: WorkspaceRules = DEFAULT_WORKSPACE
     salvage: SalvageRules = DEFAULT_SALVAGE
     container: ContainerRules = DEFAULT_CONTAINER
+    budget: BudgetRules = DEFAULT_BUDGET
     adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from holdfast.core.agentevents import Usage
 from holdfast.core.plight import Plight, PlightKind, worsened
+from holdfast.core.spending import Spending
 from holdfast.core.streams import Stream
 
 REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
@@ -30,6 +32,7 @@ class SignKind(StrEnum):
     TOOL_OPENED = "tool_opened"
     TOOL_CLOSED = "tool_closed"
     RETRY = "retry"  # it tries again by itself
+    USAGE = "usage"  # tokens or money: nothing about its health
     DOOMED = "doomed"  # a fatal error: by itself it cannot succeed any more, even if it goes on
 
 
@@ -44,6 +47,7 @@ class Sign:
     deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
     delay: float | None = None  # seconds until its next try, if it says so
     is_hopeless: bool = False  # that try cannot help
+    usage: Usage | None = None  # what it told of tokens and money
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +81,16 @@ class Talk:
         self.steps = 0  # events in a row without progress
         self.last_step = ""  # what the newest of them said
         self.plight: Plight | None = None  # what stands in its way, while nothing new followed
+        self.spending = Spending()  # what it took so far
         self.progress_at: float | None = None  # when the newest progress was made, at the earliest
         self._lately: dict[int, None] = {}  # in order, the newest last; sums, so that it stays small
 
     def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
         """It is read now (`at`); it may have been written since the last reading (`not_before`)."""
+        if sign.usage is not None:
+            self.spending.add(sign.usage)
+        if sign.kind is SignKind.USAGE:
+            return
         if sign.kind is SignKind.TOOL_OPENED:
             self._open(sign, at)
         elif sign.kind is SignKind.TOOL_CLOSED:
@@ -140,6 +149,7 @@ class Talk:
             "plight": None if self.plight is None else self.plight.dump(),
             "progress_at": self.progress_at,
             "lately": list(self._lately),
+            "spending": self.spending.dump(),
         }
 
     @classmethod
@@ -158,5 +168,7 @@ class Talk:
             plight = Plight.load(kept["plight"])
             talk.plight = replace(plight, words=printable(plight.words, MOST_WORDS))
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
+        if kept.get("spending") is not None:
+            talk.spending = Spending.load(kept["spending"])
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk

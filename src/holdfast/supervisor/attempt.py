@@ -23,6 +23,7 @@ from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.allowances import meter_of, record_usage
 from holdfast.supervisor.choosing import NoAccountNow
 from holdfast.supervisor.context import Context, Enclosure, Patient
 from holdfast.supervisor.ending import freeze, settle
@@ -221,6 +222,7 @@ class Attempt:
 
         def record(tx: Transaction) -> None:
             tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at)
+            record_usage(self._context, tx, self.task, run.id, final)
             tell(tx, self._context, self.task, run.id, found)
 
         await self._write(record)
@@ -274,6 +276,7 @@ class Attempt:
         if self._enclosure is not None and self._stop_wanted is None:
             root = await self._enclosure.root(self.task.spec, await self._workspace())
         spec, adapter = self.task.spec, self._context.agents[self.task.spec.agent]
+        meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
         self._context.health.began(
             Patient(
                 run_id=run.id,
@@ -285,6 +288,7 @@ class Attempt:
                 keeper=root or self._live.keeper,
                 agent=self._live.agent or self._live.keeper,
                 adopted=run.state is not RunState.INTENDED,
+                meter=meter,
                 stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
                 claimed=lambda: self.listener is not None and self.listener.claim is not None,
             )
@@ -292,7 +296,8 @@ class Attempt:
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         workspace = await self._workspace()
-        launch = launch_spec(self._context, self.task, self.grip, run, workspace)
+        meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
+        launch = launch_spec(self._context, self.task, self.grip, run, workspace, meter)
         if self._enclosure is None:
             return launch
         launch, container = await self._enclosure.enclose(self.task.spec, workspace, launch)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
+from holdfast.core.allowances import Meter
 from holdfast.core.budgets import Limits
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
@@ -107,6 +108,7 @@ class Patient:
     agent: Identity | None
     adopted: bool  # it was launched by an earlier supervisor
     stop: Callable[[StopWhy, str], Awaitable[None]]
+    meter: Meter | None = None  # what it may use; None: whatever it wants
     claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
 
 

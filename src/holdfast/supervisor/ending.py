@@ -10,6 +10,7 @@ from holdfast.core.policy import Action, Decision, decide
 from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.allowances import held_to_budgets
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import deliver_work, save_work
 
@@ -25,8 +26,11 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
 
     True: the task has ended. Otherwise it goes on later, in the same place.
     """
-    ledger = await context.writer.write(lambda tx: tx.tasks.ledger(task))
+    ledger, used, crossed = await context.writer.write(
+        lambda tx: (tx.tasks.ledger(task), tx.spending.of_task(task), tx.spending.crossed(run_id or ""))
+    )
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
+    decision = held_to_budgets(context, decision, task, used, crossed)
     if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
         decision = _after_container(decision)
     disposition = await _save(context, task, decision)

@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import heapq
 import math
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast import clock
 from holdfast.core.health import STOP_WHY, Condition, Diagnosis
+from holdfast.core.model import StopWhy
 from holdfast.processes.port import Observer
 from holdfast.supervisor import verdicts
 from holdfast.supervisor.context import Bell, Context, Patient
@@ -160,12 +161,22 @@ class Health:
             asyncio.get_running_loop().call_later(BREATH * len(self._reading_on), self._read_on, run_id)
         if seen.output and watch.patient.signs is not None:
             watch.is_unsaved = True
+        self._end_if_spent(watch, now)
         if seen.channel and self.on_channel is not None:
             self.on_channel(run_id)
         if not watch.leader_ended and watch.view.leader_ended():
             watch.leader_ended = True
             watch.ending_within(watch.patient.grace, now)
             self._schedule(watch, watch.alarm_at)
+
+    def _end_if_spent(self, watch: Watch, now: float) -> None:
+        """A run that has used up its task's budget is no sick one: it is ended whatever `on_stuck` says."""
+        why = watch.passed_budget
+        if why is None:
+            return
+        if watch.patient.run_id not in self._reactions:
+            self._do(watch.patient.run_id, watch.patient.stop(StopWhy.BUDGET, why))
+        self._schedule(watch, now + AGAIN)  # should that not have been recorded
 
     # -- a look ------------------------------------------------------------------------------------------------------
 
@@ -250,12 +261,15 @@ class Health:
                 is_news = watch.view.told if is_alive else not watch.is_behind
                 work = self._follow(watch, diagnosis) if is_news else None
         if work is not None and run_id not in self._reactions:
-            reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
-            reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
+            self._do(run_id, work)
         elif work is not None:
             work.close()  # the last one is still at it
 
-    async def _safely(self, run_id: str, work: Coroutine[object, None, None]) -> None:
+    def _do(self, run_id: str, work: Awaitable[None]) -> None:
+        reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
+        reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
+
+    async def _safely(self, run_id: str, work: Awaitable[None]) -> None:
         try:
             await work
         except Exception as trouble:  # noqa: BLE001 - told, and tried again at the next look

@@ -14,6 +14,7 @@ from holdfast.core.model import StopWhy
 from holdfast.errors import Unavailable
 from holdfast.store import doorbell
 from holdfast.store.port import Transaction
+from holdfast.supervisor.allowances import Allowances
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.choosing import shut_out_now
 from holdfast.supervisor.claims import Claims
@@ -59,6 +60,7 @@ class Supervisor:
         self._health.on_channel = self._reports.changed
         self._requests = Requests(context, self._attempts)
         self._resumes = Resumes(context)
+        self._allowances = Allowances(context)
         self._claims = Claims(context, self._attempts)
         self._expiry = Expiry(context)
         self._cleanup = Cleanup(context)
@@ -137,6 +139,7 @@ class Supervisor:
             return
         await self._reloading.tick()
         await self._resumes.tick()
+        await self._allowances.tick()
         await self._claims.tick()
         self._sweep.tick()
         await self._expiry.tick()

@@ -41,6 +41,20 @@ class Watch:
         return 0 < self.patient.rules.loop_steps <= self.view.talk.steps
 
     @property
+    def passed_budget(self) -> str | None:
+        """Why it has to end, if it has used up what its task may."""
+        meter, talk = self.patient.meter, self.view.talk
+        if (
+            meter is None
+            or not talk.spending.is_told
+            or self.is_stopping
+            or self.leader_ended
+            or self.patient.claimed()
+        ):
+            return None
+        return meter.passed(talk.spending.total)
+
+    @property
     def which_rule(self) -> tuple[bool, int, Plight | None]:
         """When this changes, another threshold holds: the moment of the next look must be found anew."""
         has_sign = self.view.output_at is not None or self.view.channel_at is not None

@@ -128,12 +128,13 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    from holdfast.api.show import budgets, moment, took
+    from holdfast.api.budgets import budgets, in_short, spent_in_all
+    from holdfast.api.show import moment, took
     from holdfast.api.usage import by_hand_lines, complete, details
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
-    task["budgets"] = budgets(task)
+    task["budgets"], task["spent_in_all"] = budgets(queries, task), spent_in_all(queries, task)
     complete(queries, task)
     if arguments.json:
         del task["spends"]
@@ -150,7 +151,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
         paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after'])}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
-        budgets=", ".join(f"{name} {used['spent']}/{used['limit']}" for name, used in task["budgets"].items()),
+        budgets=in_short(task["budgets"]),
         took=task["usage"] and took(task["usage"]),
     )
     for run in task["runs"]:
@@ -178,29 +179,29 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.accounts import kept_back, waits_for_account
+    from holdfast.api.budgets import budget_lines, budgets, spent_in_all, waits_for_budget
     from holdfast.api.health import health_lines
-    from holdfast.api.show import budgets, explain
+    from holdfast.api.show import explain
     from holdfast.api.usage import complete, usage_lines
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
     task["kept_back"] = kept_back(queries, task)
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
-    waits = waits_for_account(queries, task)
-    lines += [waits] if waits else []
+    lines += [why for why in (waits_for_account(queries, task), waits_for_budget(queries, task)) if why]
     lines += health_lines(queries, task)
     complete(queries, task)
     lines += usage_lines(task)
     lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
-    used = budgets(task)
+    used, in_all = budgets(queries, task), spent_in_all(queries, task)
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
-        print_json({"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "events": events})
+        found = {"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "spent_in_all": in_all}
+        print_json({**found, "events": events})
         return 0
     print(f"Task {task['id']} is {paint(task['state'], 'bold')}.")
-    for line in lines:
+    for line in (*lines, *budget_lines(used, in_all)):
         print(clean(line))
-    print("Budgets: " + ", ".join(f"{name} {entry['spent']} of {entry['limit']}" for name, entry in used.items()) + ".")
     print("What happened last:")
     for event in events:
         print("  " + _event_line(event))

@@ -188,8 +188,12 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("cancel", "resume"),
     ),
     "resume": Page(
-        "Lets a paused task go on now. Counts as one of its resumes.",
-        (("do not wait for the reset", "holdfast resume 7f3a"),),
+        "Lets a paused task go on now. Counts as one of its resumes. It is refused while its budget of money or tokens "
+        "is spent: raise it with the same command.",
+        (
+            ("do not wait for the reset", "holdfast resume 7f3a"),
+            ("it may cost 8 dollars in all", "holdfast resume 7f3a --budget-usd 8"),
+        ),
         (0, 2, 3, 4, 69),
         ("why", "retry"),
     ),

@@ -9,6 +9,7 @@ from holdfast.api.commands import Commands
 from holdfast.api.queries import Queries
 from holdfast.errors import Conflict, Unavailable, UsageError
 from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import number
 from holdfast.text import is_text
 
 CANCEL_PATIENCE = 30.0
@@ -77,10 +78,13 @@ def run_retry(arguments: argparse.Namespace) -> int:
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="what its runs may cost from now on, in all")
+    parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="tokens that its runs may use, in all")
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
     home = home_directory()
     task_id = Queries(home).resolve(arguments.id)
-    print(f"{task_id}: {Commands(home, create=False).resume(task_id)}.")
+    message = Commands(home, create=False).resume(task_id, arguments.budget_usd, arguments.budget_tokens)
+    print(f"{task_id}: {message}.")
     return 0

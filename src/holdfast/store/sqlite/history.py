@@ -15,7 +15,7 @@ from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 
 _OF_A_TASK = ("events", "spends", "requests", "alerts", "needs", "runs", "workspaces")  # in an order that keys allow
-_SMALL = ("drop_requests", "drop_alerts", "drop_hosts")
+_SMALL = ("drop_requests", "drop_alerts", "drop_hosts", "drop_usage")
 
 
 class SqliteHistory:

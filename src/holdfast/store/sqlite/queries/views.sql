@@ -173,3 +173,22 @@ SELECT id FROM runs
 
 -- name: sweep_fates
 SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: usage_by_generation
+SELECT generation, coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,
+       count(*) - count(cost_usd) AS unpriced
+FROM usage WHERE task_id = :id GROUP BY generation ORDER BY generation
+
+-- name: usage_lately
+-- As queries/spending.sql has it.
+SELECT wall, boottime, boot_id, input + output AS tokens, cost_usd, labels FROM usage
+WHERE boot_id = :boot_id AND boottime > :boottime - :window
+UNION ALL
+SELECT wall, boottime, boot_id, input + output AS tokens, cost_usd, labels FROM usage
+WHERE boot_id != :boot_id AND wall > :wall - :window AND wall <= :wall + :tolerance
+
+-- name: label_total
+SELECT tokens, cost_usd AS usd, unpriced FROM label_totals WHERE label = :label
+
+-- name: spent_budgets
+SELECT key, label, reason, until, at FROM spent_budgets ORDER BY key
