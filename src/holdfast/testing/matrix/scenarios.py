@@ -15,6 +15,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
 from holdfast.testing.matrix import variations
+from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -319,6 +320,7 @@ SCENARIOS: dict[str, Scenario] = {
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),
+    "budget": Scenario(budget, {"spend": ("completed",)}, "over its budget and the day's, paused, given more"),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
     "dirty": Scenario(

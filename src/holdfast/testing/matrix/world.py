@@ -51,6 +51,7 @@ class World:
         shutil.copytree(template, self.repo, symlinks=True)
         self.witness.touch()
         self._config = config.load()
+        self.flags: dict[str, object] = {}  # settings of supervisors from here on, by key
 
     # -- processes -------------------------------------------------------------------------------------------------
 
@@ -77,7 +78,8 @@ class World:
     def _supervise(self, agents: int, keeping: Keeping | None = None, pressure: PressureLimits = _NO_PRESSURE) -> None:
         kept = keeping or Keeping()
         how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=kept, pressure=pressure)
-        wiring.run_supervisor(str(self.home), self._config, how)
+        settings = config.load(flags=self.flags) if self.flags else self._config
+        wiring.run_supervisor(str(self.home), settings, how, self.flags or None)
 
     def _usurp(self, role: str) -> None:
         """It is stopped at the point, and somebody removed the lock files (with them the next one would end it): a
