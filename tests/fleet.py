@@ -66,6 +66,7 @@ WARM_COMMANDS = frozenset(
         "branches",
         "cancel",
         "config",
+        "crashes",
         "doctor",
         "events",
         "init",
@@ -79,6 +80,7 @@ WARM_COMMANDS = frozenset(
         "stats",
         "trust",
         "why",
+        "worker",
         "workspaces",
     }
 )

@@ -63,6 +63,8 @@ TABLE = [
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.AUTH, Outcome.AUTH),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.FAILED, Outcome.FAILED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.COMPLETED, Outcome.STUCK),
+    # Its worker was stopped: the task goes on elsewhere.
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.WORKER, Outcome.FAILED, Outcome.STOPPED),
     # Its task's budget is spent; but what was done before the signal is done.
     (Cause.STOPPED, signal.SIGTERM, StopWhy.BUDGET, Outcome.FAILED, Outcome.OVER_BUDGET),
     (Cause.STOPPED, signal.SIGTERM, StopWhy.BUDGET, Outcome.COMPLETED, Outcome.COMPLETED),

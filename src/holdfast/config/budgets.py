@@ -1,10 +1,12 @@
-"""The budgets that the policy decides by, from the settings."""
+"""What decisions are made by, from the settings: the budgets of tasks, the workers."""
 
 from __future__ import annotations
 
 from holdfast.config.layers import Config
 from holdfast.core.budgets import Limits
 from holdfast.core.caps import Cap, Caps
+from holdfast.core.dispatch import Lane
+from holdfast.core.staffing import Staff, Worker
 
 
 def limits_of(settings: Config) -> Limits:
@@ -24,3 +26,16 @@ def caps_of(settings: Config) -> Caps:
     """What tasks share of money and tokens."""
     day = Cap(usd=settings["budget.day_usd"] or None, tokens=settings["budget.day_tokens"] or None)
     return Caps(day=day, labels=settings.label_budgets)
+
+
+def staff_of(settings: Config) -> Staff:
+    return Staff(
+        workers=tuple(
+            Worker(
+                lane=Lane(name=table.name, agent=table.agent, account=table.account, labels=table.labels),
+                restart=settings["crash.auto_restart"] if table.restart is None else table.restart,
+            )
+            for table in settings.workers
+        ),
+        release_claims=settings["crash.release_claims"],
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.config.parsers import count, money
+from holdfast.config.parsers import age, boolean, count, money
 from holdfast.config.setting import OF_THE_SUPERVISOR, OF_YOUR_MONEY, Setting
 from holdfast.units import parse_duration
 
@@ -22,6 +22,20 @@ RECOVERY: dict[str, Setting] = {
         600.0,
         parse_duration,
         "The sliding window in which crashes are counted.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "crash.auto_restart": Setting(
+        False,
+        boolean,
+        "A named worker whose agent crashed goes on by itself, up to `crash.max_in_window`; false: when asked to.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "crash.release_claims": Setting(
+        True,
+        boolean,
+        "Any worker may take a task whose worker crashed; false: it waits for that worker.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
@@ -61,6 +75,13 @@ RECOVERY: dict[str, Setting] = {
         0,
         count(0),
         "Tokens that all tasks together may use in any 24 hours; 0: no limit.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "retention.crashes": Setting(
+        180 * 86400.0,
+        age,
+        "The history of crashes is kept for this long, also of tasks that are forgotten; `forever` keeps it.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),

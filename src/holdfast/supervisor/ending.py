@@ -10,6 +10,7 @@ from holdfast.core.policy import Action, Decision, decide
 from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
 from holdfast.supervisor.allowances import held_to_budgets
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import deliver_work, save_work
@@ -37,10 +38,28 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
     state = await context.writer.write(
-        lambda tx: tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
+        lambda tx: _settle(context, tx, task, grip, run_id, verdict, decision, disposition)
     )
     context.bell.ring()
     return state in TASK_TERMINAL
+
+
+def _settle(
+    context: Context,
+    tx: Transaction,
+    task: Task,
+    grip: Grip,
+    run_id: str | None,
+    verdict: Verdict,
+    decision: Decision,
+    disposition: Disposition | None,
+) -> TaskState:
+    """The task, and the named worker that had it: at once."""
+    crash = for_worker(context, tx, task, verdict, decision)
+    decision = keeps_worker(context, task, decision, crash)
+    state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
+    tell_worker(context, tx, task, run_id, verdict, decision, crash)
+    return state
 
 
 def _after_container(decision: Decision) -> Decision:

@@ -23,7 +23,13 @@ LEAST_BUDGET = 0.0001  # dollars: a CLI may take 0 for no limit
 
 
 def launch_spec(
-    context: Context, task: Task, grip: Grip, run: Run, workspace: Workspace, meter: Meter | None = None
+    context: Context,
+    task: Task,
+    grip: Grip,
+    run: Run,
+    workspace: Workspace,
+    hand_over: str | None = None,
+    meter: Meter | None = None,
 ) -> LaunchSpec:
     """Raises LaunchError when the agent cannot be started here as it was asked for."""
     spec, adapter = task.spec, context.agents[task.spec.agent]
@@ -53,6 +59,7 @@ def launch_spec(
             files_directory=os.path.join(channel, "files"),
             directory=os.path.realpath(workspace.path),
             left_directory=channel,
+            hand_over=hand_over,
         )
     )
     env = inherited | dict(command.env)
@@ -66,6 +73,8 @@ def launch_spec(
         HOLDFAST_RUN_TOKEN=token,
         PWD=workspace.path,
     )
+    if task.worker is not None:
+        env["HOLDFAST_WORKER"] = task.worker
     return LaunchSpec(
         run_id=run.id,
         argv=command.argv,
@@ -78,6 +87,7 @@ def launch_spec(
         orphan_grace=spec.orphan_grace,
         limits=spec.limits,
         files=command.files,
+        told=command.told,
         chosen=(*command.env, *_login_in(env, own)),
         token=token,
         metadata={

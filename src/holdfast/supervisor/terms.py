@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.core.dispatch import Lane, Terms
 from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import spent_now
@@ -12,4 +14,8 @@ from holdfast.supervisor.context import Context
 def terms_now(context: Context, tx: Transaction, lane: Lane | None = None) -> Terms:
     """In the transaction of the claim: what another run has just found out counts."""
     is_spent, labels = spent_now(context, tx)
-    return Terms(shut_out=shut_out_now(context, tx), labels=labels, held=is_spent, lane=lane)
+    shut_out = shut_out_now(context, tx)
+    if lane is not None and lane.account is not None and lane.agent is not None:
+        # It brings its own account, which is open, or it would not ask: that no other is left does not matter.
+        shut_out = replace(shut_out, agents=shut_out.agents - {lane.agent})
+    return Terms(shut_out=shut_out, labels=labels, held=is_spent, lane=lane)

@@ -14,7 +14,16 @@ from holdfast.store.forgetting import EventWindow, OldTask, RepoRecords
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 
-_OF_A_TASK = ("events", "spends", "requests", "alerts", "needs", "runs", "workspaces")  # in an order that keys allow
+_OF_A_TASK = (
+    "events",
+    "spends",
+    "requests",
+    "alerts",
+    "needs",
+    "worker_crashes",
+    "runs",
+    "workspaces",
+)  # in an order that keys allow
 _SMALL = ("drop_requests", "drop_alerts", "drop_hosts", "drop_usage")
 
 
@@ -74,6 +83,7 @@ class SqliteHistory:
         tasks = self._sql.rows("tasks_of_repo", repo=repo.id)
         self._sql.change("forget_salvages_of_repo", repo=repo.id)
         for row in tasks:
+            self._sql.change("forget_crashes_of", id=row["id"])
             self._forget_task(str(row["id"]))
         self._sql.change("forget_repo", repo=repo.id)
         faults.tx("history.repo")

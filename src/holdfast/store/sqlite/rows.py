@@ -125,6 +125,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id,
         account,
         fresh,
+        worker,
         needs,
     ) = row
     spec = TaskSpec(
@@ -153,6 +154,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id=session_id,
         account=account,
         fresh=bool(fresh),
+        worker=worker,
     )
 
 

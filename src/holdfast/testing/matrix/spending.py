@@ -31,9 +31,9 @@ def budget(world: World) -> None:
         world.acknowledge(Commands(str(world.home)).add(new).id)
 
     insist(world, "add", work, lambda: state(world, PROMPT) != "missing")
-    world.flags = {"budget.day_usd": 1}
+    world.configure('[budget]\nday_usd = 1\n[budget.labels."team=web"]\ntotal_tokens = 500\n')
     up_to_the_end(world, "up")
-    world.flags = {}
+    world.configure("")
     up_to_the_end(world, "up2")
     if state(world, PROMPT) == "paused":
         paused = task_id(world, PROMPT)
