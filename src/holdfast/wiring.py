@@ -13,7 +13,7 @@ from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
 from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import limits_of, staff_of
+from holdfast.config.budgets import hold_rules_of, limits_of, staff_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -107,6 +107,7 @@ class UserSettings:
                 agents=agents,
                 keeping=keeping_of(self._read),
                 pressure=pressure_of(self._read),
+                holds=hold_rules_of(self._read),
                 staff=staff_of(self._read),
             ),
             limits=limits_of(self._read),

@@ -16,6 +16,9 @@ SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # anothe
 
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
+    "tx.hold.free": "tests/contracts/test_holds.py; a probe that is frozen",
+    "tx.hold.pause": "likewise: an outage beyond every budget; tests/acceptance/test_held_back.py",
+    "tx.death.of_many": "likewise: a mass death",
     "tx.account.shut": "tests/acceptance/test_accounts.py: killed at each step",
     "tx.account.open": "likewise",
     "tx.account.wait_no_longer": "likewise",

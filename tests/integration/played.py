@@ -155,6 +155,9 @@ class PlayedAgent:
     quiet_answers = 0.0
     capabilities = Capabilities(tokens=False)
 
+    def provider(self, options: Mapping[str, object]) -> str:
+        return ""
+
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
         return None
 

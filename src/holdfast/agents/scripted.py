@@ -12,6 +12,7 @@ from holdfast.agents.port import Capabilities, Command, Ended, Stream, Surroundi
 from holdfast.core.agentevents import (
     AgentEvent,
     Failure,
+    LimitNotice,
     Raw,
     Result,
     SessionStarted,
@@ -21,6 +22,7 @@ from holdfast.core.agentevents import (
     Trouble,
     Usage,
 )
+from holdfast.core.eventsigns import signs_of
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.signs import Sign, SignKind
 from holdfast.core.spending import Spending
@@ -45,7 +47,7 @@ _TROUBLES = {
     "overloaded": Trouble.OVERLOADED,
     "network": Trouble.NETWORK,
 }
-_MARKED = ('{"holdfast": "tool"', '{"holdfast": "event"', '{"holdfast": "usage"')
+_MARKED = tuple(f'{{"holdfast": "{event}"' for event in ("tool", "event", "usage", "near_limit"))
 
 
 class ScriptedAgent:
@@ -57,6 +59,12 @@ class ScriptedAgent:
     passes: Sequence[str] = ()
     quiet_answers = 0.0
     litter: Sequence[str] = ()
+
+    def provider(self, options: Mapping[str, object]) -> str:
+        """The one that its scenario names."""
+        steps = options.get("steps")
+        named = [step["with"] for step in steps if step["do"] == "provider"] if isinstance(steps, list | tuple) else []
+        return str(named[0]) if named else ""
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         return None if "steps" in options else "the scripted agent needs a scenario: give one with --scenario FILE"
@@ -119,6 +127,8 @@ class ScriptedAgent:
         """Talk is progress when it is new; an `event` never is; tools open and close."""
         if line.startswith(_MARKED):
             for event in _events([line]):
+                if event["holdfast"] == "near_limit":
+                    return signs_of([_told(event, line)])
                 if event["holdfast"] == "tool":
                     return (_tool_sign(event),)
                 if event["holdfast"] == "usage":
@@ -137,6 +147,14 @@ def _told(event: Mapping[str, object], line: str) -> AgentEvent:
             return Result(ok=event.get("status") == "success")
         case "usage":
             return _usage(event)
+        case "near_limit":
+            used, until = event.get("used"), event.get("until")
+            return LimitNotice(
+                rejected=False,
+                scope="scenario",
+                utilization=float(used) if isinstance(used, int | float) else None,
+                reset=float(until) if isinstance(until, int | float) else None,
+            )
         case "limit":
             until = event.get("until")
             return Failure(

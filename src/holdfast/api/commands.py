@@ -11,7 +11,7 @@ from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.api.allowing import allow_or_refuse
 from holdfast.api.newtask import NewTask as NewTask
-from holdfast.api.newtask import agent_of, budget_of, patient_with
+from holdfast.api.newtask import agent_of, budget_of, patient_with, provider_of
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
@@ -108,6 +108,7 @@ class Commands:
                 salvage=_salvage_rules(settings),
                 container=_container_rules(settings),
                 budget=budget,
+                provider=provider_of(agent, options, settings),
                 adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
             )
             added: Task = tx.tasks.add(spec, clock.now())

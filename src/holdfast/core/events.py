@@ -39,8 +39,10 @@ EVENTS: Mapping[str, str] = {
     "workspace.gone": "nothing of a workspace is left",
     "workspace.cleanup-failed": "a workspace could not be put away; it is tried again",
     "branch.merged": "an operator brought a task's branch into another one; says how, and which commit that is",
-    "dispatch.held": "nothing new starts, because the machine has no room: once per episode, with the numbers",
-    "dispatch.released": "what waits may start again; `host.lost` ends an episode too",
+    "dispatch.held": "something is held back: all, for want of room or after a mass death, or what waits for a "
+    "provider or an account (`scope`, `name`); once per episode, and again when it takes longer",
+    "dispatch.probing": "a task goes first, to see whether what was held back works again",
+    "dispatch.released": "what waits may start again; `host.lost` ends an episode for want of room too",
     "worker.started": "a named worker takes tasks: new, asked to, quiet for a window, or restarted after a crash",
     "worker.stopped": "a named worker takes no more tasks: asked to, crashed without `restart`, or out of the settings",
     "worker.benched": "a named worker crashed too often; a quiet window or an operator's restart lets it go on",

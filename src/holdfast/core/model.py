@@ -146,6 +146,7 @@ class TaskSpec:
     salvage: SalvageRules = DEFAULT_SALVAGE
     container: ContainerRules = DEFAULT_CONTAINER
     budget: BudgetRules = DEFAULT_BUDGET
+    provider: str = ""  # who answers its agent's requests; empty: nobody knows
     adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
 
 

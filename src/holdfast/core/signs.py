@@ -36,6 +36,18 @@ class SignKind(StrEnum):
     DOOMED = "doomed"  # a fatal error: by itself it cannot succeed any more, even if it goes on
 
 
+_ANSWERS = frozenset({SignKind.PROGRESS, SignKind.TOOL_OPENED})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearLimit:
+    """Its provider warns: the account works, but not for much longer."""
+
+    used: float | None = None  # 0 to 1
+    scope: str = ""  # five_hour, weekly …
+    reset: str | float | None = None  # as it was written (core/resets.py reads it)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sign:
     """One event of an agent, in the same words for every agent."""
@@ -48,6 +60,7 @@ class Sign:
     delay: float | None = None  # seconds until its next try, if it says so
     is_hopeless: bool = False  # that try cannot help
     usage: Usage | None = None  # what it told of tokens and money
+    near_limit: NearLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,8 @@ class Talk:
         self.plight: Plight | None = None  # what stands in its way, while nothing new followed
         self.spending = Spending()  # what it took so far
         self.progress_at: float | None = None  # when the newest progress was made, at the earliest
+        self.has_answer = False  # its model said or did something: the provider answered
+        self.near_limit: NearLimit | None = None  # the newest warning
         self._lately: dict[int, None] = {}  # in order, the newest last; sums, so that it stays small
 
     def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
@@ -91,6 +106,8 @@ class Talk:
             self.spending.add(sign.usage)
         if sign.kind is SignKind.USAGE:
             return
+        self.has_answer = self.has_answer or sign.kind in _ANSWERS
+        self.near_limit = sign.near_limit or self.near_limit
         if sign.kind is SignKind.TOOL_OPENED:
             self._open(sign, at)
         elif sign.kind is SignKind.TOOL_CLOSED:
@@ -148,6 +165,7 @@ class Talk:
             "last_step": self.last_step,
             "plight": None if self.plight is None else self.plight.dump(),
             "progress_at": self.progress_at,
+            "has_answer": self.has_answer,
             "lately": list(self._lately),
             "spending": self.spending.dump(),
         }
@@ -170,5 +188,6 @@ class Talk:
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
         if kept.get("spending") is not None:
             talk.spending = Spending.load(kept["spending"])
+        talk.has_answer = kept.get("has_answer") is True
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk

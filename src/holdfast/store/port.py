@@ -185,6 +185,10 @@ class Runs(Protocol):
         """`at`: when its leader ended, if its keeper knew; a supervisor may learn of it hours later."""
         ...
 
+    def under(self, run_id: str) -> tuple[str, str] | None:
+        """Its agent and the account that it runs under, if it has one."""
+        ...
+
     def verdict(self, run_id: str) -> Verdict: ...
 
 

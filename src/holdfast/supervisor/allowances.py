@@ -45,7 +45,7 @@ def held_to_budgets(context: Context, decision: Decision, task: Task, used: Used
     return held_to(decision, cap_of(task).against(used), [names.get(key, f"the budget '{key}'") for key in crossed])
 
 
-def spent_now(context: Context, tx: Transaction) -> tuple[bool, frozenset[str]]:
+def spent_now(tx: Transaction) -> tuple[bool, frozenset[str]]:
     """For the terms of a claim: whether nothing at all may start, and of which labels nothing may."""
     spent = tx.spending.spent()
     return any(found.label is None for found in spent), frozenset(found.label for found in spent if found.label)

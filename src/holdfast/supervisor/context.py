@@ -12,6 +12,7 @@ from holdfast.clock import Clock
 from holdfast.core.allowances import Meter
 from holdfast.core.budgets import Limits
 from holdfast.core.handover import Changes
+from holdfast.core.holds import HoldRules, Sight
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd
@@ -69,6 +70,7 @@ class Settings:
     idle_exit: float | None = None
     keeping: Keeping = field(default_factory=Keeping)
     pressure: PressureLimits = field(default_factory=PressureLimits)
+    holds: HoldRules = field(default_factory=HoldRules)
     staff: Staff = field(default_factory=Staff)
 
 
@@ -128,6 +130,9 @@ class RunWatch(Protocol):
     def began(self, patient: Patient) -> None: ...
     def ending(self, run_id: str, grace: float) -> None: ...
     def over(self, run_id: str) -> None: ...
+    def sight(self, run_id: str) -> Sight:
+        """How a run fares; nothing is seen of one that is not watched."""
+        ...
 
 
 class Enclosure(Protocol):

@@ -102,6 +102,9 @@ def _summary(queries: Queries) -> str:
     state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
     if running and running["held"]:
         state += f"; nothing new starts: {clean(running['held'])}"
+    held = queries.held_names()
+    if held:
+        state += f"; held back: {clean(', '.join(held))} (`holdfast dispatch`)"
     alerts, worst = queries.open_alerts()
     noted = f"; {alerts} alert(s), the worst {worst}: `holdfast alerts`" if alerts else ""
     return f"{listed}; {state}{noted}"
@@ -209,6 +212,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.budgets import budget_lines, budgets, spent_in_all, waits_for_budget
     from holdfast.api.crashes import crash_summary
     from holdfast.api.health import health_lines
+    from holdfast.api.holding import explain as held_back
     from holdfast.api.show import explain
     from holdfast.api.usage import complete, usage_lines
     from holdfast.api.workers import waits_for_worker
@@ -219,6 +223,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
     waits = (waits_for_account(queries, task), waits_for_budget(queries, task), waits_for_worker(queries, task))
     lines += [why for why in waits if why]
+    lines += held_back(queries, task)
     lines += health_lines(queries, task)
     complete(queries, task)
     lines += usage_lines(task)

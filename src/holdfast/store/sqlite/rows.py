@@ -82,6 +82,8 @@ def settings_of(spec: TaskSpec) -> str:
         rules = getattr(spec, name)
         if rules is not default and (different := differences(rules, default)):
             kept[name] = different
+    if spec.provider:
+        kept["provider"] = spec.provider
     if spec.adaptive_floor is not None:
         kept["adaptive_floor"] = spec.adaptive_floor
     return encode(kept)

@@ -291,7 +291,7 @@ def _terms(terms: Terms) -> dict[str, str | None]:
     lane = terms.lane
     return {
         **_lists(terms.shut_out),
-        "agents_down": rows.encode(sorted(terms.agents_down)),
+        "providers_down": rows.encode(sorted(terms.providers_down)),
         "spent_labels": rows.encode(sorted(terms.labels)),
         "lane": lane.name if lane else None,
         "lane_agent": lane.agent if lane else None,

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.api import workspaces
 from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import staffed, variations
+from holdfast.testing.matrix import providers, staffed, variations
 from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
@@ -97,24 +96,6 @@ def keeper_killed(world: World) -> None:
         + "[ -e $WORLD/killed ] || { touch $WORLD/killed; (setsid sleep 1000 &); kill -9 $PPID; sleep 1000; }\n"
     )
     add(world, "kill the keeper", script + write("two.txt", "two"))
-    world.up("up")
-
-
-def limit(world: World) -> None:
-    """A usage limit pauses the task, and it is resumed when that is over. Then its context is full: another agent takes
-    over."""
-    steps: list[dict[str, Any]] = [
-        {"do": "write", "with": {"path": "before.txt", "text": "before"}, "run": 1},
-        {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": 1},
-        {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
-        {"do": "limit", "with": {"kind": "context"}, "run": 2},
-    ]
-
-    def work() -> None:
-        added = Commands(str(world.home)).add(NewTask(prompt="be limited", directory=str(world.repo), scenario=steps))
-        world.acknowledge(added.id)
-
-    insist(world, "add", work, lambda: state(world, "be limited") != "missing")
     world.up("up")
 
 
@@ -290,7 +271,12 @@ SCENARIOS: dict[str, Scenario] = {
         keepers_may_die=False,
         supervisor_may_die=False,
     ),
-    "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "limit": Scenario(providers.limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "outage": Scenario(
+        providers.outage,
+        {"meet an outage": ("completed",), "meet it too": ("completed",)},
+        "a provider is down: held back, one goes first, all follow",
+    ),
     "adoption": Scenario(
         adoption,
         {"be adopted": ("completed",)},

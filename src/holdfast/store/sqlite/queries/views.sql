@@ -221,3 +221,6 @@ SELECT tokens, cost_usd AS usd, unpriced FROM label_totals WHERE label = :label
 
 -- name: spent_budgets
 SELECT key, label, reason, until, at FROM spent_budgets ORDER BY key
+
+-- name: holds
+SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name
