@@ -175,7 +175,7 @@ class Health:
         if seen.output and watch.patient.signs is not None:
             watch.is_unsaved = True
         if (spent := watch.passed_budget) is not None:  # no sick one: it is ended whatever `on_stuck` says
-            self._do(run_id, self._stop(watch, StopWhy.BUDGET, spent))
+            self._do(run_id, watch.end(StopWhy.BUDGET, spent))
             self._schedule(watch, now + AGAIN)  # should that not be recorded
         if seen.channel and self.on_channel is not None:
             self.on_channel(run_id)
@@ -279,9 +279,6 @@ class Health:
             return
         reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
         reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
-
-    async def _stop(self, watch: Watch, why: StopWhy, reason: str) -> None:
-        await watch.patient.stop(why, reason)
 
     async def _safely(self, run_id: str, work: Coroutine[object, None, None]) -> None:
         try:

@@ -6,6 +6,7 @@ import math
 
 from holdfast.core.cputrail import CpuTrail
 from holdfast.core.health import Diagnosis, Facts, TreeFacts, judge, window_of
+from holdfast.core.model import StopWhy
 from holdfast.core.plight import Plight
 from holdfast.core.signs import NearLimit
 from holdfast.processes.port import Tree, View
@@ -55,6 +56,9 @@ class Watch:
         ):
             return None
         return meter.passed(talk.spending.total)
+
+    async def end(self, why: StopWhy, reason: str) -> None:
+        await self.patient.stop(why, reason)
 
     @property
     def which_rule(self) -> tuple[bool, int, Plight | None]:
