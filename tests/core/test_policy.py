@@ -82,8 +82,8 @@ FIRST_TIME = [
     (O.STARTUP_TIMEOUT, A.REQUEUE, {B.RETRY, B.RUNS}, None, False, True),
     (O.OVERLOADED, A.REQUEUE, {B.OUTAGE}, None, False, True),
     (O.NETWORK, A.REQUEUE, {B.OUTAGE}, None, False, True),
-    (O.RATE_LIMITED, A.PAUSE, {B.RUNS}, P.RATE_LIMIT, False, True),
-    (O.USAGE_LIMITED, A.PAUSE, {B.RUNS}, P.USAGE_LIMIT, False, True),
+    (O.RATE_LIMITED, A.PAUSE, {B.RUNS, B.WAIT}, P.RATE_LIMIT, False, True),
+    (O.USAGE_LIMITED, A.PAUSE, {B.RUNS, B.WAIT}, P.USAGE_LIMIT, False, True),
     (O.CONTEXT_LIMIT, A.PAUSE, {B.RUNS}, P.CONTEXT_LIMIT, False, False),
     (O.SESSION_LOST, A.REQUEUE, {B.SESSION, B.RUNS}, None, False, False),
     (O.AUTH, A.PAUSE, set(), P.AUTH, True, True),
@@ -96,6 +96,7 @@ FIRST_TIME = [
     (O.LOST, A.REQUEUE, {B.LOST}, None, False, True),
     (O.CANCELLED, A.CANCEL, set(), None, False, True),
     (O.STOPPED, A.REQUEUE, set(), None, False, True),
+    (O.PAUSED, A.PAUSE, set(), P.OPERATOR, False, True),
     (O.UNKNOWN, A.FREEZE, set(), None, True, True),
 ]
 
@@ -127,7 +128,7 @@ def test_the_first_time(
 
 
 @pytest.mark.parametrize(
-    "outcome", [O.AUTH, O.BILLING, O.TURN_LIMIT, O.OVER_BUDGET, O.OUTPUT_LIMIT, O.PROCESS_LIMIT, O.UNKNOWN]
+    "outcome", [O.AUTH, O.BILLING, O.TURN_LIMIT, O.OVER_BUDGET, O.OUTPUT_LIMIT, O.PROCESS_LIMIT, O.PAUSED, O.UNKNOWN]
 )
 def test_these_wait_for_an_operator(outcome: Outcome) -> None:
     """R-RES-01: no clock brings them back; a spent budget or a broken account needs a person."""
@@ -138,7 +139,10 @@ def test_these_wait_for_an_operator(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize(
     "outcome",
-    sorted(set(Outcome) - {O.AUTH, O.BILLING, O.TURN_LIMIT, O.OVER_BUDGET, O.OUTPUT_LIMIT, O.PROCESS_LIMIT, O.UNKNOWN}),
+    sorted(
+        set(Outcome)
+        - {O.AUTH, O.BILLING, O.TURN_LIMIT, O.OVER_BUDGET, O.OUTPUT_LIMIT, O.PROCESS_LIMIT, O.PAUSED, O.UNKNOWN}
+    ),
 )
 def test_nothing_else_waits_for_an_operator_the_first_time(outcome: Outcome) -> None:
     assert not decided(outcome).waits_for_operator
@@ -769,12 +773,13 @@ def test_decisions_are_sane(verdict: Verdict, ledger: list[Spend], limits: Limit
 def test_whatever_goes_on_by_itself_has_paid(
     verdict: Verdict, ledger: list[Spend], limits: Limits, now: Instant, jitter: float
 ) -> None:
-    """Promise 4: every continuation but an operator's own `down` adds to the ledger; deciding takes nothing away."""
+    """Promise 4: every continuation but an operator's own `down` or pause adds to the ledger; deciding takes nothing
+    away."""
     before = list(ledger)
     decision = decide(verdict, ledger, limits, now, jitter)
     assert ledger == before
     goes_on = decision.action in (A.REQUEUE, A.PAUSE) and not decision.waits_for_operator
-    if goes_on and verdict.outcome is not O.STOPPED:
+    if goes_on and verdict.outcome not in (O.STOPPED, O.PAUSED):  # `pause --for` is paid by the resume
         assert decision.spends
     after = [*ledger, *(Spend(budget=budget, at=now) for budget in decision.spends)]
     assert all(spent(after, budget) - spent(before, budget) in (0, 1) for budget in Budget)

@@ -14,32 +14,31 @@ if TYPE_CHECKING:
     from holdfast.store.port import Transaction
 
 
-def allow_or_refuse(tx: Transaction, task_id: str, usd: float | None, tokens: int | None, by: str) -> None:
+def allow_or_refuse(tx: Transaction, task_id: str, given: Cap, by: str, *, force: bool) -> None:
     """Before a resume, in its transaction: another budget is recorded; without one left, nothing goes on.
 
     It would only be paused again, one resume poorer.
     """
-    if usd is not None and not 0 < usd < math.inf:  # false for what is no number, too
+    if given.usd is not None and not 0 < given.usd < math.inf:  # false for what is no number, too
         raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was changed.")
-    if usd is not None or tokens is not None:
-        _refuse_untold(tx.tasks.get(task_id), usd, tokens)
-        tx.spending.allow(task_id, Cap(usd=usd, tokens=tokens), by, clock.now())
+    if given:
+        _refuse_untold(tx.tasks.get(task_id), given)
+        tx.spending.allow(task_id, given, by, clock.now())
     task = tx.tasks.get(task_id)
     _refuse_spent(tx, task)
-    if task.pause_reason is PauseReason.BUDGET:
+    if task.pause_reason is PauseReason.BUDGET and not force:
         _refuse_shared(tx, task)
 
 
-def _refuse_untold(task: Task, usd: float | None, tokens: int | None) -> None:
+def _refuse_untold(task: Task, given: Cap) -> None:
     from holdfast.roster import AGENTS
 
     tells = AGENTS[task.spec.agent].capabilities
-    for given, is_told, what in ((usd, tells.cost, "what it costs"), (tokens, tells.tokens, "its tokens")):
-        if given is not None and not is_told:
+    for part, is_told, what in ((given.usd, tells.cost, "what it costs"), (given.tokens, tells.tokens, "its tokens")):
+        if part is not None and not is_told:
             agent = task.spec.agent
-            raise UsageError(
-                f"The agent '{agent}' does not tell {what}: such a budget cannot hold. Nothing was changed."
-            )
+            untold = f"The agent '{agent}' does not tell {what}"
+            raise UsageError(f"{untold}: such a budget cannot hold. Nothing was changed.")
 
 
 def _refuse_spent(tx: Transaction, task: Task) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # who only lists tasks has to start fast
     from holdfast.core.model import Instant
 
 Row = dict[str, Any]
-_IN_TIME = ("outage",)
+_IN_TIME = ("outage", "wait")
 
 
 def budgets(queries: Queries, task: Row) -> Row:
@@ -50,6 +50,7 @@ def _tries(task: Row, limits: Any, now: Instant) -> Row:
         outage_seconds,
         recent_crashes,
         spent,
+        waited_for_limits,
     )
     from holdfast.core.model import Instant
 
@@ -73,6 +74,7 @@ def _tries(task: Row, limits: Any, now: Instant) -> Row:
         "outage": _of(min(limits.outage, outage_seconds(ledger, now)) if _waits(ledger) else 0.0, limits.outage),
         "session": _of(spent(ledger, Budget.SESSION), limits.session),
         "resume": _of(task["resume_attempts"], task["max_resumes"]),
+        "wait": _of(waited_for_limits(ledger, now), limits.max_wait),
     }
 
 

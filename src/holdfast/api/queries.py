@@ -129,6 +129,7 @@ class Queries:
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
         task["needs"] = self._reader.view("needs", id=task_id)
+        task["children"] = self._reader.view("children", id=task_id)
         task["waits_for"] = [str(row["id"]) for row in self._reader.view("in_its_checkout", id=task_id)]
         task["salvages"] = self.salvages(task_id)
         task["crashes"] = self.crashes(task_id=task_id)

@@ -118,13 +118,30 @@ def _paused(task: Row, _ahead: int) -> list[str]:
     lines = [f"It is paused ({task['pause_reason']}): {task['reason']}."]
     if task["resume_after"] is not None:
         wait = max(0.0, task["resume_after"] - time.time())
-        lines.append(f"It resumes by itself at {moment(task['resume_after'])} (in {duration(wait)}).")
+        if goes_on_by_itself(task):
+            lines.append(f"It resumes by itself at {moment(task['resume_after'])} (in {duration(wait)}).")
+        else:
+            lines.append(
+                f"Its limit ends at {moment(task['resume_after'])} (in {duration(wait)}); it does not resume by "
+                "itself, because `resume.auto` is false."
+            )
+    else:
+        lines.append("It does not resume by itself.")
     if task.get("kept_back"):
         return [*lines, task["kept_back"], f"Cancel it with `holdfast cancel {task['id']}`."]
     lines.append(
         f"Resume it now with `holdfast resume {task['id']}`, or cancel it with `holdfast cancel {task['id']}`."
     )
     return lines
+
+
+def goes_on_by_itself(task: Row) -> bool:
+    """Whether a paused task that is due some time needs nobody then."""
+    if task["resume_after"] is None:
+        return False
+    from holdfast import config
+
+    return task["pause_reason"] == "operator" or bool(config.best_effort()["resume.auto"])
 
 
 def _completed(task: Row, _ahead: int) -> list[str]:

@@ -35,6 +35,10 @@ def limits_of(settings: Config) -> Limits:
         outage_base=settings["breaker.hold"],
         default_hold=settings["resume.default_hold"],
         caps=caps_of(settings),
+        auto_resume=settings["resume.auto"],
+        resume_enabled=settings["resume.enabled"],
+        resume_jitter=settings["resume.jitter"],
+        max_wait=settings["resume.max_wait"],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from holdfast.core.budgets import Budget
 from holdfast.core.caps import Cap, Used
 from holdfast.core.model import PauseReason
 from holdfast.core.outcome import RunUsage
@@ -30,6 +31,7 @@ def held_to(decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
         delay=0.0,
         resume_after=None,
         alert=False,
+        spends=tuple(budget for budget in decision.spends if budget is not Budget.WAIT),  # it waits for no limit
     )
 
 

@@ -18,6 +18,7 @@ class Budget(StrEnum):
     OUTAGE = "outage"
     SESSION = "session"
     RESUME = "resume"
+    WAIT = "wait"  # a pause for a limit began; the resume after it ends it
 
 
 _BROKEN = frozenset({Budget.CRASH, Budget.RETRY, Budget.SESSION})
@@ -39,6 +40,10 @@ class Limits:
     backoff_cap: float = 300.0
     default_hold: float = 300.0  # a limit without a known reset time
     caps: Caps = NO_CAPS  # money and tokens that tasks share
+    auto_resume: bool = True  # False: what a limit paused goes on when an operator says so
+    resume_enabled: bool = True  # False: a limit fails its task
+    resume_jitter: float = 1.0  # seconds over which the end of a limit is spread
+    max_wait: float = 7 * 86400.0  # seconds in pauses for limits, all of them together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,6 +136,18 @@ def _outages(ledger: Sequence[Spend]) -> int:
             break
         count += entry.budget is Budget.OUTAGE
     return count
+
+
+def waited_for_limits(ledger: Sequence[Spend], now: Instant) -> float:
+    """How long the task has been paused for limits in all, the present pause included."""
+    total, began = 0.0, None
+    for entry in ledger:
+        if entry.budget is Budget.WAIT:
+            began = began or entry.at
+        elif entry.budget is Budget.RESUME and began is not None:
+            total += entry.at.since(began)
+            began = None
+    return total if began is None else total + now.since(began)
 
 
 def backoff(n: int, cap: float, jitter: float, first: float = 1.0) -> float:

@@ -74,14 +74,23 @@ class BudgetRules:
     tokens: int | None = None  # of input and output together
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubtaskRules:
+    """How large a task's family may grow: what its subtasks add counts too."""
+
+    max_depth: int = 3  # levels below the task; 0: it can have no subtask
+    most: int = 50  # tasks below it, ended ones included
+
+
 DEFAULT_HEALTH = HealthRules()
 DEFAULT_LIMITS = RunLimits()
 DEFAULT_WORKSPACE = WorkspaceRules()
 DEFAULT_SALVAGE = SalvageRules()
 DEFAULT_CONTAINER = ContainerRules()
 DEFAULT_BUDGET = BudgetRules()
+DEFAULT_SUBTASKS = SubtaskRules()
 
-T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, ContainerRules, BudgetRules)
+T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, ContainerRules, BudgetRules, SubtaskRules)
 
 
 def differences(rules: T, default: T) -> dict[str, Any]:

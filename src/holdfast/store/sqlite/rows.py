@@ -30,6 +30,7 @@ from holdfast.core.rules import (
     DEFAULT_HEALTH,
     DEFAULT_LIMITS,
     DEFAULT_SALVAGE,
+    DEFAULT_SUBTASKS,
     DEFAULT_WORKSPACE,
     differences,
     rules_from,
@@ -63,6 +64,7 @@ _RULES: dict[str, Any] = {  # the fields of a specification that are rules: only
     "salvage": DEFAULT_SALVAGE,
     "container": DEFAULT_CONTAINER,
     "budget": DEFAULT_BUDGET,
+    "subtasks": DEFAULT_SUBTASKS,
 }
 
 _OF_USAGE = ("input", "output", "cached", "reasoning", "turns", "model")
@@ -86,6 +88,8 @@ def settings_of(spec: TaskSpec) -> str:
         kept["provider"] = spec.provider
     if spec.adaptive_floor is not None:
         kept["adaptive_floor"] = spec.adaptive_floor
+    if spec.base_from_parent:
+        kept["base_from_parent"] = True
     return encode(kept)
 
 
@@ -127,6 +131,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id,
         account,
         fresh,
+        forced,
         worker,
         needs,
     ) = row
@@ -156,6 +161,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id=session_id,
         account=account,
         fresh=bool(fresh),
+        forced=bool(forced),
         worker=worker,
     )
 

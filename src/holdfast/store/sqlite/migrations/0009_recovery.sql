@@ -2,6 +2,8 @@
 
 -- == pause ==
 
+ALTER TABLE tasks ADD COLUMN forced INTEGER NOT NULL DEFAULT 0; -- an operator lets its next run have a shut account
+
 -- == check ==
 
 -- == holds ==
