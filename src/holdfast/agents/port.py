@@ -43,6 +43,20 @@ USERS_OWN = Account()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What the CLI can do for us."""
+
+    preassigned_session: bool = False  # we choose the id of a new session
+    resume: bool = True
+    cost: bool = False  # it tells money, not only tokens
+    tokens: bool = True
+    reset_time: bool = False  # a usage limit comes with its end
+    budget: bool = False  # it stops by itself at an amount of money
+    turns: bool = False  # it stops by itself after so many turns
+    session_usage: bool = False  # what it tells of tokens is the sum of its session, earlier runs of it included
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
     """Where the agent will run: some CLIs refuse some modes in some places."""
 
@@ -100,6 +114,9 @@ class AgentAdapter(Protocol):
     def name(self) -> str: ...
 
     @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
     def reads_events(self) -> bool:
         """False: its output is only bytes to us, and `signs` is never asked."""
         ...
@@ -127,6 +144,10 @@ class AgentAdapter(Protocol):
     @property
     def quiet_answers(self) -> float:
         """Seconds of silence that an honest answer of its model may take; 0: it tells an answer piece by piece."""
+        ...
+
+    def provider(self, options: Mapping[str, object]) -> str:
+        """Who answers its model's requests; when that does not answer, all its tasks wait. Empty: nobody."""
         ...
 
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:

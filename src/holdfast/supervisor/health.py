@@ -15,6 +15,9 @@ from collections.abc import Callable, Coroutine, Iterable
 
 from holdfast import clock
 from holdfast.core.health import STOP_WHY, Condition, Diagnosis
+from holdfast.core.holds import Sight
+from holdfast.core.model import StopWhy
+from holdfast.core.signs import NearLimit
 from holdfast.processes.port import Observer
 from holdfast.supervisor import verdicts
 from holdfast.supervisor.context import Bell, Context, Patient
@@ -47,6 +50,7 @@ class Health:
         self._reading_on: set[str] = set()  # runs that wrote more than one look reads: a timer for each
         self._written: set[str] = set()  # runs whose new output is read in a moment
         self._next_snapshot = -math.inf
+        self.on_warning: Callable[[str, NearLimit], None] | None = None  # its account is near a limit: (run id, which)
         self.on_channel: Callable[[str], None] | None = None  # a run's agent wrote into its channel: (run id)
 
     # -- from the attempts -------------------------------------------------------------------------------------------
@@ -77,6 +81,16 @@ class Health:
         if not watch.view.leader_ended():
             watch.view.look(self._now())  # what it wrote in the last moment waits for READ_EVERY
             self._save(watch)
+
+    def sight(self, run_id: str) -> Sight:
+        """How a run fares that goes first where dispatch is held back."""
+        watch = self._watches.get(run_id)
+        if watch is None or watch.leader_ended:
+            return Sight()
+        talk = watch.view.talk
+        return Sight(
+            lived=self._now() - watch.view.started_at, has_answer=talk.has_answer, in_trouble=talk.plight is not None
+        )
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -160,8 +174,15 @@ class Health:
             asyncio.get_running_loop().call_later(BREATH * len(self._reading_on), self._read_on, run_id)
         if seen.output and watch.patient.signs is not None:
             watch.is_unsaved = True
+        if (spent := watch.passed_budget) is not None:  # no sick one: it is ended whatever `on_stuck` says
+            self._do(run_id, watch.end(StopWhy.BUDGET, spent))
+            self._schedule(watch, now + AGAIN)  # should that not be recorded
         if seen.channel and self.on_channel is not None:
             self.on_channel(run_id)
+        near = watch.view.talk.near_limit
+        if near is not None and near != watch.near_limit and self.on_warning is not None:
+            watch.near_limit = near
+            self.on_warning(run_id, near)
         if not watch.leader_ended and watch.view.leader_ended():
             watch.leader_ended = True
             watch.ending_within(watch.patient.grace, now)
@@ -249,11 +270,15 @@ class Health:
                 is_alive = diagnosis.condition is Condition.ALIVE
                 is_news = watch.view.told if is_alive else not watch.is_behind
                 work = self._follow(watch, diagnosis) if is_news else None
-        if work is not None and run_id not in self._reactions:
-            reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
-            reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
-        elif work is not None:
+        if work is not None:
+            self._do(run_id, work)
+
+    def _do(self, run_id: str, work: Coroutine[object, None, None]) -> None:
+        if run_id in self._reactions:
             work.close()  # the last one is still at it
+            return
+        reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
+        reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
 
     async def _safely(self, run_id: str, work: Coroutine[object, None, None]) -> None:
         try:

@@ -6,7 +6,9 @@ import math
 
 from holdfast.core.cputrail import CpuTrail
 from holdfast.core.health import Diagnosis, Facts, TreeFacts, judge, window_of
+from holdfast.core.model import StopWhy
 from holdfast.core.plight import Plight
+from holdfast.core.signs import NearLimit
 from holdfast.processes.port import Tree, View
 from holdfast.supervisor.context import Patient
 
@@ -27,6 +29,7 @@ class Watch:
         self.leader_ended = False
         self.alarm_at = view.started_at + patient.timeout + patient.grace + UNENDED_AFTER
         self.diagnosis: Diagnosis | None = None
+        self.near_limit: NearLimit | None = None  # what was told of it
         self.watched_since = now if patient.adopted else view.started_at
         self._trail: CpuTrail | None = None
         self._tree: Tree | None = None
@@ -39,6 +42,23 @@ class Watch:
     @property
     def is_looping(self) -> bool:
         return 0 < self.patient.rules.loop_steps <= self.view.talk.steps
+
+    @property
+    def passed_budget(self) -> str | None:
+        """Why it has to end, if it has used up what its task may."""
+        meter, talk = self.patient.meter, self.view.talk
+        if (
+            meter is None
+            or not talk.spending.is_told
+            or self.is_stopping
+            or self.leader_ended
+            or self.patient.claimed()
+        ):
+            return None
+        return meter.passed(talk.spending.total)
+
+    async def end(self, why: StopWhy, reason: str) -> None:
+        await self.patient.stop(why, reason)
 
     @property
     def which_rule(self) -> tuple[bool, int, Plight | None]:
