@@ -148,6 +148,48 @@ def test_a_worker_rests_while_its_account_is_shut() -> None:
     play(scene, staff(agent="played", account="work"))
 
 
+def test_a_mass_death_stops_no_worker() -> None:
+    """R-CRASH-07: five of five die at once. The first were taken for crashes of their workers; that is taken back."""
+    crew = Staff(workers=tuple(Worker(lane=Lane(name=f"w{n}"), restart=n % 2 == 0) for n in range(5)))
+
+    async def scene(world: World) -> None:
+        for _ in range(5):
+            world.add()
+        await world.look()
+        for run in world.living:
+            await world.end(run, KILLED)
+        rows = world.store.view("workers")
+        assert [row["state"] for row in rows] == ["ready"] * 5
+        assert [world.store.view("worker_crashes", worker=row["name"]) for row in rows] == [[]] * 5
+        assert [row["key"] for row in world.store.view("alerts", all=False)] == ["mass-death"]
+        assert "worker.stopped" in kinds(world, "worker."), "it was not known at first"
+
+    play(scene, crew)
+
+
+def test_after_a_limit_a_worker_waits_for_the_one_that_goes_first() -> None:
+    """R-RES-08: two workers of one account; while one probes it, the other claims nothing, and does not loop."""
+    lanes = [Lane(name=name, agent="played", account="work") for name in ("a", "b")]
+    crew = Staff(workers=tuple(Worker(lane=lane, restart=False) for lane in lanes))
+
+    async def scene(world: World) -> None:
+        tasks = [world.add() for _ in range(3)]
+        await world.look()
+        for run in world.living:
+            await world.end(run, LIMITED)
+        world.pass_time(3700.0)
+        for _ in range(4):
+            await world.look()
+        assert len(world.living) == 1
+        assert len(kinds(world, "task.claimed")) == 3, "two at first, then the one that goes first"
+        while world.living:
+            await world.end(world.living[0], DONE)
+            await world.look()
+        assert {world.row(task)["state"] for task in tasks} == {"completed"}
+
+    play(scene, crew)
+
+
 steps = st.lists(
     st.sampled_from(
         ["killed", "killed", "done", "restart", "stop", "stop-now", "start", "wait", "new", "reboot", "back"]

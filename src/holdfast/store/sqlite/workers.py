@@ -122,6 +122,8 @@ class SqliteWorkers:
         self._move(record, WorkerState.READY, "it was quiet for a whole crash window", now)
 
     def pardon(self, run_ids: Sequence[str], now: Instant) -> None:
+        if not run_ids:
+            return
         runs = encode(list(run_ids))
         self._sql.change("pardon", run_ids=runs)
         faults.tx("worker.pardon")
