@@ -24,6 +24,7 @@ _CLOSED = "could not open directory"
 class Taken:
     size: int = 0  # bytes of what was new or changed
     untracked: int = 0
+    committed: int = 0  # how many entries HEAD has
     lost: list[str] = field(default_factory=list)  # what could not be read, for people
 
 
@@ -56,7 +57,7 @@ async def take_work_tree(
     await table.unhide(entries)
     links = {entry.path: entry.oid for entry in entries if entry.mode == GITLINK}
     await refuse_changed_submodules(git, table.work_tree, git_dir, links)
-    taken = Taken()
+    taken = Taken(committed=len(entries))
     ignored = await table.ignored_like(rules.ignored) if rules.ignored else []
     settled = set(links)  # seen to already, or not to be touched
     for number in range(ROUNDS):
