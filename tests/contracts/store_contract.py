@@ -25,6 +25,7 @@ import pytest
 from holdfast.core.accounts import Parking, ShutOut
 from holdfast.core.adaptive import Allotted
 from holdfast.core.budgets import Budget
+from holdfast.core.dispatch import Lane, Terms
 from holdfast.core.model import (
     Claim,
     Event,
@@ -90,6 +91,10 @@ GAVE_UP = Report(kind=ReportKind.FAIL, message="no compiler")
 
 KEEP = Disposition(preserve=True, tier="task", reason="preserve_on_failure=true")
 CLEAN = Disposition(preserve=False, tier="default", reason="cancelled")
+
+
+class Undone(Exception):
+    """A question that is taken back."""
 
 
 class Scene:
@@ -2441,9 +2446,9 @@ class TestAccounts:
         named = scene.add(agent="claude", agent_options={"account": "work"}, priority=9)
         anyone = scene.add(agent="claude", priority=8)
         other = scene.add(priority=7)
-        around = ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset())
-        none_left = ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"}))
-        assert scene.write(lambda tx: tx.tasks.unfinished_count(none_left)) == 2  # the paused one, and `other`
+        around = Terms(shut_out=ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset()))
+        none_left = Terms(shut_out=ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"})))
+        assert scene.write(lambda tx: tx.tasks.unfinished_count(none_left.shut_out)) == 2  # the paused one, and `other`
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, none_left)).id == other.id  # type: ignore[union-attr]
         assert not scene.write(lambda tx: tx.tasks.something_waits(scene.now, none_left))
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, around)).id == anyone.id  # type: ignore[union-attr]
@@ -2453,6 +2458,43 @@ class TestAccounts:
         assert self.shut(scene) == []
         assert scene.write(lambda tx: tx.accounts.open_due(scene.now)) == ["claude/work"]
         assert scene.take(scene.open_host()).task_id == named.id
+
+    def test_a_claim_keeps_its_terms(self, scene: Scene) -> None:
+        """Agents whose provider is down, spent labels, a worker's lane, and everything held."""
+        host = scene.open_host()
+        web = scene.add(labels={"area": "web", "team": "a=b"}, priority=3)
+        ops = scene.add(labels={"area": "ops"}, agent="command", priority=2)
+        bare = scene.add(agent="claude", agent_options={"account": "work"}, priority=1)
+
+        def next_on(**terms: Any) -> str | None:
+            """Which one would be taken: undone, so that each question finds the same queue."""
+
+            def ask(tx: Transaction) -> None:
+                found = tx.tasks.claim(host, scene.now, Terms(**terms))
+                taken.append(None if found is None else found.id)
+                raise Undone
+
+            taken: list[str | None] = []
+            with pytest.raises(Undone):
+                scene.write(ask)
+            return taken[0]
+
+        assert next_on() == web.id
+        assert next_on(agents_down=frozenset({"scripted"})) == ops.id
+        assert next_on(labels=frozenset({"area=web"})) == ops.id
+        assert next_on(labels=frozenset({"team=a=b", "area=ops"})) == bare.id
+        assert next_on(labels=frozenset({"area=we"})) == web.id
+        assert next_on(held=True) is None
+        assert next_on(lane=Lane(name="w")) == web.id
+        assert next_on(lane=Lane(name="w", labels={"area": "ops"})) == ops.id
+        assert next_on(lane=Lane(name="w", labels={"area": "ops", "team": "x"})) is None
+        assert next_on(lane=Lane(name="w", agent="claude", account="work")) == bare.id
+        assert next_on(lane=Lane(name="w", agent="claude", account="home")) is None
+        assert next_on(lane=Lane(name="w", account="home"), agents_down=frozenset({"scripted"})) == ops.id
+        assert not scene.write(lambda tx: tx.tasks.something_waits(scene.now, Terms(held=True)))
+        assert not scene.write(
+            lambda tx: tx.tasks.something_waits(scene.now, Terms(lane=Lane(name="w", labels={"no": "one"})))
+        )
 
     def test_what_a_person_has_to_mend_outranks_and_alerts_once(self, scene: Scene) -> None:
         first, second = self.claude(scene), self.claude(scene, priority=2000)

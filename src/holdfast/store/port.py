@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from holdfast.core.accounts import NOBODY, ShutOut
 from holdfast.core.adaptive import Allotted
 from holdfast.core.budgets import Spend
+from holdfast.core.dispatch import ANY, Terms
 from holdfast.core.model import (
     Event,
     Instant,
@@ -108,8 +109,8 @@ class AgentNews:
 class Tasks(Protocol):
     def add(self, spec: TaskSpec, now: Instant) -> Task: ...
     def get(self, task_id: str) -> Task: ...
-    def claim(self, host_id: str, now: Instant, shut_out: ShutOut = NOBODY) -> Task | None:
-        """The next task, past those that are shut out."""
+    def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
+        """The next task that may start on these terms."""
         ...
 
     def adopt(self, task: Task, host_id: str, now: Instant) -> Task: ...
@@ -138,7 +139,7 @@ class Tasks(Protocol):
         """Its session was of an account that is gone: the next run begins anew, in the same workspace."""
         ...
 
-    def something_waits(self, now: Instant, shut_out: ShutOut = NOBODY) -> bool:
+    def something_waits(self, now: Instant, terms: Terms = ANY) -> bool:
         """Whether `claim` would find a task."""
         ...
 

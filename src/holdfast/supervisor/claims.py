@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.supervisor.attempts import Attempts
-from holdfast.supervisor.choosing import shut_out_now
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.gate import Gate
+from holdfast.supervisor.terms import terms_now
 
 
 class Claims:
@@ -20,7 +20,7 @@ class Claims:
             if not await self._gate.lets_in():
                 return
             task = await self._context.writer.write(
-                lambda tx: tx.tasks.claim(self._context.host_id, self._context.clock(), shut_out_now(self._context, tx))
+                lambda tx: tx.tasks.claim(self._context.host_id, self._context.clock(), terms_now(self._context, tx))
             )
             if task is None:
                 return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.core.pressure import Hold, Pressure, hold
 from holdfast.store.port import Transaction
-from holdfast.supervisor.choosing import shut_out_now
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.terms import terms_now
 from holdfast.units import show_size
 
 NOTHING_WAITS = "nothing waits any more"
@@ -24,9 +24,7 @@ class Gate:
         limits = context.settings.pressure
         if limits.off and self._hold is None and not self._disk_alert:
             return True
-        if not await context.writer.write(
-            lambda tx: tx.tasks.something_waits(context.clock(), shut_out_now(context, tx))
-        ):
+        if not await context.writer.write(lambda tx: tx.tasks.something_waits(context.clock(), terms_now(context, tx))):
             await self._release(NOTHING_WAITS)
             if self._disk_alert:  # somebody may have made room meanwhile
                 now = context.pressure()

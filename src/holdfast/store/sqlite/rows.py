@@ -74,7 +74,7 @@ decode = json.JSONDecoder().decode
 
 
 def settings_of(spec: TaskSpec) -> str:
-    """The part of a task's specification that no query looks into."""
+    """The part of a task's specification that no query looks into, but for labels while something holds back."""
     kept = dict(zip(_IN_SETTINGS, _settings(spec), strict=True))
     for name, default in _RULES.items():
         rules = getattr(spec, name)

@@ -9,6 +9,7 @@ import apsw
 from holdfast import faults
 from holdfast.core.accounts import NOBODY, ShutOut
 from holdfast.core.budgets import Budget, Spend
+from holdfast.core.dispatch import ANY, Terms
 from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision
@@ -147,10 +148,12 @@ class SqliteTasks:
 
     # -- supervisor ----------------------------------------------------------------------------------------------
 
-    def claim(self, host_id: str, now: Instant, shut_out: ShutOut = NOBODY) -> Task | None:
+    def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
         lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id}
-        if shut_out:
-            found = self._sql.tuples("claim_around", **lease, now=now.wall, **_lists(shut_out))
+        if terms.held:
+            return None
+        if terms:
+            found = self._sql.tuples("claim_on_terms", **lease, now=now.wall, **_terms(terms))
         else:
             found = self._sql.tuples("claim", **lease, now=now.wall)
         if not found:
@@ -232,9 +235,11 @@ class SqliteTasks:
             data={"account": account},
         )
 
-    def something_waits(self, now: Instant, shut_out: ShutOut = NOBODY) -> bool:
-        if shut_out:
-            return self._sql.value("something_waits_around", now=now.wall, **_lists(shut_out)) is not None
+    def something_waits(self, now: Instant, terms: Terms = ANY) -> bool:
+        if terms.held:
+            return False
+        if terms:
+            return self._sql.value("something_waits_on_terms", now=now.wall, **_terms(terms)) is not None
         return self._sql.value("something_waits", now=now.wall) is not None
 
     def next_due(self, now: Instant) -> float | None:
@@ -277,6 +282,18 @@ class SqliteTasks:
             Event(kind=kind, level=level, task_id=task_id, message=message, reason=reason, data=data or {}),
             now,
         )
+
+
+def _terms(terms: Terms) -> dict[str, str | None]:
+    lane = terms.lane
+    return {
+        **_lists(terms.shut_out),
+        "agents_down": rows.encode(sorted(terms.agents_down)),
+        "spent_labels": rows.encode(sorted(terms.labels)),
+        "lane_agent": lane.agent if lane else None,
+        "lane_account": lane.account if lane else None,
+        "lane_labels": rows.encode(dict(lane.labels) if lane else {}),
+    }
 
 
 def _lists(shut_out: ShutOut) -> dict[str, str]:

@@ -30,17 +30,32 @@ CASE WHEN t.account IS NULL THEN t.agent IN (SELECT value FROM json_each(:agents
     ORDER BY t.priority DESC, t.seq
     LIMIT 1
 
--- name: claimable_around
+-- name: on_terms
+-- What core/dispatch.Terms says. Only asked while something holds back, or for a worker.
+NOT ({shut_out})
+      AND t.agent NOT IN (SELECT value FROM json_each(:agents_down))
+      AND (:spent_labels = '[]' OR NOT EXISTS (
+          SELECT 1 FROM json_each(t.settings, '$.labels') mine
+          WHERE mine.key || '=' || mine.value IN (SELECT value FROM json_each(:spent_labels))))
+      AND (:lane_agent IS NULL OR t.agent = :lane_agent)
+      AND (:lane_account IS NULL OR t.account IS NULL OR t.account = :lane_account)
+      AND NOT EXISTS (
+          SELECT 1 FROM json_each(:lane_labels) wanted
+          WHERE NOT EXISTS (
+              SELECT 1 FROM json_each(t.settings, '$.labels') mine
+              WHERE mine.key = wanted.key AND mine.value = wanted.value))
+
+-- name: claimable_on_terms
 {may_start}
-      AND NOT ({shut_out})
+      AND {on_terms}
     ORDER BY t.priority DESC, t.seq
     LIMIT 1
 
 -- name: something_waits
 {claimable}
 
--- name: something_waits_around
-{claimable_around}
+-- name: something_waits_on_terms
+{claimable_on_terms}
 
 -- name: shut_out_count
 SELECT count(*) FROM tasks t WHERE t.state = 'queued' AND ({shut_out})
@@ -73,10 +88,10 @@ WHERE state = 'queued'
   AND rowid = ({claimable})
 RETURNING {task_columns}
 
--- name: claim_around
--- While an account is shut: past its tasks, and past those that could have no other.
+-- name: claim_on_terms
+-- While something holds back, or for a worker: past the tasks that may not start on these terms.
 {taking}
-  AND rowid = ({claimable_around})
+  AND rowid = ({claimable_on_terms})
 RETURNING {task_columns}
 
 -- name: adopt

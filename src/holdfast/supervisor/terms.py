@@ -1,0 +1,13 @@
+"""Who has to wait, from everything that holds tasks back: the one place where the terms of a claim are put together."""
+
+from __future__ import annotations
+
+from holdfast.core.dispatch import Lane, Terms
+from holdfast.store.port import Transaction
+from holdfast.supervisor.choosing import shut_out_now
+from holdfast.supervisor.context import Context
+
+
+def terms_now(context: Context, tx: Transaction, lane: Lane | None = None) -> Terms:
+    """In the transaction of the claim: what another run has just found out counts."""
+    return Terms(shut_out=shut_out_now(context, tx), lane=lane)
