@@ -110,7 +110,7 @@ def state_of(agent: Agent) -> dict[str, object]:
     status = ask("status", "--porcelain=v2", "-z", "--untracked-files=all", "--no-renames")
     ignored = ask("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignored=matching")
     hidden = {os.fsdecode(line[2:]).rstrip("/") for line in ignored.split(b"\0") if line[:2] == b"! "}
-    files = {}
+    files: dict[str, object] = {}
     for path in sorted(agent.tree.rglob("*")):
         name = str(path.relative_to(agent.tree))
         if (
@@ -119,7 +119,10 @@ def state_of(agent: Agent) -> dict[str, object]:
             or any(name == h or name.startswith(f"{h}/") for h in hidden)
         ):
             continue
-        files[name] = os.readlink(path) if path.is_symlink() else (path.read_bytes(), bool(path.stat().st_mode & 0o100))
+        content = b"" if path.is_symlink() else path.read_bytes()
+        if agent.converts:  # what git calls unchanged comes as it checks it out
+            content = content.replace(b"\r\n", b"\n")
+        files[name] = os.readlink(path) if path.is_symlink() else (content, bool(path.stat().st_mode & 0o100))
     merging = {
         name: (agent.entry / name).read_bytes()
         for name in ("MERGE_HEAD", "CHERRY_PICK_HEAD", "MERGE_MSG", "rebase-merge/git-rebase-todo", "rebase-merge/onto")

@@ -135,6 +135,15 @@ class KeptProcesses(Strays):
             self._cgroups.remove(run_id)  # there only if its keeper was killed before it could
         faults.passed("rundir.forgotten")
 
+    def trees(self, roots: Mapping[str, Identity]) -> Mapping[str, Tree]:
+        return trees(roots)
+
+    def output_size(self, run_id: str) -> int:
+        try:
+            return os.stat(RunDirectory(self._root, run_id).file("out.log"), follow_symlinks=False).st_size
+        except OSError:
+            return 0
+
     def observe(self, on_change: Callable[[str, bool], None]) -> RunObserver:
         return RunObserver(self._root, on_change)
 

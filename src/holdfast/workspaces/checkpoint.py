@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast import faults
@@ -32,6 +32,7 @@ from holdfast.workspaces.threads import in_thread
 
 TRIES = 3  # an agent that commits while it is looked at; afterwards it is kept as it was seen
 BRANCHES = "branches"  # in the state's tree: `<id> <ref>` per line, of a clone
+ABSENT = "absent"  # there as well: files that are not on disk on purpose (a sparse checkout), each with a NUL
 STASHES = "logs/refs/stash"
 MOST_BRANCHES = 500
 _OWN_REFS = ("refs/heads", "refs/stash")
@@ -114,16 +115,17 @@ async def _state_of(table: Desk, source: Source, seen: Snapshot) -> _State:
     folder = os.path.join(table.path, "copies")
     os.mkdir(folder)
     names = [name for name in gitstate.state_files(source.git_dir) if _belongs(name, clone=source.held is not None)]
-    said = await in_thread(_copies, source.git_dir, names, folder)
+    said = {f"git/{name}": text for name, text in (await in_thread(_read, source.git_dir, names)).items()}
+    entries = await _telling_entries(table, seen)
+    absent = [entry.path for entry in entries or () if entry.absent and not table.is_on_disk(entry.path)]
+    if absent:
+        said[ABSENT] = b"".join(os.fsencode(path) + b"\0" for path in absent)
     if source.branches:
         said[BRANCHES] = "".join(f"{oid} {name}\n" for name, oid in sorted(source.branches.items())).encode()
-        with open(os.path.join(folder, BRANCHES), "wb") as file:
-            file.write(said[BRANCHES])
-    state.copies = [(name if name == BRANCHES else f"git/{name}", _flat(folder, name)) for name in said]
+    state.copies = await in_thread(_written, folder, said)
     digest = hashlib.sha256()
     for name in sorted(said):
         digest.update(f"{name}\0{len(said[name])}\0".encode(errors="surrogateescape") + said[name])
-    entries = await _telling_entries(table, seen)
     if entries is not None:
         state.stages = seen.staged.stages
         state.copies.append(("git/index", await _whole_index(table)))
@@ -141,22 +143,28 @@ def _belongs(name: str, *, clone: bool) -> bool:
     return name == "HEAD" or gitstate.of_operation(name) or (clone and name == STASHES)
 
 
-def _flat(folder: str, name: str) -> str:
-    return os.path.join(folder, name.replace("%", "%25").replace("/", "%2f"))
-
-
-def _copies(git_dir: str, names: Sequence[str], folder: str) -> dict[str, bytes]:
+def _read(git_dir: str, names: Sequence[str]) -> dict[str, bytes]:
     """Of what is still there: an agent's git may end its operation while we look."""
     said = {}
     for name in names:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotPlain):
-            with open(os.path.join(git_dir, name), "rb", opener=plainly) as file:
-                content = file.read(gitstate.LARGEST)
-            faults.effect("checkpoint.copy")
-            with open(_flat(folder, name), "wb") as copy:
-                copy.write(content)
-            said[name] = content
+        with (
+            contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotPlain),
+            open(os.path.join(git_dir, name), "rb", opener=plainly) as file,
+        ):
+            said[name] = file.read(gitstate.LARGEST)
     return said
+
+
+def _written(folder: str, said: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """As files of ours, for git to read: (name in the tree, path)."""
+    copies = []
+    for number, (name, content) in enumerate(said.items()):
+        path = os.path.join(folder, str(number))
+        faults.effect("checkpoint.copy")
+        with open(path, "wb") as file:
+            file.write(content)
+        copies.append((name, path))
+    return copies
 
 
 async def _telling_entries(table: Desk, seen: Snapshot) -> list[Entry] | None:
@@ -233,7 +241,7 @@ async def _keep(
 
 
 async def _state_tree(table: Desk, state: _State) -> str:
-    """`git/…`: the raw files; `stages/N/…`: each version of what is unmerged; `branches` of a clone."""
+    """`git/…`: the raw files; `stages/N/…`: each version of what is unmerged; `branches` of a clone; `absent`."""
     paths = "".join(f"{path}\n" for _name, path in state.copies)
     ids = (await table.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=os.fsencode(paths))).split()
     lines = [("100644", oid, name) for (name, _path), oid in zip(state.copies, ids, strict=True)]

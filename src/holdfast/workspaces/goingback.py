@@ -18,14 +18,14 @@ from holdfast.core.rules import SalvageRules
 from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces import gitstate, refs, scratch
 from holdfast.workspaces.admin import is_checked_out
-from holdfast.workspaces.checkpoint import BRANCHES, STASHES
-from holdfast.workspaces.desk import desk
+from holdfast.workspaces.checkpoint import ABSENT, BRANCHES, STASHES
+from holdfast.workspaces.desk import NOTHING, Desk, desk
 from holdfast.workspaces.entries import QUESTION, parse
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.shadow import Shadow
 from holdfast.workspaces.source import Source, source_of, stored
-from holdfast.workspaces.survey import is_sparse, take_work_tree
+from holdfast.workspaces.survey import is_sparse, may_convert, take_work_tree
 from holdfast.workspaces.trash import delete_tree
 
 _BY_ID = ("protocol.version=2", "protocol.file.allow=always")
@@ -105,33 +105,72 @@ async def go_back(
     try:
         async with shadow.held():
             parts = await parts_of(shadow, commit)
-            await _put_files(shadow, home, source, parts, rules)
+            saved = await _write_out(shadow, parts, aside)
+            written = await _put_files(shadow, home, source, parts, saved, rules)
             if source.git_dir is None or workspace.branch is None:
                 return "it has no branch"
-            saved = await _write_out(shadow, parts, aside)
             await _bring_objects(shadow, source, parts, saved, aside)
             if own_git is not None:
                 await _put_branches(source, saved)
             told = await _put_head(source, parts, saved)
             _put_operation(source.git_dir, saved)
             await _put_index(source, saved)
+            await _convert(shadow, source, parts, written)
     finally:
         scratch.drop(aside)
     faults.passed("goback.done")
     return told
 
 
-async def _put_files(shadow: Shadow, home: str, source: Source, parts: Parts, rules: SalvageRules) -> None:
-    """Byte for byte; an agent's litter and what is ignored stay."""
+async def _put_files(
+    shadow: Shadow, home: str, source: Source, parts: Parts, saved: str, rules: SalvageRules
+) -> list[str]:
+    """Byte for byte; an agent's litter and what is ignored stay. Which ones were written."""
     everything = replace(rules, max_files=_NO_LIMIT, max_size=_NO_LIMIT)
     head = source.head = await _known_head(shadow, source)
     async with desk(shadow, home, source.tree) as table:
         seeded = await table.seed(source.git_dir, head)
         unsure = not seeded and is_sparse(source.git_dir, source.common_dir)
         await take_work_tree(source.git, table, source.git_dir, source.common_dir, everything, keep_absent=unsure)
+        wanted = await _without_absent(table, parts.commit, saved)
+        differing = await table.run("diff-index", "--cached", "--name-only", "-z", "--diff-filter=d", wanted)
         faults.effect("goback.files")
-        await table.run("read-tree", "-u", "--reset", parts.commit)
+        await table.run("read-tree", "-u", "--reset", wanted)
         faults.passed("goback.files_done")
+    return [name for name in differing.split("\0") if name]
+
+
+async def _without_absent(table: Desk, commit: str, saved: str) -> str:
+    """The tree without what was not on disk on purpose."""
+    try:
+        with open(os.path.join(saved, ABSENT), "rb") as file:
+            absent = [os.fsdecode(raw) for raw in file.read().split(b"\0") if raw]
+    except FileNotFoundError:
+        return commit
+    index = os.path.join(table.path, "present")
+    await table.run("read-tree", commit, index=index)
+    await table.put([(NOTHING, "0" * len(commit), path) for path in absent], index=index)
+    return (await table.run("write-tree", index=index)).strip()
+
+
+async def _convert(shadow: Shadow, source: Source, parts: Parts, written: list[str]) -> None:
+    """Files that git called unchanged are as it checks them out: with the line ends of this checkout, and LFS."""
+    assert source.git_dir is not None
+    env = {**await source.git.filters_off(source.tree), "GIT_DIR": source.git_dir}
+    staged = parse(await source.git.run(*QUESTION, cwd=source.tree, env=env))
+    names = [entry.path for entry in staged]
+    if not written or not await may_convert(source.git, source.git_dir, source.common_dir, names):
+        return
+    listed = (await shadow.run("ls-tree", "-r", "-z", parts.commit)).split("\0")
+    kept = {path: line.split()[2] for line, _, path in (text.partition("\t") for text in listed) if path}
+    wanted = set(written)
+    same = [
+        entry.path for entry in staged if entry.path in wanted and entry.is_plain and kept.get(entry.path) == entry.oid
+    ]
+    if same:
+        faults.effect("goback.convert")
+        text = b"".join(os.fsencode(path) + b"\0" for path in same)
+        await source.git.run("checkout-index", "--force", "-u", "-z", "--stdin", cwd=source.tree, env=env, stdin=text)
 
 
 async def _known_head(shadow: Shadow, source: Source) -> str | None:
@@ -143,14 +182,14 @@ async def _known_head(shadow: Shadow, source: Source) -> str | None:
 
 
 async def _write_out(shadow: Shadow, parts: Parts, aside: str) -> str:
-    """The saved state as files: `git/…` and `branches`."""
+    """The saved state as files: `git/…`, `absent` and `branches`."""
     out = os.path.join(aside, "state")
     os.mkdir(out)
     if parts.state is not None:
         index = os.path.join(aside, "state-index")
         await shadow.run("read-tree", parts.state, index=index)
         names = (await shadow.run("ls-files", "-z", index=index)).split("\0")
-        wanted = [name for name in names if name == BRANCHES or name.startswith("git/")]
+        wanted = [name for name in names if name in (ABSENT, BRANCHES) or name.startswith("git/")]
         text = b"".join(os.fsencode(name) + b"\0" for name in wanted)
         await shadow.run(
             "checkout-index", "--force", f"--prefix={out}/", "-z", "--stdin", work_tree=out, index=index, stdin=text

@@ -175,7 +175,7 @@ async def _same_for_git(
     committed = {entry.path: entry.oid for entry in entries if entry.mode in ("100644", "100755")}
     asked = [path for path in changed if path in committed and "\n" not in path and not path.startswith('"')]
     asked = [path for path in asked if _is_file(os.path.join(table.work_tree, path))]
-    if git_dir is None or not asked or not await _may_convert(git, git_dir, common_dir, committed):
+    if git_dir is None or not asked or not await may_convert(git, git_dir, common_dir, committed):
         return set()
     env = {
         **await git.filters_off(git_dir, all_of_them=True),
@@ -198,7 +198,7 @@ async def _same_for_git(
     }
 
 
-async def _may_convert(git: Git, git_dir: str, common_dir: str, committed: Iterable[str]) -> bool:
+async def may_convert(git: Git, git_dir: str, common_dir: str, committed: Iterable[str]) -> bool:
     """Whether anything could make a checkout differ from what is committed."""
     if os.path.lexists(os.path.join(common_dir, "info", "attributes")):
         return True
