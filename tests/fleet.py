@@ -66,6 +66,7 @@ WARM_COMMANDS = frozenset(
         "branches",
         "cancel",
         "config",
+        "crashes",
         "doctor",
         "events",
         "init",

@@ -20,6 +20,7 @@ from holdfast.containers.engines import Engines
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.budgets import Limits
+from holdfast.core.checkpointing import CheckpointRules
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.pressure import PressureLimits
 from holdfast.core.swept import Swept
@@ -58,6 +59,7 @@ from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
 from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
 from holdfast.workspaces.reclaim import Reclaimer
+from holdfast.workspaces.sofar import SoFar
 from holdfast.workspaces.sweeper import DiskSweeper
 from holdfast.workspaces.worktree import WorktreeStrategy
 
@@ -98,7 +100,11 @@ class UserSettings:
         agents = self._read["agents"] if "agents" in changed else self._how.agents
         return Tuning(
             settings=dataclasses.replace(
-                self._how, agents=agents, keeping=keeping_of(self._read), pressure=pressure_of(self._read)
+                self._how,
+                agents=agents,
+                keeping=keeping_of(self._read),
+                pressure=pressure_of(self._read),
+                checkpoint=checkpoint_of(self._read),
             ),
             limits=limits_of(self._read),
             changes={key: change for key, change in changed.items() if key not in later},
@@ -121,8 +127,13 @@ def keeping_of(settings: config.Config) -> Keeping:
         runs=settings["retention.runs"],
         tasks=settings["retention.tasks"],
         salvages=settings["salvage.keep"],
+        crashes=settings["retention.crashes"],
         log_size=settings["retention.log_size"],
     )
+
+
+def checkpoint_of(settings: config.Config) -> CheckpointRules:
+    return CheckpointRules(every=settings["checkpoint.every"], keep=settings["checkpoint.keep"])
 
 
 def pressure_of(settings: config.Config) -> PressureLimits:
@@ -250,6 +261,7 @@ async def _supervise_locked(
         pressure=Machine(home=home).pressure,
         home_is_ours=lock.is_held,
         news=news,
+        so_far=SoFar(home, git).read,
         furnishing=Furnisher(home, git, runner),
         may_be_held=may_be_held,
     )

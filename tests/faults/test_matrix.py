@@ -24,6 +24,7 @@ ELSEWHERE = {
     "admin.rmdir": "only after another fault (an error at trash.rmdir, in this matrix)",
     "lock.drop": "tests/integration/test_worktrees.py: a lock that a killed git left",
     "branch.heal": "only after another fault: tests/hostile/test_git_killed.py",
+    "tx.crash.forget": "tests/contracts/test_crash_records.py: old crashes go",
     "tx.alert.raise": "only after another fault: the second faults of `make faults`",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",

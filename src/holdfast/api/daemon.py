@@ -32,6 +32,7 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
             idle_exit=idle_exit,
             keeping=wiring.keeping_of(settings),
             pressure=wiring.pressure_of(settings),
+            checkpoint=wiring.checkpoint_of(settings),
         ),
         flags,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.config.parsers import count
+from holdfast.config.parsers import age, count
 from holdfast.config.setting import OF_THE_SUPERVISOR, Setting
 from holdfast.units import parse_duration
 
@@ -40,5 +40,23 @@ RECOVERY: dict[str, Setting] = {
     ),
     "runs.max": Setting(
         12, count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "retention.crashes": Setting(
+        180 * 86400.0,
+        age,
+        "The history of crashes is kept for this long, also of tasks that are forgotten; `forever` keeps it.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "checkpoint.every": Setting(
+        30.0,
+        parse_duration,
+        "How often the tree of a running task is kept while something changes in it. `0s` switches that off; it is "
+        "still kept at each pause and requeue, and when its agent asks.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "checkpoint.keep": Setting(
+        5, count(1), "How many checkpoints of a task are kept.", user_only=OF_THE_SUPERVISOR, reload=True
     ),
 }

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from holdfast import clock, faults
 from holdfast.core.liveness import Identity, Life
@@ -34,9 +34,10 @@ from holdfast.processes.openers import (
     processes_marked,
     processes_with_open,
 )
-from holdfast.processes.port import LaunchSpec
+from holdfast.processes.port import LaunchSpec, Tree
 from holdfast.processes.rundir import CHANNEL, RunDirectory
 from holdfast.processes.strays import Strays
+from holdfast.processes.trees import trees
 from holdfast.sparse import data_lines
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
@@ -59,7 +60,7 @@ class KeptProcesses(Strays):
     def launch(self, spec: LaunchSpec) -> KeptRun:
         """May raise OSError for a passing reason (disk full, out of descriptors): the run stays intended."""
         directory = RunDirectory(os.path.join(self._root, spec.run_id))
-        directory.prepare(_intent(spec, self._cgroups), spec.stdin, spec.files)
+        directory.prepare(_intent(spec, self._cgroups), spec.stdin, spec.files, spec.told)
         lock = directory.take_lock()
         if lock is None:
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
@@ -140,7 +141,7 @@ class KeptProcesses(Strays):
 
     def output_size(self, run_id: str) -> int:
         try:
-            return os.stat(RunDirectory(self._root, run_id).file("out.log"), follow_symlinks=False).st_size
+            return os.stat(os.path.join(self._root, run_id, "out.log"), follow_symlinks=False).st_size
         except OSError:
             return 0
 

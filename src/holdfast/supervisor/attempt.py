@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.agents.port import sign_reader
 from holdfast.core.claims import conclude
@@ -24,9 +24,10 @@ from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.choosing import NoAccountNow
-from holdfast.supervisor.context import Context, Enclosure, Patient
+from holdfast.supervisor.context import Context, Enclosure, Patient, Subject
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
+from holdfast.supervisor.handover import handed_over
 from holdfast.supervisor.intending import intend
 from holdfast.supervisor.launching import agents_word, launch_spec
 from holdfast.supervisor.listening import Listener
@@ -54,7 +55,7 @@ class Attempt:
         self._stop_reason: str = earlier._stop_reason if earlier else ""
         self._fast: bool = earlier._fast if earlier else False
         self._unsent = False
-        self._preparing: asyncio.Task[object] | None = None
+        self._preparing: asyncio.Task[Any] | None = None
         self.listener: Listener | None = None  # while there is a run whose agent may report
 
     async def drive(self) -> None:
@@ -81,8 +82,8 @@ class Attempt:
             self._let_go()
         finally:
             self.listener = None
-            if self._context.health is not None and self._run is not None:
-                self._context.health.over(self._run.id)
+            if self._run is not None:
+                self._look_away(self._run)
             if self._live is not None:
                 self._live.close()
 
@@ -161,18 +162,19 @@ class Attempt:
         self._live = self._context.processes.launch(launching)
         return run
 
-    async def _interruptible(self, work: Coroutine[object, None, object]) -> None:
+    async def _interruptible(self, work: Coroutine[object, None, T]) -> T:
         """Preparing may take minutes (a large checkout): a stop ends it at once, helpers included."""
-        self._preparing = asyncio.create_task(work)
+        preparing: asyncio.Task[T] = asyncio.create_task(work)
+        self._preparing = preparing
         try:
-            await self._preparing
+            return await preparing
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if self._stop_wanted is None or (current is not None and current.cancelling()):
                 raise
             raise _Stopped(self._stop_wanted) from None
         finally:
-            preparing, self._preparing = self._preparing, None
+            self._preparing = None
             if not preparing.done():
                 preparing.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -189,11 +191,10 @@ class Attempt:
             channel = self._live.channel(run.heard.offset)
             self.listener = Listener(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
             self.beat()
-            await self._watch_health(run)
+            await self._be_watched(run)
             await self._send_stop()
         end = await self._live.wait_over()
-        if self._context.health is not None:
-            self._context.health.over(run.id)  # before its work is saved, which may take long
+        self._look_away(run)  # before its work is saved, which may take long
         if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
             end = ProcessEnd(cause=Cause.UNPROVEN, detail="it was started, but its records have vanished")
         if self._enclosure is not None:
@@ -263,16 +264,29 @@ class Attempt:
             await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
         self._live.stop(fast=self._fast)
         self._unsent = False
+        if self._context.checkpoints is not None:
+            self._context.checkpoints.over(run.id)  # one that is under way must not hold the end up
         if self._context.health is not None:
             grace = self._context.settings.fast_grace if self._fast else self.task.spec.grace
             self._context.health.ending(run.id, grace)
 
-    async def _watch_health(self, run: Run) -> None:
-        if self._context.health is None or self._live is None:
+    def _look_away(self, run: Run) -> None:
+        if self._context.health is not None:
+            self._context.health.over(run.id)
+        if self._context.checkpoints is not None:
+            self._context.checkpoints.over(run.id)
+
+    async def _be_watched(self, run: Run) -> None:
+        if self._live is None:
             return
         root = None
         if self._enclosure is not None and self._stop_wanted is None:
             root = await self._enclosure.root(self.task.spec, await self._workspace())
+        if self._context.checkpoints is not None and self._stop_wanted is None:
+            seen = root if self._enclosure is not None else self._live.keeper
+            self._context.checkpoints.began(Subject(run_id=run.id, task=self.task, grip=self.grip, root=seen))
+        if self._context.health is None:
+            return
         spec, adapter = self.task.spec, self._context.agents[self.task.spec.agent]
         self._context.health.began(
             Patient(
@@ -292,7 +306,8 @@ class Attempt:
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         workspace = await self._workspace()
-        launch = launch_spec(self._context, self.task, self.grip, run, workspace)
+        told = await self._interruptible(handed_over(self._context, self.task, run, workspace))
+        launch = launch_spec(self._context, self.task, self.grip, run, workspace, told)
         if self._enclosure is None:
             return launch
         launch, container = await self._enclosure.enclose(self.task.spec, workspace, launch)

@@ -56,7 +56,7 @@ class Checkpoints:
         self._ending = asyncio.Semaphore(AT_ONCE)
         self._stamps: dict[str, tuple[str, int]] = {}  # task → its workspace, and the stamp of its last checkpoint
         self._failing: dict[str, str] = {}  # task → what was told
-        self.hurried = False  # the supervisor goes at once
+        self._hurried = False  # the supervisor goes at once
 
     # -- from the attempts -------------------------------------------------------------------------------------------
 
@@ -83,9 +83,13 @@ class Checkpoints:
         self._stamps.pop(task_id, None)
         self._failing.pop(task_id, None)
 
+    def hurry(self) -> None:
+        """No settle waits any more."""
+        self._hurried = True
+
     async def at_end(self, task: Task, grip: Grip, run_id: str | None, session_id: str | None, why: str) -> None:
         """Before a task is settled that goes on later. Never raises, but for a task that is no longer ours."""
-        if self.hurried:
+        if self._hurried:
             return
         if self._current is not None and self._current[0] == run_id:
             await asyncio.wait([self._current[1]])

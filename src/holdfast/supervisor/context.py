@@ -11,6 +11,7 @@ from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
 from holdfast.core.budgets import Limits
 from holdfast.core.checkpointing import CheckpointRules
+from holdfast.core.handover import Changes
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd
@@ -52,6 +53,7 @@ class Keeping:
     runs: float = 14 * 86400.0
     tasks: float = 90 * 86400.0
     salvages: float = 90 * 86400.0
+    crashes: float = 180 * 86400.0
     log_size: int = 10 * 1024 * 1024  # bytes of supervisor.log before it is put aside
 
 
@@ -129,6 +131,7 @@ class TreeKeeper(Protocol):
     def asked(self, run_id: str, note: str) -> None: ...
     def over(self, run_id: str) -> None: ...
     def ended(self, task_id: str) -> None: ...
+    def hurry(self) -> None: ...
     async def at_end(self, task: Task, grip: Grip, run_id: str | None, session_id: str | None, why: str) -> None: ...
 
 
@@ -228,5 +231,6 @@ class Context:
     in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
     furnishing: Furnishing | None = None  # set-up, copies and teardown; None where an attempt is driven alone
+    so_far: Callable[[Workspace], Awaitable[Changes]] | None = None  # what a task changed; None: nobody looks
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
     may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell

@@ -1,5 +1,5 @@
-"""Going back to a checkpoint at the next start: one that an operator named (`resume --checkpoint N`), or the last one of
-a workspace that was lost. The choice is durable, and every step may be repeated until it is carried out."""
+"""Going back to a checkpoint at the next start: one that an operator named (`resume --checkpoint N`), or the last of a
+workspace that was lost. The choice is durable, and every step may be repeated until it is carried out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the manual about a task's work and where it is; the other pages are in `manual`."""
+"""Pages of the manual about a task's work and where it is, and what went wrong; the others are in `manual`."""
 
 from __future__ import annotations
 
@@ -82,5 +82,29 @@ WORK_PAGES: dict[str, Page] = {
         ),
         (0, 2, 3, 4, 69),
         ("workspaces", "diff"),
+    ),
+    "alerts": Page(
+        "What needs a person, each with a remedy. One open alert per episode; it is closed by itself when its cause is "
+        "over (a retry, a completion, room on the disk). `ack` says that you have seen it, and records who and why.",
+        (
+            ("what is open", "holdfast alerts"),
+            ("only what is bad", "holdfast alerts --level critical"),
+            ("seen and dealt with", 'holdfast alerts ack 3 --why "disk replaced"'),
+            ("all of them", "holdfast alerts ack --all"),
+        ),
+        READS,
+        ("crashes", "why", "doctor"),
+    ),
+    "crashes": Page(
+        "Agents that died and were not asked to: when, how, their last words, whether the claim was released and what "
+        "was decided. A stop of ours, a limit and a failure that the agent reports itself are no crashes. Kept for "
+        "`retention.crashes` (180 d), longer than runs and tasks.",
+        (
+            ("all that are remembered", "holdfast crashes"),
+            ("of one task", "holdfast crashes 7f3a"),
+            ("of today, for scripts", "holdfast crashes --since 24h --json"),
+        ),
+        READS,
+        ("alerts", "why", "stats"),
     ),
 }

@@ -74,6 +74,7 @@ class SqliteHistory:
         tasks = self._sql.rows("tasks_of_repo", repo=repo.id)
         self._sql.change("forget_salvages_of_repo", repo=repo.id)
         for row in tasks:
+            self._sql.change("forget_crashes_of", id=row["id"])
             self._forget_task(str(row["id"]))
         self._sql.change("forget_repo", repo=repo.id)
         faults.tx("history.repo")

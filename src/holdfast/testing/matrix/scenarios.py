@@ -100,11 +100,13 @@ def keeper_killed(world: World) -> None:
 
 
 def limit(world: World) -> None:
-    """A usage limit pauses the task, and it is resumed when that is over."""
+    """A usage limit pauses the task, and it is resumed when that is over. Then its context is full: another agent takes
+    over."""
     steps: list[dict[str, Any]] = [
         {"do": "write", "with": {"path": "before.txt", "text": "before"}, "run": 1},
         {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": 1},
         {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
+        {"do": "limit", "with": {"kind": "context"}, "run": 2},
     ]
 
     def work() -> None:

@@ -47,6 +47,10 @@ DELETE FROM requests WHERE task_id = :id
 -- name: forget_alerts_of
 DELETE FROM alerts WHERE task_id = :id
 
+-- name: forget_crashes_of
+-- Only with its repository: otherwise they are remembered for longer than the task.
+DELETE FROM crashes WHERE task_id = :id
+
 -- name: forget_needs_of
 DELETE FROM needs WHERE task_id = :id
 

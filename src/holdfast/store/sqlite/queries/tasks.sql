@@ -147,7 +147,9 @@ WHERE needs.needs_id = :id AND t.state IN ('queued', 'paused')
 -- name: retry
 UPDATE tasks
 SET state = 'queued', reason = :reason, failure_reason = NULL, pause_reason = NULL, resume_after = NULL, not_before = NULL,
-    resume_attempts = 0, generation = generation + 1, fresh = :fresh, updated_at = :now, ended_at = NULL,
+    resume_attempts = 0, generation = generation + 1, fresh = :fresh,
+    fresh_after = CASE WHEN :fresh THEN (SELECT coalesce(max(number), 0) FROM runs WHERE task_id = :id) ELSE fresh_after END,
+    updated_at = :now, ended_at = NULL,
     session_id = CASE WHEN :fresh THEN NULL ELSE session_id END,
     account = CASE WHEN :fresh THEN json_extract(settings, '$.agent_options.account') ELSE account END
 WHERE id = :id AND state IN ('failed', 'cancelled')

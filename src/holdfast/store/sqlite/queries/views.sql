@@ -30,6 +30,15 @@ SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, 
        timeout, timeout_why, claim, reports, account, usage
 FROM runs WHERE task_id = :id ORDER BY number
 
+-- name: earlier_runs
+-- Those in which an agent was at work, since the last fresh start, in order.
+SELECT * FROM (
+    SELECT r.id, r.number, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
+           r.reports ->> '$.progress.message' AS progress
+    FROM runs r JOIN tasks t ON t.id = r.task_id
+    WHERE r.task_id = :id AND r.number < :before AND r.number > t.fresh_after AND r.started_at IS NOT NULL
+    ORDER BY r.number DESC LIMIT :limit) ORDER BY number
+
 -- name: workspace
 SELECT id, strategy, path, state, branch, base_commit, disposition, reason, expires_at, container
 FROM workspaces WHERE task_id = :id
@@ -87,8 +96,19 @@ SELECT * FROM (
     FROM events WHERE :task IS NULL OR task_id = :task ORDER BY seq DESC LIMIT :limit) ORDER BY seq
 
 -- name: alerts
-SELECT id, key, at, level, task_id AS task, message, remedy, count, acked_at, acked_by FROM alerts
+SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
 WHERE :all OR acked_at IS NULL ORDER BY id
+
+-- name: open_alerts
+SELECT level, count(*) AS n FROM alerts WHERE acked_at IS NULL GROUP BY level
+
+-- name: alerts_by_task
+SELECT task_id AS task, count(*) AS n FROM alerts WHERE acked_at IS NULL AND task_id IS NOT NULL GROUP BY task_id
+
+-- name: crashes
+SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
+       claim_released, restarted, decision, recent
+FROM crashes WHERE (:task IS NULL OR task_id = :task) AND at >= :since ORDER BY id
 
 -- name: host
 SELECT id, boot_id, pid, start_ticks, version, agents, lease_until, started_at, held FROM hosts WHERE state = 'active'
