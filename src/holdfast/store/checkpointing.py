@@ -82,6 +82,10 @@ class Checkpoints(Protocol):
         """Drop those of tasks that completed or were cancelled, and of those that failed before then; how many."""
         ...
 
+    def strangers(self, repo_id: str, refs: Sequence[str]) -> Sequence[str]:
+        """Those of a repository's checkpoint refs that no row names, of tasks that are over or forgotten."""
+        ...
+
     def dropped(self) -> Sequence[Checkpoint]: ...
     def forget(self, gone: Sequence[Checkpoint]) -> None:
         """Their commits are gone."""

@@ -139,6 +139,9 @@ class SalvageReclaimer(Protocol):
     """Deletes saved work that was dropped, and gives its room back."""
 
     def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> Awaitable[bool]: ...
+    def checkpoint_refs(self, repo: Repo) -> Mapping[str, str]:
+        """ref → commit of every checkpoint that lies there."""
+        ...
 
 
 class RunWatch(Protocol):

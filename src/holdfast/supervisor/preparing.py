@@ -66,8 +66,8 @@ async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Works
 
 
 async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace) -> Workspace:
-    """With a checkpoint that was chosen, or with what its last workspace left, if that was salvaged; unless a fresh start
-    was asked for."""
+    """With a checkpoint that was chosen, or with what its last workspace left, if that was salvaged; unless somebody
+    wants a fresh start."""
     salvaged = None
     chosen = await chosen_for(context, task)
     if not task.fresh and chosen is None:

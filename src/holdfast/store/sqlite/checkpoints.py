@@ -102,7 +102,8 @@ class SqliteCheckpoints:
     def choose(self, task_id: str, number: int, by: str, now: Instant, *, automatic: bool = False) -> Checkpoint:
         wanted = self.get(task_id, number)
         if self._sql.change("choose", task_id=task_id, number=number, by=by, automatic=int(automatic), now=now.wall):
-            self._sql.change("keep_session", task_id=task_id, session_id=wanted.session_id)
+            if not automatic:
+                self._sql.change("keep_session", task_id=task_id, session_id=wanted.session_id)
             faults.tx("checkpoint.choose")
         return wanted
 
@@ -143,6 +144,11 @@ class SqliteCheckpoints:
         if dropped or dropped_choices:
             faults.tx("checkpoint.expire")
         return dropped
+
+    def strangers(self, repo_id: str, refs: Sequence[str]) -> Sequence[str]:
+        known = {row["ref"] for row in self._sql.rows("refs", repo_id=repo_id)}
+        unfinished = {row["id"] for row in self._sql.rows("unfinished", repo_id=repo_id)}
+        return [ref for ref in refs if ref not in known and ref.split("/")[2] not in unfinished]
 
     def dropped(self) -> Sequence[Checkpoint]:
         return [_checkpoint(row) for row in self._sql.rows("dropped")]

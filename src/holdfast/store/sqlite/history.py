@@ -14,7 +14,17 @@ from holdfast.store.forgetting import EventWindow, OldTask, RepoRecords
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 
-_OF_A_TASK = ("events", "spends", "requests", "alerts", "needs", "runs", "workspaces")  # in an order that keys allow
+_OF_A_TASK = (
+    "events",
+    "going_back",
+    "checkpoints",
+    "spends",
+    "requests",
+    "alerts",
+    "needs",
+    "runs",
+    "workspaces",
+)  # in an order that keys allow
 _SMALL = ("drop_requests", "drop_alerts", "drop_hosts")
 
 

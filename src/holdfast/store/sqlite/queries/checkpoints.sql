@@ -38,7 +38,8 @@ ON CONFLICT (task_id) DO UPDATE SET number = excluded.number, generation = exclu
 WHERE going_back.generation != excluded.generation OR going_back.automatic OR NOT excluded.automatic
 
 -- name: keep_session
-UPDATE tasks SET session_id = :session_id WHERE id = :task_id AND :session_id IS NOT NULL
+-- Not where a new session is to begin.
+UPDATE tasks SET session_id = :session_id WHERE id = :task_id AND session_id IS NOT NULL AND :session_id IS NOT NULL
 
 -- name: chosen
 SELECT {columns}, g.by, g.automatic, g.saved
@@ -69,3 +70,9 @@ FROM checkpoints c WHERE c.dropped IS NOT NULL ORDER BY c.repo_id, c.task_id, c.
 
 -- name: forget
 DELETE FROM checkpoints WHERE task_id = :task_id AND number = :number AND commit_id = :commit_id AND dropped IS NOT NULL
+
+-- name: refs
+SELECT ref FROM checkpoints WHERE repo_id = :repo_id
+
+-- name: unfinished
+SELECT id FROM tasks WHERE repo_id = :repo_id AND state NOT IN ('completed', 'failed', 'cancelled')
