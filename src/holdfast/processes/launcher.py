@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from holdfast import clock, faults
 from holdfast.core.liveness import Identity, Life
@@ -34,10 +34,9 @@ from holdfast.processes.openers import (
     processes_marked,
     processes_with_open,
 )
-from holdfast.processes.port import LaunchSpec, Tree
+from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import CHANNEL, RunDirectory
 from holdfast.processes.strays import Strays
-from holdfast.processes.trees import trees
 from holdfast.sparse import data_lines
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
@@ -135,15 +134,6 @@ class KeptProcesses(Strays):
         if self._cgroups is not None:
             self._cgroups.remove(run_id)  # there only if its keeper was killed before it could
         faults.passed("rundir.forgotten")
-
-    def trees(self, roots: Mapping[str, Identity]) -> Mapping[str, Tree]:
-        return trees(roots)
-
-    def output_size(self, run_id: str) -> int:
-        try:
-            return os.stat(os.path.join(self._root, run_id, "out.log"), follow_symlinks=False).st_size
-        except OSError:
-            return 0
 
     def observe(self, on_change: Callable[[str, bool], None]) -> RunObserver:
         return RunObserver(self._root, on_change)

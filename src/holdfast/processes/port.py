@@ -180,14 +180,6 @@ class Processes(Protocol):
         """End that very process, of which it is proven that it is ours; False: it is still there."""
         ...
 
-    def trees(self, roots: Mapping[str, Identity]) -> Mapping[str, Tree]:
-        """The tree below each keeper, by run, from one snapshot of all processes."""
-        ...
-
-    def output_size(self, run_id: str) -> int:
-        """How much its agent has printed."""
-        ...
-
     def observe(self, on_change: Callable[[str, bool], None]) -> Observer:
         """Call `on_change(run_id, is_output)`, on the loop's thread, when a watched run may have written something;
         `is_output`: to its logs, and nothing else."""

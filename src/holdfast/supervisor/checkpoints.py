@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -134,7 +135,7 @@ class Checkpoints:
         now = self._now()
         due = [watch for watch in self._watches.values() if watch.due <= now or watch.asked is not None]
         roots = {run.run_id: run.root for run in (watch.subject for watch in due) if run.root is not None}
-        trees = self._context.processes.trees(roots) if roots else {}
+        trees = self._context.trees(roots) if roots else {}
         for watch in due:
             tree = trees.get(watch.subject.run_id)
             if watch.subject.run_id in self._watches:
@@ -213,7 +214,7 @@ class Checkpoints:
                 workspace_id=workspace.id,
                 run_id=subject.run_id or None,
                 session_id=task.session_id,
-                output_offset=self._context.processes.output_size(subject.run_id) if subject.run_id else 0,
+                output_offset=_printed(self._context.home, subject.run_id),
                 ref=kept.ref,
                 commit=kept.commit,
                 base=kept.base,
@@ -241,6 +242,14 @@ class Checkpoints:
             lambda tx: tx.checkpoints.failed(subject.grip, run_id, why, reason, self._context.clock())
         )
         self._failing[task_id] = reason
+
+
+def _printed(home: str, run_id: str) -> int:
+    """How much its agent has written to its output."""
+    try:
+        return os.lstat(os.path.join(home, "runs", run_id, "out.log")).st_size
+    except OSError:
+        return 0
 
 
 def _what(tx: Transaction, task_id: str, repo_id: str) -> tuple[Workspace, Repo, Checkpoint | None, int] | None:

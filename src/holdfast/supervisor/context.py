@@ -18,7 +18,7 @@ from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
-from holdfast.processes.port import LaunchSpec, Processes
+from holdfast.processes.port import LaunchSpec, Processes, Tree
 from holdfast.store.port import Grip, Store, Writer
 from holdfast.workspaces.fingerprint import Fingerprints
 from holdfast.workspaces.lease import Users
@@ -230,6 +230,7 @@ class Context:
     containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
     checkpoints: TreeKeeper | None = None  # likewise
+    trees: Callable[[Mapping[str, Identity]], Mapping[str, Tree]] = lambda _roots: {}  # processes of runs, by run
     users: Users = field(default_factory=Users)  # whose processes stand in a workspace
     in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone

@@ -113,7 +113,6 @@ async def _state_of(table: Desk, source: Source, seen: Snapshot) -> _State:
     if source.git_dir is None:
         return state
     folder = os.path.join(table.path, "copies")
-    os.mkdir(folder)
     names = [name for name in gitstate.state_files(source.git_dir) if _belongs(name, clone=source.held is not None)]
     said = {f"git/{name}": text for name, text in (await in_thread(_read, source.git_dir, names)).items()}
     entries = await _telling_entries(table, seen)
@@ -158,6 +157,7 @@ def _read(git_dir: str, names: Sequence[str]) -> dict[str, bytes]:
 def _written(folder: str, said: Mapping[str, bytes]) -> list[tuple[str, str]]:
     """As files of ours, for git to read: (name in the tree, path)."""
     copies = []
+    os.makedirs(folder, exist_ok=True)
     for number, (name, content) in enumerate(said.items()):
         path = os.path.join(folder, str(number))
         faults.effect("checkpoint.copy")
@@ -220,7 +220,6 @@ async def _keep(
     whole = await commit(shadow, seen.tree, parents, f"Checkpoint of task {task_id}\n\n{told}")
     faults.effect("checkpoint.ref")
     await shadow.keep(ref, whole)
-    faults.passed("checkpoint.kept")
     details: dict[str, object] = {
         "size": seen.taken.size,
         "untracked": seen.taken.untracked,

@@ -184,6 +184,7 @@ async def _known_head(shadow: Shadow, source: Source) -> str | None:
 async def _write_out(shadow: Shadow, parts: Parts, aside: str) -> str:
     """The saved state as files: `git/…`, `absent` and `branches`."""
     out = os.path.join(aside, "state")
+    faults.effect("goback.write_out")
     os.mkdir(out)
     if parts.state is not None:
         index = os.path.join(aside, "state-index")

@@ -44,7 +44,7 @@ class Scenario:
     supervisor_may_die: bool = True
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
-    is_variation: bool = False  # it passes no step of its own: not in the short run
+    is_variation: bool = False  # not in the short run
 
 
 def success(world: World) -> None:
@@ -333,5 +333,11 @@ SCENARIOS: dict[str, Scenario] = {
         variations.setup_fails, {"never start": ("failed",)}, "cannot be furnished", is_variation=True
     ),
     "kept": Scenario(variations.kept, {"stay": ("completed",)}, "kept whatever came out, dropped", is_variation=True),
+    "go-back": Scenario(
+        variations.go_back, {"go back": ("completed",)}, "resumed from a checkpoint, nothing lost", is_variation=True
+    ),
+    "tree-lost": Scenario(
+        variations.tree_lost, {"be lost": ("completed",)}, "its directory deleted, back from it", is_variation=True
+    ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
 }
