@@ -80,6 +80,7 @@ WARM_COMMANDS = frozenset(
         "stats",
         "trust",
         "why",
+        "worker",
         "workspaces",
     }
 )

@@ -13,7 +13,7 @@ from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
 from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import limits_of
+from holdfast.config.budgets import hold_rules_of, limits_of, staff_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -96,6 +96,8 @@ class UserSettings:
         }
         if new.accounts != self._holds.accounts:
             changed["accounts"] = _new_accounts(new.accounts)
+        if new.workers != self._holds.workers:
+            changed["workers"] = f"now {', '.join(worker.name for worker in new.workers) or 'none'}"
         later = [key for key in changed if key in config.SETTINGS and not config.SETTINGS[key].reload]
         self._read = new.but({key: self._holds[key] for key in later})
         agents = self._read["agents"] if "agents" in changed else self._how.agents
@@ -106,6 +108,8 @@ class UserSettings:
                 keeping=keeping_of(self._read),
                 pressure=pressure_of(self._read),
                 checkpoint=checkpoint_of(self._read),
+                holds=hold_rules_of(self._read),
+                staff=staff_of(self._read),
             ),
             limits=limits_of(self._read),
             changes={key: change for key, change in changed.items() if key not in later},

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 
 from holdfast.api.agentcheck import Finding, agent_findings
+from holdfast.api.holding import holds, words
 from holdfast.api.leftovers import leftovers
 from holdfast.api.queries import Queries
 from holdfast.core.leftovers import LEAVES_ALONE, Action
@@ -130,6 +131,8 @@ def _supervisor(queries: Queries) -> Iterator[Finding]:
         yield Finding("note", "supervisor", "none is running")
     for alert in queries.alerts():
         yield Finding("note", "alert", alert["message"])
+    for hold in holds(queries):
+        yield Finding("note", "dispatch", f"{words(hold)}; `holdfast dispatch release {hold['hold']}` lets it start")
 
 
 def _unfinished(queries: Queries) -> dict[str, int]:

@@ -1,9 +1,25 @@
-"""The budgets that the policy decides by, from the settings."""
+"""What decisions are made by, from the settings: the budgets of tasks, the workers."""
 
 from __future__ import annotations
 
 from holdfast.config.layers import Config
 from holdfast.core.budgets import Limits
+from holdfast.core.dispatch import Lane
+from holdfast.core.holds import HoldRules
+from holdfast.core.staffing import Staff, Worker
+
+
+def hold_rules_of(settings: Config) -> HoldRules:
+    return HoldRules(
+        failures=settings["breaker.failures"],
+        hold=settings["breaker.hold"],
+        longest=settings["breaker.max_hold"],
+        alone=settings["probe.alone"],
+        near_starts=settings["near_limit.starts"],
+        deaths=settings["mass_death.agents"],
+        death_window=settings["mass_death.window"],
+        death_hold=settings["mass_death.hold"],
+    )
 
 
 def limits_of(settings: Config) -> Limits:
@@ -14,5 +30,20 @@ def limits_of(settings: Config) -> Limits:
         retry=settings["retry.max"],
         retry_base=settings["retry.base"],
         lost=settings["lost.max"],
+        outage=settings["outage.max"],
+        outage_base=settings["breaker.hold"],
         default_hold=settings["resume.default_hold"],
+    )
+
+
+def staff_of(settings: Config) -> Staff:
+    return Staff(
+        workers=tuple(
+            Worker(
+                lane=Lane(name=table.name, agent=table.agent, account=table.account, labels=table.labels),
+                restart=settings["crash.auto_restart"] if table.restart is None else table.restart,
+            )
+            for table in settings.workers
+        ),
+        release_claims=settings["crash.release_claims"],
     )

@@ -12,12 +12,14 @@ from holdfast.clock import Clock
 from holdfast.core.budgets import Limits
 from holdfast.core.checkpointing import CheckpointRules
 from holdfast.core.handover import Changes
+from holdfast.core.holds import HoldRules, Sight
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
+from holdfast.core.staffing import Staff
 from holdfast.processes.port import LaunchSpec, Processes, Tree
 from holdfast.store.port import Grip, Store, Writer
 from holdfast.workspaces.fingerprint import Fingerprints
@@ -69,6 +71,8 @@ class Settings:
     keeping: Keeping = field(default_factory=Keeping)
     pressure: PressureLimits = field(default_factory=PressureLimits)
     checkpoint: CheckpointRules = field(default_factory=CheckpointRules)
+    holds: HoldRules = field(default_factory=HoldRules)
+    staff: Staff = field(default_factory=Staff)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,6 +154,9 @@ class RunWatch(Protocol):
     def began(self, patient: Patient) -> None: ...
     def ending(self, run_id: str, grace: float) -> None: ...
     def over(self, run_id: str) -> None: ...
+    def sight(self, run_id: str) -> Sight:
+        """How a run fares; nothing is seen of one that is not watched."""
+        ...
 
 
 class Enclosure(Protocol):

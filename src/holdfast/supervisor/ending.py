@@ -10,7 +10,10 @@ from holdfast.core.policy import Action, Decision, decide
 from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.massdeath import spared
+from holdfast.supervisor.probes import after_end
 from holdfast.supervisor.saving import deliver_work, save_work
 
 _TERMINAL = {
@@ -25,8 +28,12 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
 
     True: the task has ended. Otherwise it goes on later, in the same place.
     """
-    ledger = await context.writer.write(lambda tx: tx.tasks.ledger(task))
+    ledger, death = await context.writer.write(
+        lambda tx: (tx.tasks.ledger(task), None if run_id is None else tx.holds.death(run_id))
+    )
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
+    if death is not None:
+        decision = spared(decision, death[0])
     if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
         decision = _after_container(decision)
     disposition = await _save(context, task, decision)
@@ -37,12 +44,31 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
     state = await context.writer.write(
-        lambda tx: tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
+        lambda tx: _settle(context, tx, task, grip, run_id, verdict, decision, disposition)
     )
     context.bell.ring()
     if context.checkpoints is not None and state in TASK_TERMINAL:
         context.checkpoints.ended(task.id)
     return state in TASK_TERMINAL
+
+
+def _settle(
+    context: Context,
+    tx: Transaction,
+    task: Task,
+    grip: Grip,
+    run_id: str | None,
+    verdict: Verdict,
+    decision: Decision,
+    disposition: Disposition | None,
+) -> TaskState:
+    """The task, and the named worker that had it: at once."""
+    decision = after_end(context, tx, task, run_id, verdict, decision)
+    crash = for_worker(context, tx, task, verdict, decision)
+    decision = keeps_worker(context, task, decision, crash)
+    state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
+    tell_worker(context, tx, task, run_id, verdict, decision, crash)
+    return state
 
 
 def _after_container(decision: Decision) -> Decision:
@@ -116,6 +142,7 @@ async def freeze(context: Context, grip: Grip, run_id: str | None, verdict: Verd
 
     def record(tx: Transaction) -> None:
         now = context.clock()
+        tx.holds.free(grip.task_id)
         tx.events.emit(
             Event(
                 kind="task.frozen",

@@ -16,12 +16,13 @@ from holdfast.store import doorbell
 from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.checkpoints import Checkpoints
-from holdfast.supervisor.choosing import shut_out_now
+from holdfast.supervisor.choosing import waits_for_operators
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.expiry import Expiry
 from holdfast.supervisor.health import Health
+from holdfast.supervisor.holding import Holding
 from holdfast.supervisor.narrator import Narrator
 from holdfast.supervisor.outside import LockAlerts
 from holdfast.supervisor.recovery import recover
@@ -60,7 +61,9 @@ class Supervisor:
         self._reports = Reports(self._attempts, context.clock)
         self._health.on_channel = self._reports.changed
         self._requests = Requests(context, self._attempts)
-        self._resumes = Resumes(context)
+        holding = Holding(context)
+        self._health.on_warning = holding.warned
+        self._resumes = Resumes(context, holding)
         self._claims = Claims(context, self._attempts)
         self._expiry = Expiry(context)
         self._cleanup = Cleanup(context)
@@ -171,7 +174,7 @@ class Supervisor:
 
     def _unfinished(self, tx: Transaction) -> int:
         """A task that waits for an operator to mend its account is no reason to stay, queued or paused."""
-        return tx.tasks.unfinished_count(shut_out_now(self._context, tx, for_operator=True))
+        return tx.tasks.unfinished_count(waits_for_operators(self._context, tx))
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""

@@ -14,7 +14,9 @@ DOWN_PATIENCE = 120.0
 
 
 def configure_up(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--agents", type=number(1), metavar="N", help="how many agents run at once (4)")
+    parser.add_argument(
+        "--agents", type=number(0), metavar="N", help="how many agents run at once (4), beside named workers"
+    )
     parser.add_argument("--detach", "-d", action="store_true", help="in the background")
     parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
     parser.epilog = (
@@ -30,10 +32,31 @@ def run_up(arguments: argparse.Namespace) -> int:
     idle = duration_of("--idle-exit", arguments.idle_exit)
     if arguments.detach:
         pid = start_detached(home, agents=arguments.agents, idle_exit=arguments.idle_exit)
+        from holdfast.config import best_effort
+
         print(f"Supervisor started, pid {pid}; its log: {log_file(home)}")
+        names = [worker.name for worker in best_effort().workers]
+        if names:
+            print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
+        _say_what_is_held(home)
         return 0
+    _say_what_is_held(home)
     run_here(home, agents=arguments.agents, idle_exit=idle)
     return 0
+
+
+def _say_what_is_held(home: str) -> None:
+    """Who starts a supervisor would wonder why it starts nothing."""
+    from holdfast.api.holding import holds, words
+    from holdfast.api.queries import Queries
+    from holdfast.errors import Unavailable
+
+    try:
+        found = holds(Queries(home))
+    except Unavailable:  # there is no store yet, or it has to be brought up to date first
+        return
+    for row in found:
+        print(clean(f"Held back: {words(row)}. `holdfast dispatch release {row['hold']}` lets it start."), flush=True)
 
 
 def configure_down(parser: argparse.ArgumentParser) -> None:

@@ -59,12 +59,20 @@ _PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
 
 
 def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """With a column of costs where an agent told some."""
-    headers, lines = list(_PS_HEADERS), [_ps_row(row) for row in rows]
-    if any(row["tokens"] for row in rows):
-        headers.insert(5, "TOOK")
+    """With a column of workers where one has a task, and one of costs where an agent told some."""
+    from holdfast.api.family import in_tree
+
+    tree = list(in_tree(rows))  # subtasks behind their parents
+    headers, lines, rows = list(_PS_HEADERS), [_ps_row(row, level) for level, row in tree], [row for _, row in tree]
+    if any(row["worker"] for row in rows):
+        headers.insert(3, "WORKER")
         for row, line in zip(rows, lines, strict=True):
-            line.insert(5, _took(row))
+            line.insert(3, row["worker"] or "-")
+    if any(row["tokens"] for row in rows):
+        at = headers.index("PROMPT")
+        headers.insert(at, "TOOK")
+        for row, line in zip(rows, lines, strict=True):
+            line.insert(at, _took(row))
     return headers, lines
 
 
@@ -78,14 +86,15 @@ def _took(row: Row) -> str:
     return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else "-"
 
 
-def _ps_row(row: Row) -> list[str]:
+def _ps_row(row: Row, level: int) -> list[str]:
+    below = f"{'  ' * (level - 1)}└ " if level else ""
     return [
         row["id"],
         row["state"],
         row["agent"],
         ago(row["created_at"]),
         str(row["runs"]),
-        one_line(row["prompt"], 40),
+        below + one_line(row["prompt"], 40 - len(below)),
         one_line(f"held: {row['held']}" if row["held"] else row["reason"] or "", 70),
     ]
 
@@ -97,6 +106,9 @@ def _summary(queries: Queries) -> str:
     state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
     if running and running["held"]:
         state += f"; nothing new starts: {clean(running['held'])}"
+    held = queries.held_names()
+    if held:
+        state += f"; held back: {clean(', '.join(held))} (`holdfast dispatch`)"
     alerts, worst = queries.open_alerts()
     noted = f"; {alerts} alert(s), the worst {worst}: `holdfast alerts`" if alerts else ""
     return f"{listed}; {state}{noted}"
@@ -149,11 +161,13 @@ def run_show(arguments: argparse.Namespace) -> int:
     _fields(
         prompt=clean(task["prompt"]),
         agent=task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
+        worker=task["worker"],
         repo=task["repo"],
         base=f"{task['base_ref']} {task['base_commit'] or ''}",
         branch=task["branch"],
         labels=clean(" ".join(f"{key}={value}" for key, value in task["labels"].items())),
         needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
+        parent=task["parent_id"],
         paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after'])}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
         budgets=", ".join(f"{name} {used['spent']}/{used['limit']}" for name, used in task["budgets"].items()),
@@ -161,9 +175,12 @@ def run_show(arguments: argparse.Namespace) -> int:
     )
     for run in task["runs"]:
         ended = f"{run['outcome']}: {clean(run['reason'])}" if run["outcome"] else "…"
-        print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {ended}")
+        worker = f"worker {run['worker']}  " if run["worker"] else ""
+        print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
         for line in details(run):
             print(f"      {paint(clean(line), 'dim')}")
+    for child in task["children"]:
+        print(f"  subtask {child['id']}  {child['state']}  {one_line(child['prompt'], 60)}")
     for line in crash_lines(task["crashes"]):
         print(f"  {clean(line)}")
     for line in checkpoint_lines(task):
@@ -202,9 +219,12 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.accounts import kept_back, waits_for_account
     from holdfast.api.crashes import crash_summary
+    from holdfast.api.family import family_lines
     from holdfast.api.health import health_lines
+    from holdfast.api.holding import explain as held_back
     from holdfast.api.show import budgets, explain
     from holdfast.api.usage import complete, usage_lines
+    from holdfast.api.workers import waits_for_worker
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
@@ -212,8 +232,12 @@ def run_why(arguments: argparse.Namespace) -> int:
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
     waits = waits_for_account(queries, task)
     lines += [waits] if waits else []
+    lines += held_back(queries, task)
+    lane = waits_for_worker(queries, task)
+    lines += [lane] if lane else []
     lines += health_lines(queries, task)
     complete(queries, task)
+    lines += family_lines(queries, task)
     lines += usage_lines(task)
     lines += crash_summary(task["crashes"])
     lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]

@@ -17,6 +17,18 @@ class Page(NamedTuple):
 
 
 WORK_PAGES: dict[str, Page] = {
+    "worker": Page(
+        "Named workers (`[[worker]]` in your own settings) pull matching tasks one at a time. A stopped one finishes "
+        "its present task first; one that crashed too often is benched until it was quiet for `crash.window`, or is "
+        "restarted. What you ask for is recorded, and holds with and without a running supervisor.",
+        (
+            ("what each does, and why one does not", "holdfast worker list"),
+            ("no more tasks for it; its agent ends now", "holdfast worker stop web --now"),
+            ("it crashed: go on, crashes forgiven", "holdfast worker restart web"),
+        ),
+        (*READS, 4),
+        ("up", "ps", "alerts"),
+    ),
     "diff": Page(
         "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
         "or on its branch. With --checkpoint N: what that checkpoint holds (`holdfast show` lists them). Piped, it is "

@@ -26,7 +26,6 @@ class SqliteCrashes:
         row = self._sql.row(
             "record",
             run_id=run_id,
-            worker=None,
             outcome=str(verdict.outcome),
             reason=verdict.reason,
             error_text=last_words(verdict.error_tail),

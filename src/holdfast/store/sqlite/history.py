@@ -22,6 +22,7 @@ _OF_A_TASK = (
     "requests",
     "alerts",
     "needs",
+    "worker_crashes",
     "runs",
     "workspaces",
 )  # in an order that keys allow

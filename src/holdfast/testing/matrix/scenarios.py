@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.api import workspaces
 from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import variations
+from holdfast.testing.matrix import families, providers, staffed, variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -96,24 +95,6 @@ def keeper_killed(world: World) -> None:
         + "[ -e $WORLD/killed ] || { touch $WORLD/killed; (setsid sleep 1000 &); kill -9 $PPID; sleep 1000; }\n"
     )
     add(world, "kill the keeper", script + write("two.txt", "two"))
-    world.up("up")
-
-
-def limit(world: World) -> None:
-    """A usage limit pauses the task, and it is resumed when that is over. Then its context is full: another agent takes
-    over."""
-    steps: list[dict[str, Any]] = [
-        {"do": "write", "with": {"path": "before.txt", "text": "before"}, "run": 1},
-        {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": 1},
-        {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
-        {"do": "limit", "with": {"kind": "context"}, "run": 2},
-    ]
-
-    def work() -> None:
-        added = Commands(str(world.home)).add(NewTask(prompt="be limited", directory=str(world.repo), scenario=steps))
-        world.acknowledge(added.id)
-
-    insist(world, "add", work, lambda: state(world, "be limited") != "missing")
     world.up("up")
 
 
@@ -289,7 +270,12 @@ SCENARIOS: dict[str, Scenario] = {
         keepers_may_die=False,
         supervisor_may_die=False,
     ),
-    "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "limit": Scenario(providers.limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "outage": Scenario(
+        providers.outage,
+        {"meet an outage": ("completed",), "meet it too": ("completed",)},
+        "a provider is down: held back, one goes first, all follow",
+    ),
     "adoption": Scenario(
         adoption,
         {"be adopted": ("completed",)},
@@ -321,7 +307,11 @@ SCENARIOS: dict[str, Scenario] = {
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),
+    "worker": Scenario(
+        staffed.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
+    ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
+    "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
     "dirty": Scenario(
         variations.dirty, {"leave a mess": ("failed",)}, "all that a tree can hold, saved", is_variation=True

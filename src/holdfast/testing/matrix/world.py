@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast import config, faults, wiring
+from holdfast.config.budgets import hold_rules_of, staff_of
 from holdfast.core.pressure import PressureLimits
 from holdfast.errors import HoldfastError
 from holdfast.supervisor.context import Keeping, Settings
@@ -29,6 +30,7 @@ PATIENCE = 60.0  # a recovery that takes longer than this does not end
 USURPATION = 3.0  # how far a usurper may get before the first one goes on; it may wait for a lock of that one
 KEEPER = "keeper"  # the role of every keeper that a supervisor of ours starts
 _NO_PRESSURE = PressureLimits()
+_QUICK = {"breaker.hold": "30ms", "breaker.max_hold": "60ms"}
 
 
 class Stuck(Exception):
@@ -45,12 +47,17 @@ class World:
         self.repo = root / "repo"
         self.witness = root / "witness"
         self.log = root / "log"
+        self.settings = root / "settings.toml"  # the user's own, if the scenario has some
         self._broken = broken
         self._running: dict[str, int] = {}
         self._codes: dict[str, int] = {}
         shutil.copytree(template, self.repo, symlinks=True)
         self.witness.touch()
-        self._config = config.load()
+        self._config = config.load(flags=_QUICK)
+
+    def configure(self, text: str) -> None:
+        """The user's file, for every process of this case."""
+        self.settings.write_text(text)
 
     # -- processes -------------------------------------------------------------------------------------------------
 
@@ -76,8 +83,17 @@ class World:
 
     def _supervise(self, agents: int, keeping: Keeping | None = None, pressure: PressureLimits = _NO_PRESSURE) -> None:
         kept = keeping or Keeping()
-        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=kept, pressure=pressure)
-        wiring.run_supervisor(str(self.home), self._config, how)
+        settings = config.load(flags=_QUICK) if self.settings.exists() else self._config
+        how = Settings(
+            agents=agents,
+            idle_exit=0.0,
+            beat_every=0.3,
+            keeping=kept,
+            pressure=pressure,
+            staff=staff_of(settings),
+            holds=hold_rules_of(settings),
+        )
+        wiring.run_supervisor(str(self.home), settings, how)
 
     def _usurp(self, role: str) -> None:
         """It is stopped at the point, and somebody removed the lock files (with them the next one would end it): a
@@ -182,6 +198,8 @@ class World:
             os.environ["HOLDFAST_HOME"] = str(self.home)
             os.environ["WITNESS"] = str(self.witness)
             os.environ["WORLD"] = str(self.root)
+            if self.settings.exists():
+                os.environ["HOLDFAST_CONFIG"] = str(self.settings)
             # Keepers inherit these; the supervisor itself is armed by hand.
             os.environ["HOLDFAST_FAULT"] = self.case.plan_for(KEEPER) if role.startswith("up") else ""
             os.environ["HOLDFAST_FAULT_TRACE"] = str(self.trace_file(KEEPER))

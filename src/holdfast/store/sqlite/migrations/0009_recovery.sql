@@ -37,6 +37,29 @@ CREATE TABLE going_back (                              -- which checkpoint the n
 ) WITHOUT ROWID;
 
 -- == holds ==
+-- Dispatch that is held back (core/holds.py). Moments as JSON are readings of all clocks.
+CREATE TABLE holds (
+    scope TEXT NOT NULL CHECK (scope IN ('provider', 'account', 'fleet', 'near')),
+    name TEXT NOT NULL,
+    since TEXT NOT NULL,                               -- JSON: when it first held back
+    until REAL,                                        -- wall time; null: failures are only counted
+    decided REAL NOT NULL,
+    reason TEXT NOT NULL,
+    failures INTEGER NOT NULL,
+    rounds INTEGER NOT NULL,
+    probe_task TEXT,                                   -- who goes first; its own row says whether it still does
+    probe_since TEXT,                                  -- JSON
+    PRIMARY KEY (scope, name)
+) STRICT, WITHOUT ROWID;
+-- Agents that died and nobody asked for it: many at once are one trouble of the machine, not of theirs.
+CREATE TABLE deaths (
+    run_id TEXT PRIMARY KEY,
+    task_id TEXT NOT NULL,
+    at REAL NOT NULL,                                  -- wall time of its end
+    noted TEXT NOT NULL,                               -- JSON: when we knew
+    is_mass INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+CREATE INDEX deaths_by_time ON deaths (at);
 
 -- == budgets ==
 
@@ -96,6 +119,30 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_waiting ON deliveries (target, notice_id) WHERE state = 'waiting';
 
 -- == workers ==
+CREATE TABLE workers (
+    name TEXT PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ('ready', 'stopped', 'benched', 'retired')),
+    reason TEXT NOT NULL,
+    since REAL NOT NULL,                               -- wall time
+    at_once INTEGER NOT NULL DEFAULT 0,                -- stopped with --now: the agent at work is ended too
+    run_id TEXT,                                       -- whose crash stopped or benched it
+    generation INTEGER NOT NULL DEFAULT 0              -- raised when an operator starts it: earlier crashes count no more
+) WITHOUT ROWID;
+CREATE TABLE worker_crashes (
+    id INTEGER PRIMARY KEY,
+    worker TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    run_id TEXT NOT NULL UNIQUE,
+    task_id TEXT NOT NULL,
+    wall REAL NOT NULL,
+    boottime REAL NOT NULL,
+    boot_id TEXT NOT NULL
+);
+CREATE INDEX worker_crashes_of ON worker_crashes (worker, generation);
+CREATE INDEX worker_crashes_of_task ON worker_crashes (task_id);
+ALTER TABLE tasks ADD COLUMN worker TEXT;              -- that has it while it runs; or that it waits for
+CREATE INDEX tasks_worker ON tasks (worker) WHERE worker IS NOT NULL;
+ALTER TABLE runs ADD COLUMN worker TEXT;               -- that it was a run of; null: an anonymous one
 
 -- == trackers ==
 

@@ -3,9 +3,9 @@
 -- name: record
 INSERT INTO crashes (at, recorded_at, worker, task_id, run_id, agent, outcome, reason, error_text, workspace, branch,
                      claim_released, restarted, decision, recent)
-SELECT coalesce(r.ended_at, :now), :now, :worker, r.task_id, r.id, coalesce(r.agent, t.agent), :outcome, :reason,
+SELECT coalesce(r.ended_at, :now), :now, r.worker, r.task_id, r.id, coalesce(r.agent, t.agent), :outcome, :reason,
        :error_text, (SELECT path FROM workspaces w WHERE w.task_id = t.id AND w.state IN ('intended', 'ready', 'preserved')),
-       t.branch, t.owner IS NULL, :restarted, :decision, :recent
+       t.branch, t.owner IS NULL AND t.worker IS NULL, :restarted, :decision, :recent
 FROM runs r JOIN tasks t ON t.id = r.task_id WHERE r.id = :run_id
 ON CONFLICT (run_id) DO NOTHING
 RETURNING id, worker, workspace, branch, claim_released

@@ -71,6 +71,9 @@ GROUP BY 1, 2, 3
 ON CONFLICT (day, agent, outcome) DO UPDATE SET runs = runs + excluded.runs, restarts = restarts + excluded.restarts,
     timed = timed + excluded.timed, seconds = seconds + excluded.seconds
 
+-- name: forget_worker_crashes_of
+DELETE FROM worker_crashes WHERE task_id = :id
+
 -- name: forget_runs_of
 DELETE FROM runs WHERE task_id = :id
 

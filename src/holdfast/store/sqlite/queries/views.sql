@@ -1,10 +1,10 @@
 -- name: tasks
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
-       priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings,
+       priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings, parent_id,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account,
-       account AS bound
+       account AS bound, worker
 FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
@@ -12,9 +12,26 @@ ORDER BY seq
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, base_ref, session_id, seq, settings,
-       parent_id, generation, fence, owner, repo_id, account, account AS bound,
+       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
 FROM tasks WHERE id = :id
+
+-- name: children
+SELECT id, state, outcome, substr(prompt, 1, 200) AS prompt FROM tasks WHERE parent_id = :id ORDER BY seq
+
+-- name: living_below
+WITH RECURSIVE below(id) AS (
+    SELECT id FROM tasks WHERE parent_id = :id
+    UNION
+    SELECT t.id FROM tasks t JOIN below ON t.parent_id = below.id)
+SELECT t.id, t.state FROM below JOIN tasks t ON t.id = below.id
+WHERE t.state IN ('queued', 'running', 'paused') ORDER BY t.seq
+
+-- name: to_start_from
+-- Tasks whose unfinished subtasks are to start from their branch, and have not yet.
+SELECT DISTINCT parent_id AS id FROM tasks
+WHERE parent_id IS NOT NULL AND base_commit IS NULL AND state IN ('queued', 'running', 'paused')
+  AND json_extract(settings, '$.base_from_parent')
 
 -- name: ids_like
 SELECT id FROM tasks WHERE id >= :prefix AND id < :prefix || '~' ORDER BY id LIMIT 12
@@ -27,7 +44,7 @@ ORDER BY seq DESC LIMIT 100
 
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
-       timeout, timeout_why, claim, reports, account, usage
+       timeout, timeout_why, claim, reports, account, usage, worker
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: earlier_runs
@@ -124,6 +141,15 @@ ORDER BY started_at DESC LIMIT 1
 -- Those that are not used for a while.
 SELECT agent, name, until, outcome, reason, task_id AS task, at FROM accounts ORDER BY agent, name
 
+-- name: workers
+SELECT name, state, reason, since, at_once,
+       (SELECT t.id FROM tasks t WHERE t.state = 'running' AND t.worker = workers.name ORDER BY t.seq DESC LIMIT 1) AS task
+FROM workers ORDER BY name
+
+-- name: worker_crashes
+SELECT c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
+WHERE c.worker = :worker AND c.generation = w.generation ORDER BY c.id
+
 -- name: request
 SELECT id, kind, task_id AS task, by, at, why, answered_at, answer FROM requests WHERE id = :id
 
@@ -199,3 +225,6 @@ SELECT id FROM runs
 
 -- name: sweep_fates
 SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: holds
+SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name
