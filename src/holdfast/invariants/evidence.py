@@ -13,8 +13,20 @@ from typing import Any
 import apsw
 
 Row = dict[str, Any]
-TABLES = ("repos", "tasks", "runs", "workspaces", "salvages", "spends", "hosts", "requests", "events", "alerts")
 LATER = ("checkpoints",)  # of newer stores: an older one, looked at before its migration, has none of them
+TABLES = (
+    "repos",
+    "tasks",
+    "runs",
+    "workspaces",
+    "salvages",
+    "spends",
+    "hosts",
+    "requests",
+    "events",
+    "alerts",
+    "usage",
+)
 
 
 class Evidence:

@@ -1,7 +1,7 @@
 """Going back to a checkpoint: files, index, HEAD and an operation under way become what they were, at the same path.
 
 No agent runs meanwhile, and what lies there now was saved before. Every step may be repeated: killed anywhere, the next
-start does all of them again. What git ignores stays as it is. ADR 0020.
+start does all of them again. What git ignores stays as it is. ADR 0021.
 """
 
 from __future__ import annotations
