@@ -19,7 +19,7 @@ def patient_of(
     run: Run,
     live: LiveRun,
     root: Identity | None,
-    meter: Meter,
+    meter: Meter | None,
     stop: Callable[[StopWhy, str], Awaitable[None]],
     claimed: Callable[[], bool],
 ) -> Patient:
