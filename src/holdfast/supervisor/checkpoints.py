@@ -25,8 +25,7 @@ from holdfast.supervisor.context import Bell, Context, Subject
 from holdfast.supervisor.restoring import rules_for
 from holdfast.supervisor.saying import debug, say_trouble
 from holdfast.workspaces.names import checkpoint_ref
-from holdfast.workspaces.none import NO_CHECKPOINTS
-from holdfast.workspaces.refs import git_dir_at
+from holdfast.workspaces.port import NO_CHECKPOINTS
 from holdfast.workspaces.stamp import stamp
 from holdfast.workspaces.threads import in_thread
 
@@ -183,8 +182,7 @@ class Checkpoints:
         return known is None or known != (workspace.id, await self._stamp(workspace))
 
     async def _stamp(self, workspace: Workspace) -> int | None:
-        git_dir = git_dir_at(workspace.path)
-        return await in_thread(stamp, workspace.path, [] if git_dir is None else [git_dir])
+        return await in_thread(stamp, workspace.path)
 
     async def _take(self, subject: Subject, why: str, *, always: bool = False) -> None:
         task = subject.task

@@ -9,9 +9,7 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces.names import gone
-from holdfast.workspaces.port import Kept, Plan, Saved
-
-NO_CHECKPOINTS = "its agent works in your own checkout, which is yours to keep (workspace strategy `none`)"
+from holdfast.workspaces.port import NO_CHECKPOINTS, Kept, Plan, Saved
 
 
 class NoneStrategy:

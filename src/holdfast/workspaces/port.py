@@ -11,6 +11,8 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.core.scene import Container, Scene
 
+NO_CHECKPOINTS = "its agent works in your own checkout, which is yours to keep (workspace strategy `none`)"
+
 
 class CommandRunner(Protocol):
     """Runs a helper command in a group of its own, to its proven end."""
