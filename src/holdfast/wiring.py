@@ -13,14 +13,13 @@ from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
 from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import hold_rules_of, limits_of, staff_of
+from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.budgets import Limits
-from holdfast.core.checkpointing import CheckpointRules
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.pressure import PressureLimits
 from holdfast.core.swept import Swept
@@ -110,7 +109,7 @@ class UserSettings:
                 agents=agents,
                 keeping=keeping_of(self._read),
                 pressure=pressure_of(self._read),
-                checkpoint=checkpoint_of(self._read),
+                checkpoint=checkpoint_rules_of(self._read),
                 holds=hold_rules_of(self._read),
                 staff=staff_of(self._read),
             ),
@@ -143,10 +142,6 @@ def keeping_of(settings: config.Config) -> Keeping:
         crashes=settings["retention.crashes"],
         log_size=settings["retention.log_size"],
     )
-
-
-def checkpoint_of(settings: config.Config) -> CheckpointRules:
-    return CheckpointRules(every=settings["checkpoint.every"], keep=settings["checkpoint.keep"])
 
 
 def pressure_of(settings: config.Config) -> PressureLimits:
