@@ -276,6 +276,9 @@ when it is added and stored with it.
 **Accounts.** `[accounts.AGENT.NAME]` tables with `config_dir`, `base_url`, `env` and `auto` name more logins of
 an agent, in your own file only: [accounts](../howto/accounts.md).
 
+**Budgets of labels.** `[budget.labels."team=web"]` tables with `day_usd`, `day_tokens`, `total_usd` and
+`total_tokens`, in your own file only, reloaded at once: [budgets](../howto/budgets.md).
+
 **Workers.** `[[worker]]` tables with `name`, `agent`, `account`, `labels` and `restart` name long-lived workers, in
 your own file only: [workers](../howto/workers.md).
 

@@ -46,7 +46,15 @@ from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.preserve import Disposition
 from holdfast.core.resuming import ResumeDecision
-from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
+from holdfast.core.rules import (
+    BudgetRules,
+    ContainerRules,
+    HealthRules,
+    RunLimits,
+    SalvageRules,
+    SubtaskRules,
+    WorkspaceRules,
+)
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.ids import new_id
@@ -381,6 +389,7 @@ class TestAdd:
             workspace=WorkspaceRules(setup=("make deps", "true"), copy=(".env",), preserve_ttl=math.inf),
             salvage=SalvageRules(max_files=3, ignored=("*.log",)),
             container=ContainerRules(image="tools:1", network="none"),
+            budget=BudgetRules(usd=2.5),
             subtasks=SubtaskRules(max_depth=1),
             base_from_parent=True,
             provider="acme",

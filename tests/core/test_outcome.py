@@ -75,6 +75,12 @@ TABLE = [
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.AUTH, Outcome.AUTH),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.FAILED, Outcome.FAILED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.COMPLETED, Outcome.STUCK),
+    # Its worker was stopped: the task goes on elsewhere.
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.WORKER, Outcome.FAILED, Outcome.STOPPED),
+    # Its task's budget is spent; but what was done before the signal is done.
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.BUDGET, Outcome.FAILED, Outcome.OVER_BUDGET),
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.BUDGET, Outcome.COMPLETED, Outcome.COMPLETED),
+    (Cause.EXITED, None, StopWhy.BUDGET, Outcome.COMPLETED, Outcome.COMPLETED),
     # Limits that the kernel or the keeper holds.
     (Cause.OUT_OF_MEMORY, signal.SIGKILL, None, Outcome.FAILED, Outcome.OUT_OF_MEMORY),
     (Cause.OUTPUT_LIMIT, signal.SIGTERM, None, Outcome.COMPLETED, Outcome.OUTPUT_LIMIT),

@@ -1,4 +1,4 @@
-"""Words and numbers that interfaces show: durations, budgets, explanations."""
+"""Words and numbers that interfaces show: durations, money, explanations."""
 
 from __future__ import annotations
 
@@ -43,30 +43,6 @@ def took(total: Row) -> str:
 
 def _count(number: int) -> str:
     return f"{number:,}".replace(",", " ")
-
-
-def budgets(task: Row) -> Row:
-    """What a task has spent of each budget, and its limit. The limits are those of this machine's settings."""
-    from holdfast import clock, config
-    from holdfast.config.budgets import limits_of
-    from holdfast.core.budgets import Budget, Spend, lost_without_progress, recent_crashes, spent
-    from holdfast.core.model import Instant
-
-    limits = limits_of(config.best_effort())
-    ledger = [
-        Spend(
-            budget=Budget(row["budget"]),
-            at=Instant(wall=row["wall"], boottime=row["boottime"], boot_id=row["boot_id"]),
-        )
-        for row in task["spends"]
-    ]
-    return {
-        "runs": {"spent": spent(ledger, Budget.RUNS), "limit": limits.runs},
-        "crash": {"spent": recent_crashes(ledger, limits, clock.now()), "limit": limits.crash},
-        "retry": {"spent": spent(ledger, Budget.RETRY), "limit": limits.retry},
-        "lost": {"spent": lost_without_progress(ledger), "limit": limits.lost},
-        "resume": {"spent": task["resume_attempts"], "limit": task["max_resumes"]},
-    }
 
 
 def explain(task: Row, ahead: int, supervisor: Row | None, pending: list[Row]) -> list[str]:

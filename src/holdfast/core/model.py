@@ -8,12 +8,14 @@ from enum import StrEnum
 
 from holdfast.core.events import EVENTS
 from holdfast.core.rules import (
+    DEFAULT_BUDGET,
     DEFAULT_CONTAINER,
     DEFAULT_HEALTH,
     DEFAULT_LIMITS,
     DEFAULT_SALVAGE,
     DEFAULT_SUBTASKS,
     DEFAULT_WORKSPACE,
+    BudgetRules,
     ContainerRules,
     HealthRules,
     RunLimits,
@@ -60,6 +62,7 @@ class StopWhy(StrEnum):
     STARTUP = "startup_timeout"
     CLAIMED = "claimed"  # it reported its result and did not exit in time
     DOOMED = "doomed"  # its own words say that it cannot succeed, and it does not end
+    BUDGET = "budget"  # it has used up the money or the tokens of its task
     MEMORY = "out_of_memory"  # beyond its limit, seen by us where no cgroup holds it
 
 
@@ -78,6 +81,7 @@ class ReportKind(StrEnum):
     """What an agent may say of itself, through its run's channel."""
 
     PROGRESS = "progress"
+    CHECKPOINT = "checkpoint"  # it wants its tree to be kept as it is now
     COMPLETE = "complete"  # a claimed result: what becomes of it is core/claims.py
     FAIL = "fail"  # likewise
 
@@ -160,6 +164,7 @@ class TaskSpec:
     workspace: WorkspaceRules = DEFAULT_WORKSPACE
     salvage: SalvageRules = DEFAULT_SALVAGE
     container: ContainerRules = DEFAULT_CONTAINER
+    budget: BudgetRules = DEFAULT_BUDGET
     subtasks: SubtaskRules = DEFAULT_SUBTASKS
     provider: str = ""  # who answers its agent's requests; empty: nobody knows
     adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not

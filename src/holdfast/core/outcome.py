@@ -142,6 +142,7 @@ _BY_STOP = {
     StopWhy.LOOPING: Outcome.LOOPING,
     StopWhy.STARTUP: Outcome.STARTUP_TIMEOUT,
     StopWhy.MEMORY: Outcome.OUT_OF_MEMORY,
+    StopWhy.BUDGET: Outcome.OVER_BUDGET,
 }
 
 
@@ -190,6 +191,8 @@ def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | N
         return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast")
     if stop_why is StopWhy.STUCK and from_agent.outcome is Outcome.COMPLETED:
         return replace(from_agent, reason=f"{from_agent.reason}; its processes were ended because it did not exit")
+    if stop_why is StopWhy.BUDGET and from_agent.outcome is Outcome.COMPLETED:
+        return from_agent  # it was done before the word to stop reached it
     if stop_why in _OVER_SILENCE and from_agent.outcome in _TROUBLES:
         how = "" if stop_why is StopWhy.DOOMED else f" ({stop_reason or stop_why})"  # that would say the same again
         return replace(from_agent, reason=f"{from_agent.reason}; it did not end by itself{how}")

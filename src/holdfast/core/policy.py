@@ -17,8 +17,9 @@ from holdfast.core.budgets import (
     Limits,
     Spend,
     backoff,
+    lost_too_often,
     lost_without_progress,
-    outage_seconds,
+    outage_is_too_long,
     recent_crashes,
     spent,
     waited_for_limits,
@@ -190,8 +191,8 @@ def _spent_out(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant
     checks: dict[Budget, Callable[[], bool]] = {
         Budget.CRASH: lambda: recent_crashes(ledger, limits, now) + 1 >= limits.crash,
         Budget.RETRY: lambda: spent(ledger, Budget.RETRY) >= limits.retry,
-        Budget.LOST: lambda: lost_without_progress(ledger) >= limits.lost,
-        Budget.OUTAGE: lambda: outage_seconds(ledger, now) >= limits.outage,
+        Budget.LOST: lambda: lost_too_often(ledger, limits),
+        Budget.OUTAGE: lambda: outage_is_too_long(ledger, limits, now),
         Budget.SESSION: lambda: spent(ledger, Budget.SESSION) >= limits.session,
         Budget.WAIT: lambda: False,  # counted in seconds, when it is known how long the next one would be
         Budget.RUNS: lambda: _goes_on_by_itself(rule) and spent(ledger, Budget.RUNS) + 1 >= limits.runs,

@@ -12,7 +12,7 @@ from holdfast.api.queries import Queries
 from holdfast.api.show import duration_of, moment
 from holdfast.errors import Conflict, Unavailable, UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import print_json
+from holdfast.interfaces.cli.render import number, print_json
 from holdfast.text import is_text
 
 PATIENCE = 30.0  # beyond the grace that its agent has
@@ -81,13 +81,18 @@ def configure_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="also beyond its limit of resumes, and although its account is shut"
     )
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="what its runs may cost from now on, in all")
+    parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="tokens that its runs may use, in all")
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
     home = home_directory()
     queries = Queries(home)
     task_id = queries.resolve(arguments.id)
-    print(f"{task_id}: {Commands(home, create=False).resume(task_id, force=arguments.force)}.")
+    message = Commands(home, create=False).resume(
+        task_id, force=arguments.force, budget_usd=arguments.budget_usd, budget_tokens=arguments.budget_tokens
+    )
+    print(f"{task_id}: {message}.")
     if queries.supervisor() is None:
         print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
     return 0

@@ -25,6 +25,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import RunUsage
 from holdfast.core.rules import (
+    DEFAULT_BUDGET,
     DEFAULT_CONTAINER,
     DEFAULT_HEALTH,
     DEFAULT_LIMITS,
@@ -62,6 +63,7 @@ _RULES: dict[str, Any] = {  # the fields of a specification that are rules: only
     "workspace": DEFAULT_WORKSPACE,
     "salvage": DEFAULT_SALVAGE,
     "container": DEFAULT_CONTAINER,
+    "budget": DEFAULT_BUDGET,
     "subtasks": DEFAULT_SUBTASKS,
 }
 
