@@ -259,6 +259,7 @@ def _attend(
 ) -> dict[str, Any]:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
     from holdfast.api.accounts import goes_on_soon, waits_for_operator
+    from holdfast.api.budgets import waits_for_raise
 
     interrupts = seen = 0
     watching = follow(queries, after=0, task_id=task_id)
@@ -273,7 +274,8 @@ def _attend(
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events and not goes_on_soon(queries, state):
                     return _after_cleanup(queries, task_id)
-                if not events and state["state"] == "queued" and waits_for_operator(queries, state):
+                is_stuck = not events and state["state"] == "queued"
+                if is_stuck and (waits_for_operator(queries, state) or waits_for_raise(queries, state)):
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     _ensure_supervisor(queries)
