@@ -156,7 +156,10 @@ class TestDeaths:
         grip = scene.running(host)
         scene.settle(grip, COMPLETE, scene.ended_run(grip))
         assert scene.write(lambda tx: tx.holds.ran(["scripted"], scene.now.wall - 1)) == (
-            {alive.task_id},
-            {grip.task_id},
+            frozenset({alive.task_id}),
+            frozenset({grip.task_id}),
         )
-        assert scene.write(lambda tx: tx.holds.ran(["scripted"], scene.now.wall + 1)) == ({alive.task_id}, set())
+        assert scene.write(lambda tx: tx.holds.ran(["scripted"], scene.now.wall + 1)) == (
+            frozenset({alive.task_id}),
+            frozenset(),
+        )

@@ -132,7 +132,8 @@ class TestAProvider:
     @pytest.mark.parametrize("jump", [0.0, YEARS, -YEARS])
     def test_one_probe_at_a_time_until_it_answers(self, jump: float) -> None:
         async def play(world: World) -> None:
-            tasks = [world.add(provider="acme") for _ in range(6)]
+            for _ in range(6):
+                world.add(provider="acme")
             other = world.add(provider="other")
             await world.look()
             while concerned := [run for run in world.living if task_of(world, run) != other]:
