@@ -192,6 +192,24 @@ class TestAProvider:
 
         live(play, limits=Limits(outage=2 * 3600.0))
 
+    def test_a_probe_that_outlasts_the_budget_raises_the_providers_alert(self) -> None:
+        async def play(world: World) -> None:
+            task = world.add(provider="acme")
+            await world.look()
+            for _ in range(2):
+                await world.end(world.living[0], DOWN)
+                world.pass_time(60)
+                await world.look()
+            assert holds(world)["provider:acme"].is_probed()
+            world.pass_time(3 * 3600)
+            await world.look()
+            assert world.row(task)["state"] == "running", "nobody is given up while somebody tries"
+            await world.end(world.living[0], DOWN)
+            assert world.row(task)["pause_reason"] == "outage"
+            assert alerts(world) == ["provider:acme"]
+
+        live(play, limits=Limits(outage=2 * 3600.0))
+
     def test_a_task_that_always_breaks_it_does_not_hold_up_the_others(self) -> None:
         async def play(world: World) -> None:
             poison = world.add(provider="acme", priority=9)
@@ -251,9 +269,13 @@ class TestMassDeath:
             tasks = [world.add() for _ in range(8)]
             await world.look()
             victims = world.living[:6]
+            world.processes.runs[victims[0]].end(KILLED, world.now.wall)
+            while not kinds(world, "run.ended"):  # noqa: ASYNC110 - a fact in the store
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)  # long enough for a decision that is not put off
             for run in victims[1:]:
                 world.processes.runs[run].end(KILLED, world.now.wall)
-            await world.end(victims[0], KILLED)
+            await world.look()
             assert sorted(states(world, tasks)) == ["queued"] * 6 + ["running"] * 2
             assert [spends(world, task) for task in tasks] == [[]] * 8
             assert alerts(world) == ["mass-death"]
