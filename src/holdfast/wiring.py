@@ -26,6 +26,7 @@ from holdfast.core.swept import Swept
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
+from holdfast.outlets import UserOutlets
 from holdfast.places import surroundings_of
 from holdfast.processes.cgroups import probe
 from holdfast.processes.children import Children, protect_from_oom
@@ -88,12 +89,14 @@ class UserSettings:
     def read(self) -> Tuning:
         new = config.load(flags=self._flags)
         changed = {
-            key: f"{config.shown(key, self._holds[key])} → {config.shown(key, new[key])}"
+            key: f"{_told(key, self._holds[key])} → {_told(key, new[key])}"
             for key, setting in config.SETTINGS.items()
             if setting.user_only == config.OF_THE_SUPERVISOR and new[key] != self._holds[key]
         }
         if new.accounts != self._holds.accounts:
             changed["accounts"] = _new_accounts(new.accounts)
+        if new.label_budgets != self._holds.label_budgets:
+            changed["budget.labels"] = f"now {', '.join(new.label_budgets) or 'none'}"
         if new.workers != self._holds.workers:
             changed["workers"] = f"now {', '.join(worker.name for worker in new.workers) or 'none'}"
         later = [key for key in changed if key in config.SETTINGS and not config.SETTINGS[key].reload]
@@ -115,6 +118,11 @@ class UserSettings:
 
     def accept(self, tuning: Tuning) -> None:
         self._holds, self._how = self._read, tuning.settings
+
+
+def _told(key: str, value: object) -> str:
+    """As an event may have it: without what may be a secret."""
+    return config.shown(key, config.masked(key, value))
 
 
 def _new_accounts(accounts: Accounts) -> str:
@@ -249,6 +257,7 @@ async def _supervise_locked(
         environment=agent_environment,
         surroundings=surroundings_of,
         accounts=UserAccounts(source.held),
+        outlets=UserOutlets(source.held, runner),
         limits=limits,
         settings=how,
         enclosure=Enclosure(home, engines),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -9,13 +10,15 @@ from typing import Any
 
 from holdfast import clock, config
 from holdfast.api import repos
+from holdfast.api.allowing import allow_or_refuse
 from holdfast.api.newtask import NewTask as NewTask
-from holdfast.api.newtask import agent_of, patient_with, provider_of
+from holdfast.api.newtask import agent_of, budget_of, patient_with, provider_of
+from holdfast.core.caps import Cap
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
-from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
+from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
 from holdfast.core.states import TaskState
-from holdfast.errors import Conflict, UsageError
+from holdfast.errors import Conflict, NotFound, UsageError
 from holdfast.ids import new_id
 from holdfast.storage import open_store
 from holdfast.store import doorbell
@@ -34,6 +37,7 @@ class Commands:
     def __init__(self, home: str, *, create: bool = True) -> None:
         self.home = home
         self._store: SqliteStore = open_store(home, create=create)
+        self.notes: list[str] = []  # what the last `add` has to say besides
 
     def register(self, directory: str, moved_from: str | None = None) -> Repo:
         """Make a repository known; `moved_from` is where it was when its tasks were queued."""
@@ -50,7 +54,7 @@ class Commands:
     def add(self, new: NewTask) -> Task:
         """Accept a task: when this returns it is on disk."""
         check_prompt(new.prompt)
-        top, common = repos.locate(new.directory)
+        top, common = self._repo_of(new.directory)
         settings = config.load(
             repo=top,
             flags={
@@ -64,8 +68,9 @@ class Commands:
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
         settings = patient_with(agent, settings.for_agent(agent))
         health, limits = _rules(new, settings)
+        budget, self.notes = budget_of(new, agent, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
-        base = _base(top, new.base, strategy)
+        base = _base(top, new, strategy)
         if strategy == "container" and not settings["container.image"]:
             raise UsageError(
                 "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
@@ -86,6 +91,7 @@ class Commands:
                 priority=new.priority,
                 labels=new.labels,
                 parent_id=new.parent,
+                base_from_parent=new.parent is not None and new.base is None,
                 needs=tuple(new.after),
                 not_before=None if new.delay is None else clock.now().wall + new.delay,
                 timeout=settings["health.max_runtime"] if new.timeout is None else new.timeout,
@@ -104,6 +110,8 @@ class Commands:
                 workspace=_workspace_rules(settings),
                 salvage=_salvage_rules(settings),
                 container=_container_rules(settings),
+                budget=budget,
+                subtasks=SubtaskRules(max_depth=settings["subtasks.max_depth"], most=settings["subtasks.max"]),
                 provider=provider_of(agent, options, settings),
                 adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
             )
@@ -114,17 +122,27 @@ class Commands:
         doorbell.ring(self.home)
         return task
 
-    def cancel(self, task_id: str, why: str, *, assume_dead: bool = False) -> int | None:
-        """None: done (it was waiting). A number: the request that the supervisor has to carry out."""
+    def _repo_of(self, directory: str) -> tuple[str, str]:
+        """An agent adds tasks from its workspace; what they are for is the repository that this was made of."""
+        repo_id = repos.of_workspace(self.home, directory)
+        if repo_id is not None:
+            with contextlib.suppress(NotFound):
+                repo = self._store.write(lambda tx: tx.workspaces.repo(repo_id))
+                return repos.locate(repo.path)
+        return repos.locate(directory)
+
+    def cancel(self, task_id: str, why: str, *, assume_dead: bool = False, subtasks: bool = True) -> int | None:
+        """None: done (it was waiting). A number: the request that the supervisor has to carry out. With its subtasks,
+        unless they are to go on."""
 
         def ask(tx: Any) -> int | None:
             task = tx.tasks.get(task_id)
             if task.state in (TaskState.QUEUED, TaskState.PAUSED):
-                tx.tasks.cancel_waiting(task_id, who(), why, clock.now())
+                tx.tasks.cancel_waiting(task_id, who(), why, clock.now(), subtasks=subtasks)
                 return None
             if task.state is not TaskState.RUNNING:
                 raise Conflict(f"Task {task_id} is {task.state} already; there is nothing to cancel.")
-            data = {"assume_dead": assume_dead}
+            data = {"assume_dead": assume_dead, "subtasks": subtasks}
             request: int = tx.requests.ask(RequestKind.CANCEL, task_id, who(), why, data, clock.now())
             return request
 
@@ -148,12 +166,21 @@ class Commands:
                 if not alone or Users().of(workspace.path):
                     raise Conflict(f"{workspace.path} would go, but a process works in it. Leave it, then try again.")
 
-    def resume(self, task_id: str) -> str:
+    def resume(
+        self,
+        task_id: str,
+        *,
+        force: bool = False,
+        budget_usd: float | None = None,
+        budget_tokens: int | None = None,
+    ) -> str:
         """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""
 
         def go_on(tx: Any) -> ResumeDecision:
-            _refuse_while_shut(tx, task_id)
-            decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now())
+            if not force:
+                _refuse_while_shut(tx, task_id)
+            allow_or_refuse(tx, task_id, Cap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
+            decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now(), force=force)
             return decided
 
         decision = self._store.write(go_on)
@@ -195,7 +222,8 @@ def _refuse_while_shut(tx: Any, task_id: str) -> None:
         how = "stopped" if account.until is None else "parked"
         raise Conflict(
             f"Task {task_id} waits for its account {account.full_name}, which is {how}: {account.reason}. Nothing was "
-            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks go on."
+            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks go on; "
+            f"`holdfast resume {task_id} --force` lets this one try it."
         )
 
 
@@ -281,10 +309,9 @@ def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> N
             )
 
 
-def _base(top: str, base: str | None, strategy: str) -> str:
+def _base(top: str, new: NewTask, strategy: str) -> str:
     if strategy not in ("worktree", "clone", "container"):
         return "HEAD"
-    if base is None:
+    if new.base is None:
         return repos.current_base(top)
-    repos.check_base(top, base)
-    return base
+    return repos.checked_base(top, new.directory, new.base)

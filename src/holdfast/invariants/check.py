@@ -229,12 +229,26 @@ def _budgets(evidence: Evidence, limits: Limits) -> Iterator[Violation]:
             if row["task_id"] == task_id and row["generation"] == task["generation"]
         )
         resumes = int(json.loads(task["settings"])["max_resumes"])
-        most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: limits.lost + 1, RESUME: resumes}
+        losses = max(limits.lost, limits.runs) + 1
+        most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: losses, RESUME: resumes}
         for budget, limit in most.items():
             if spent[budget] > limit and budget != CRASH:  # crashes count in a sliding window only
                 yield Violation("loops", "budget", f"task {task_id} spent {spent[budget]} of {limit} {budget}")
         if task["resume_attempts"] > resumes + 1:
             yield Violation("loops", "resumes", f"task {task_id} counts {task['resume_attempts']} of {resumes} resumes")
+
+
+def _what_it_took_is_counted_once(evidence: Evidence) -> Iterator[Violation]:
+    """With the end of its run, and never more than its agent told."""
+    counted = {row["run_id"]: row["input"] + row["output"] for row in evidence.tables["usage"]}
+    for run_id, run in evidence.runs.items():
+        is_over = run["state"] in ("ended", "settled")
+        if is_over and run["tokens"] is not None and run_id not in counted:
+            yield Violation("lost", "usage", f"what run {run_id} took is in no ledger")
+        if not is_over and run_id in counted:
+            yield Violation("twice", "usage", f"run {run_id} was counted before its end")
+        if counted.get(run_id, 0) > (run["tokens"] or 0):
+            yield Violation("twice", "usage", f"run {run_id} counts {counted[run_id]} tokens, and told {run['tokens']}")
 
 
 # -- nothing silent ------------------------------------------------------------------------------------------------
@@ -286,5 +300,6 @@ RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     _ends_once,
     _fences_rise,
     _one_agent_at_a_time,
+    _what_it_took_is_counted_once,
     _everything_has_a_reason,
 )

@@ -13,7 +13,19 @@ from typing import Any
 import apsw
 
 Row = dict[str, Any]
-TABLES = ("repos", "tasks", "runs", "workspaces", "salvages", "spends", "hosts", "requests", "events", "alerts")
+TABLES = (
+    "repos",
+    "tasks",
+    "runs",
+    "workspaces",
+    "salvages",
+    "spends",
+    "hosts",
+    "requests",
+    "events",
+    "alerts",
+    "usage",
+)
 
 
 class Evidence:

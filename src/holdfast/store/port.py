@@ -32,7 +32,6 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision
 from holdfast.core.preserve import Disposition
-from holdfast.core.resuming import ResumeDecision
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.budgeting import Spending
 from holdfast.store.checkpointing import Checkpoints
@@ -41,6 +40,7 @@ from holdfast.store.forgetting import History
 from holdfast.store.holding import Holds
 from holdfast.store.keeping import Keeps
 from holdfast.store.noticing import Notices
+from holdfast.store.pausing import Pausing
 from holdfast.store.salvaging import Salvages
 from holdfast.store.shutting import Accounts
 from holdfast.store.staffing import Workers
@@ -106,7 +106,7 @@ class AgentNews:
     claims: tuple[Report, ...] = ()  # in order
 
 
-class Tasks(Protocol):
+class Tasks(Pausing, Protocol):
     def add(self, spec: TaskSpec, now: Instant) -> Task: ...
     def get(self, task_id: str) -> Task: ...
     def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
@@ -114,7 +114,12 @@ class Tasks(Protocol):
         ...
 
     def adopt(self, task: Task, host_id: str, now: Instant) -> Task: ...
-    def set_base(self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant) -> None: ...
+    def set_base(
+        self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
+    ) -> None:
+        """`base_ref`: where that commit was found, if it is not what was asked for."""
+        ...
+
     def settle(
         self,
         grip: Grip,
@@ -131,10 +136,11 @@ class Tasks(Protocol):
         """Its branch had no commit of its own and was deleted: nobody is to be sent there."""
         ...
 
-    def cancel_waiting(self, task_id: str, by: str, why: str, now: Instant) -> None: ...
+    def cancel_waiting(self, task_id: str, by: str, why: str, now: Instant, *, subtasks: bool = True) -> None:
+        """With what waits for it, and with its subtasks, unless they are to go on: those that run are asked to end."""
+        ...
+
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None: ...
-    def resume(self, task_id: str, by: str, now: Instant) -> ResumeDecision: ...
-    def due_to_resume(self, now: Instant) -> Sequence[str]: ...
     def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
         """Its session was of an account that is gone: the next run begins anew, in the same workspace."""
         ...
@@ -143,10 +149,9 @@ class Tasks(Protocol):
         """Whether `claim` would find a task."""
         ...
 
-    def next_due(self, now: Instant) -> float | None: ...
     def running_elsewhere(self, host_id: str) -> Sequence[Task]: ...
     def running_here(self, host_id: str) -> Sequence[Task]: ...
-    def unfinished_count(self, shut_out: ShutOut = NOBODY) -> int:
+    def unfinished_count(self, shut_out: ShutOut = NOBODY, *, auto: bool = True) -> int:
         """What waits or runs and will go on by itself, but for the tasks that are shut out."""
         ...
 

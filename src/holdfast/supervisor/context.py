@@ -9,16 +9,19 @@ from typing import Protocol
 
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
+from holdfast.core.allowances import Meter
 from holdfast.core.budgets import Limits
 from holdfast.core.handover import Changes
 from holdfast.core.holds import HoldRules, Sight
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
+from holdfast.core.notices import NoticeRules
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
 from holdfast.core.staffing import Staff
+from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Store, Writer
 from holdfast.workspaces.fingerprint import Fingerprints
@@ -113,6 +116,7 @@ class Patient:
     agent: Identity | None
     adopted: bool  # it was launched by an earlier supervisor
     stop: Callable[[StopWhy, str], Awaitable[None]]
+    meter: Meter | None = None  # what it may use; None: whatever it wants
     claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
 
 
@@ -182,6 +186,23 @@ class OwnLogin:
         return USERS_OWN
 
 
+class Outlets(Protocol):
+    """Where alerts are sent, as the user's file has it now."""
+
+    def rules(self) -> NoticeRules: ...
+    def targets(self) -> Mapping[str, Target]: ...
+
+
+class NoOutlets:
+    """Alerts stay where they are: in the store, for whoever looks."""
+
+    def rules(self) -> NoticeRules:
+        return NoticeRules()
+
+    def targets(self) -> Mapping[str, Target]:
+        return {}
+
+
 @dataclass(kw_only=True, slots=True)
 class Context:
     """Fixed, except for `limits` and `settings`, which reloading.py replaces when the user's file changed."""
@@ -200,6 +221,7 @@ class Context:
     settings: Settings
     surroundings: Callable[[TaskSpec], Surroundings] = lambda _spec: Surroundings()  # where its agent will run
     accounts: Accounts = field(default_factory=OwnLogin)
+    outlets: Outlets = field(default_factory=NoOutlets)
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
     reclaimer: SalvageReclaimer | None = None

@@ -60,7 +60,10 @@ _PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
 
 def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """With a column of workers where one has a task, and one of costs where an agent told some."""
-    headers, lines = list(_PS_HEADERS), [_ps_row(row) for row in rows]
+    from holdfast.api.family import in_tree
+
+    tree = list(in_tree(rows))  # subtasks behind their parents
+    headers, lines, rows = list(_PS_HEADERS), [_ps_row(row, level) for level, row in tree], [row for _, row in tree]
     if any(row["worker"] for row in rows):
         headers.insert(3, "WORKER")
         for row, line in zip(rows, lines, strict=True):
@@ -83,16 +86,29 @@ def _took(row: Row) -> str:
     return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else "-"
 
 
-def _ps_row(row: Row) -> list[str]:
+def _ps_row(row: Row, level: int) -> list[str]:
+    below = f"{'  ' * (level - 1)}└ " if level else ""
     return [
         row["id"],
         row["state"],
         row["agent"],
         ago(row["created_at"]),
         str(row["runs"]),
-        one_line(row["prompt"], 40),
-        one_line(f"held: {row['held']}" if row["held"] else row["reason"] or "", 70),
+        below + one_line(row["prompt"], 40 - len(below)),
+        one_line(_why(row), 70),
     ]
+
+
+def _why(row: Row) -> str:
+    """What holds it, or when it goes on: what people look for first."""
+    if row["held"]:
+        return f"held: {row['held']}"
+    if row["state"] != "paused":
+        return row["reason"] or ""
+    from holdfast.api.show import goes_on_by_itself, moment
+
+    goes_on = f"until {moment(row['resume_after'])}" if goes_on_by_itself(row) else "until you resume it"
+    return f"{row['pause_reason']}, {goes_on}: {row['reason']}"
 
 
 def _summary(queries: Queries) -> str:
@@ -138,15 +154,16 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
+    from holdfast.api.budgets import budgets, in_short, spent_in_all
     from holdfast.api.crashes import crash_lines
-    from holdfast.api.show import budgets, moment, took
+    from holdfast.api.show import moment, took
     from holdfast.api.usage import by_hand_lines, complete, details
 
     queries = Queries(home_directory())
     if arguments.prompt or arguments.run is not None:
         return _show_prompt(queries, arguments)
     task = queries.task(queries.resolve(arguments.id))
-    task["budgets"] = budgets(task)
+    task["budgets"], task["spent_in_all"] = budgets(queries, task), spent_in_all(queries, task)
     complete(queries, task)
     if arguments.json:
         del task["spends"]
@@ -162,9 +179,11 @@ def run_show(arguments: argparse.Namespace) -> int:
         branch=task["branch"],
         labels=clean(" ".join(f"{key}={value}" for key, value in task["labels"].items())),
         needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
-        paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after'])}",
+        parent=task["parent_id"],
+        paused=task["pause_reason"]
+        and f"{task['pause_reason']}, until {moment(task['resume_after']) or 'you resume it'}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
-        budgets=", ".join(f"{name} {used['spent']}/{used['limit']}" for name, used in task["budgets"].items()),
+        budgets=in_short(task["budgets"]),
         took=task["usage"] and took(task["usage"]),
     )
     for run in task["runs"]:
@@ -173,6 +192,8 @@ def run_show(arguments: argparse.Namespace) -> int:
         print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
         for line in details(run):
             print(f"      {paint(clean(line), 'dim')}")
+    for child in task["children"]:
+        print(f"  subtask {child['id']}  {child['state']}  {one_line(child['prompt'], 60)}")
     for line in crash_lines(task["crashes"]):
         print(f"  {clean(line)}")
     for salvage in task["salvages"]:
@@ -208,10 +229,12 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.accounts import kept_back, waits_for_account
+    from holdfast.api.budgets import budget_lines, budgets, spent_in_all, waits_for_budget
     from holdfast.api.crashes import crash_summary
+    from holdfast.api.family import family_lines
     from holdfast.api.health import health_lines
     from holdfast.api.holding import explain as held_back
-    from holdfast.api.show import budgets, explain
+    from holdfast.api.show import explain
     from holdfast.api.usage import complete, usage_lines
     from holdfast.api.workers import waits_for_worker
 
@@ -219,25 +242,24 @@ def run_why(arguments: argparse.Namespace) -> int:
     task = queries.task(queries.resolve(arguments.id))
     task["kept_back"] = kept_back(queries, task)
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
-    waits = waits_for_account(queries, task)
-    lines += [waits] if waits else []
+    waits = (waits_for_account(queries, task), waits_for_budget(queries, task), waits_for_worker(queries, task))
+    lines += [why for why in waits if why]
     lines += held_back(queries, task)
-    lane = waits_for_worker(queries, task)
-    lines += [lane] if lane else []
     lines += health_lines(queries, task)
     complete(queries, task)
+    lines += family_lines(queries, task)
     lines += usage_lines(task)
     lines += crash_summary(task["crashes"])
     lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
-    used = budgets(task)
+    used, in_all = budgets(queries, task), spent_in_all(queries, task)
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
-        print_json({"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "events": events})
+        found = {"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "spent_in_all": in_all}
+        print_json({**found, "events": events})
         return 0
     print(f"Task {task['id']} is {paint(task['state'], 'bold')}.")
-    for line in lines:
+    for line in (*lines, *budget_lines(used, in_all)):
         print(clean(line))
-    print("Budgets: " + ", ".join(f"{name} {entry['spent']} of {entry['limit']}" for name, entry in used.items()) + ".")
     print("What happened last:")
     for event in events:
         print("  " + _event_line(event))

@@ -197,12 +197,6 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 3, 4, 69),
         ("cancel", "resume"),
     ),
-    "resume": Page(
-        "Lets a paused task go on now. Counts as one of its resumes.",
-        (("do not wait for the reset", "holdfast resume 7f3a"),),
-        (0, 2, 3, 4, 69),
-        ("why", "retry"),
-    ),
     "salvage": Page(
         "Work that was taken out of workspaces before they went, because no branch held it. `restore` makes it a "
         "new branch of the repository, or plain files in a new directory; nothing is ever overwritten. It expires "

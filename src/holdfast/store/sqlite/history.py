@@ -24,7 +24,7 @@ _OF_A_TASK = (
     "runs",
     "workspaces",
 )  # in an order that keys allow
-_SMALL = ("drop_requests", "drop_alerts", "drop_hosts")
+_SMALL = ("drop_requests", "drop_alerts", "drop_hosts", "drop_usage")
 
 
 class SqliteHistory:

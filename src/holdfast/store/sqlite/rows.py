@@ -25,10 +25,12 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import RunUsage
 from holdfast.core.rules import (
+    DEFAULT_BUDGET,
     DEFAULT_CONTAINER,
     DEFAULT_HEALTH,
     DEFAULT_LIMITS,
     DEFAULT_SALVAGE,
+    DEFAULT_SUBTASKS,
     DEFAULT_WORKSPACE,
     differences,
     rules_from,
@@ -61,6 +63,8 @@ _RULES: dict[str, Any] = {  # the fields of a specification that are rules: only
     "workspace": DEFAULT_WORKSPACE,
     "salvage": DEFAULT_SALVAGE,
     "container": DEFAULT_CONTAINER,
+    "budget": DEFAULT_BUDGET,
+    "subtasks": DEFAULT_SUBTASKS,
 }
 
 _OF_USAGE = ("input", "output", "cached", "reasoning", "turns", "model")
@@ -84,6 +88,8 @@ def settings_of(spec: TaskSpec) -> str:
         kept["provider"] = spec.provider
     if spec.adaptive_floor is not None:
         kept["adaptive_floor"] = spec.adaptive_floor
+    if spec.base_from_parent:
+        kept["base_from_parent"] = True
     return encode(kept)
 
 
@@ -125,6 +131,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id,
         account,
         fresh,
+        forced,
         worker,
         needs,
     ) = row
@@ -154,6 +161,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id=session_id,
         account=account,
         fresh=bool(fresh),
+        forced=bool(forced),
         worker=worker,
     )
 
