@@ -46,7 +46,9 @@ def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], a
     now, rules = context.clock(), context.settings.holds
     held = next((hold for hold in tx.holds.all() if hold.scope is Scope.FLEET), None)
     is_new = not any(death.is_mass for death in dead)
-    tx.holds.of_many([death.run_id for death in dead if not death.is_mass], now)
+    news = [death.run_id for death in dead if not death.is_mass]
+    tx.holds.of_many(news, now)
+    tx.workers.pardon(news, now)
     if held is not None or not is_new:
         return  # of the same storm; an operator may have released it since
     reason = f"{len(dead)} agents died within {rules.death_window:g} s, {alive} live on"
