@@ -42,6 +42,10 @@ EVENTS: Mapping[str, str] = {
     "workspace.gone": "nothing of a workspace is left",
     "workspace.cleanup-failed": "a workspace could not be put away; it is tried again",
     "branch.merged": "an operator brought a task's branch into another one; says how, and which commit that is",
+    "checkpoint.saved": "the whole tree of a task was kept, with its session and stage; says why, and whether in part",
+    "checkpoint.failed": "the tree of a task could not be kept; once per episode, with the reason",
+    "checkpoint.restored": "a task goes on from a checkpoint, at the same path; what lay there before was saved",
+    "checkpoint.not-restored": "a task goes on without the checkpoint that it was to begin with; says why",
     "dispatch.held": "something is held back: all, for want of room or after a mass death, or what waits for a "
     "provider or an account (`scope`, `name`); once per episode, and again when it takes longer",
     "dispatch.probing": "a task goes first, to see whether what was held back works again",

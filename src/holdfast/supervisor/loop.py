@@ -16,6 +16,7 @@ from holdfast.store import doorbell
 from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import Allowances
 from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.checkpoints import Checkpoints
 from holdfast.supervisor.choosing import waits_for_operators
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
@@ -58,6 +59,7 @@ class Supervisor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._health = context.health = Health(context)
+        self._checkpoints = context.checkpoints = Checkpoints(context)
         self._attempts = Attempts(context)
         self._reports = Reports(self._attempts, context.clock)
         self._health.on_channel = self._reports.changed
@@ -92,7 +94,8 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        for duty in (self._lifeline, self._narrator.run, self._health.run, self._reports.run):
+        services = (self._narrator, self._health, self._reports, self._checkpoints)
+        for duty in (self._lifeline, *(service.run for service in services)):
             self._background.append(asyncio.create_task(_for_ever(duty)))
         try:
             await self._sweep.at_start()
@@ -108,6 +111,7 @@ class Supervisor:
                     [
                         *self._background,
                         *self._health.tasks,
+                        *self._checkpoints.tasks,
                         *self._attempts.tasks,
                         *self._sweep.tasks,
                         *self._cleanup.tasks,

@@ -55,8 +55,13 @@ WORK_PAGES: dict[str, Page] = {
     ),
     "diff": Page(
         "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
-        "or on its branch. Piped, it is exact and can be applied.",
-        (("all of it", "holdfast diff 7f3a"), ("only which files", "holdfast diff 7f3a --stat")),
+        "or on its branch. With --checkpoint N: what that checkpoint holds (`holdfast show` lists them). Piped, it is "
+        "exact and can be applied.",
+        (
+            ("all of it", "holdfast diff 7f3a"),
+            ("only which files", "holdfast diff 7f3a --stat"),
+            ("as it was at checkpoint 3", "holdfast diff 7f3a --checkpoint 3"),
+        ),
         (*READS, 1, 4),
         ("show", "salvage"),
     ),

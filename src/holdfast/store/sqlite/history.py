@@ -16,6 +16,8 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 _OF_A_TASK = (
     "events",
+    "going_back",
+    "checkpoints",
     "spends",
     "requests",
     "alerts",

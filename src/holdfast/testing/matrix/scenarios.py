@@ -262,8 +262,15 @@ SCENARIOS: dict[str, Scenario] = {
     "crash-out": Scenario(
         alerting.crash_out,
         {"crash out": ("completed", "failed")},
-        "recorded, alerted, told; retried, and told again",
+        "recorded, alerted, told to people",
         also=alerting.told,
+    ),
+    "crash-out-retried": Scenario(
+        alerting.crash_out_and_retry,
+        {"crash out": ("completed", "failed")},
+        "the same, and that it is over",
+        also=alerting.told,
+        is_variation=True,
     ),
     "keeper-killed": Scenario(
         keeper_killed,
@@ -332,5 +339,11 @@ SCENARIOS: dict[str, Scenario] = {
         variations.setup_fails, {"never start": ("failed",)}, "cannot be furnished", is_variation=True
     ),
     "kept": Scenario(variations.kept, {"stay": ("completed",)}, "kept whatever came out, dropped", is_variation=True),
+    "go-back": Scenario(
+        variations.go_back, {"go back": ("completed",)}, "resumed from a checkpoint, nothing lost", is_variation=True
+    ),
+    "tree-lost": Scenario(
+        variations.tree_lost, {"be lost": ("completed",)}, "its directory deleted, back from it", is_variation=True
+    ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
 }

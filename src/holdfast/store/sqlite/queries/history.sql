@@ -24,6 +24,7 @@ SELECT min(seq) FROM (SELECT seq FROM tasks WHERE seq < :below ORDER BY seq DESC
 SELECT t.id, t.seq FROM (SELECT * FROM tasks WHERE seq < :below ORDER BY seq DESC LIMIT :limit) t
 WHERE t.state IN ('completed', 'failed', 'cancelled') AND t.ended_at < :before AND t.branch IS NULL
   AND NOT EXISTS (SELECT 1 FROM salvages s WHERE s.task_id = t.id)
+  AND NOT EXISTS (SELECT 1 FROM checkpoints k WHERE k.task_id = t.id)
   AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.task_id = t.id AND w.state != 'gone')
   AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.state != 'settled')
   AND NOT EXISTS (SELECT 1 FROM needs n WHERE n.needs_id = t.id)
@@ -50,6 +51,12 @@ DELETE FROM alerts WHERE task_id = :id
 -- name: forget_crashes_of
 -- Only with its repository: otherwise they are remembered for longer than the task.
 DELETE FROM crashes WHERE task_id = :id
+
+-- name: forget_going_back_of
+DELETE FROM going_back WHERE task_id = :id
+
+-- name: forget_checkpoints_of
+DELETE FROM checkpoints WHERE task_id = :id
 
 -- name: forget_needs_of
 DELETE FROM needs WHERE task_id = :id

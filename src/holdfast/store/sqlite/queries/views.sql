@@ -89,6 +89,12 @@ SELECT s.id, s.task_id AS task, s.ref, s.commit_id AS "commit", s.base, s.files,
 FROM salvages s JOIN repos r ON r.id = s.repo_id JOIN tasks t ON t.id = s.task_id
 WHERE (:task IS NULL OR s.task_id = :task) AND json_extract(s.details, '$.dropped') IS NULL ORDER BY s.created_at, s.rowid
 
+-- name: checkpoints
+SELECT c.number, c.created_at AS at, c.why, c.commit_id AS "commit", coalesce(c.session_id, r.session_id) AS session,
+       c.files, c.partial, c.stage, c.run_id AS run, c.output_offset, c.base, c.ref, c.repo_id, c.details
+FROM checkpoints c LEFT JOIN runs r ON r.id = c.run_id
+WHERE c.task_id = :task AND c.dropped IS NULL ORDER BY c.number
+
 -- name: events
 SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message, reason, data
 FROM events WHERE seq > :after AND (:task IS NULL OR task_id = :task) ORDER BY seq LIMIT :limit
