@@ -13,7 +13,7 @@ from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
 from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import hold_rules_of, limits_of, staff_of
+from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -26,6 +26,7 @@ from holdfast.core.swept import Swept
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
+from holdfast.outlets import UserOutlets
 from holdfast.places import surroundings_of
 from holdfast.processes.cgroups import probe
 from holdfast.processes.children import Children, protect_from_oom
@@ -37,6 +38,7 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.pressure import Machine
+from holdfast.processes.trees import trees
 from holdfast.roster import AGENTS
 from holdfast.store.port import Host
 from holdfast.store.sqlite.connection import refuse_network_filesystem
@@ -88,12 +90,14 @@ class UserSettings:
     def read(self) -> Tuning:
         new = config.load(flags=self._flags)
         changed = {
-            key: f"{config.shown(key, self._holds[key])} → {config.shown(key, new[key])}"
+            key: f"{_told(key, self._holds[key])} → {_told(key, new[key])}"
             for key, setting in config.SETTINGS.items()
             if setting.user_only == config.OF_THE_SUPERVISOR and new[key] != self._holds[key]
         }
         if new.accounts != self._holds.accounts:
             changed["accounts"] = _new_accounts(new.accounts)
+        if new.label_budgets != self._holds.label_budgets:
+            changed["budget.labels"] = f"now {', '.join(new.label_budgets) or 'none'}"
         if new.workers != self._holds.workers:
             changed["workers"] = f"now {', '.join(worker.name for worker in new.workers) or 'none'}"
         later = [key for key in changed if key in config.SETTINGS and not config.SETTINGS[key].reload]
@@ -105,6 +109,7 @@ class UserSettings:
                 agents=agents,
                 keeping=keeping_of(self._read),
                 pressure=pressure_of(self._read),
+                checkpoint=checkpoint_rules_of(self._read),
                 holds=hold_rules_of(self._read),
                 staff=staff_of(self._read),
             ),
@@ -115,6 +120,11 @@ class UserSettings:
 
     def accept(self, tuning: Tuning) -> None:
         self._holds, self._how = self._read, tuning.settings
+
+
+def _told(key: str, value: object) -> str:
+    """As an event may have it: without what may be a secret."""
+    return config.shown(key, config.masked(key, value))
 
 
 def _new_accounts(accounts: Accounts) -> str:
@@ -249,6 +259,7 @@ async def _supervise_locked(
         environment=agent_environment,
         surroundings=surroundings_of,
         accounts=UserAccounts(source.held),
+        outlets=UserOutlets(source.held, runner),
         limits=limits,
         settings=how,
         enclosure=Enclosure(home, engines),
@@ -257,6 +268,7 @@ async def _supervise_locked(
         reclaimer=Reclaimer(home, git),
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,
+        trees=trees,
         home_is_ours=lock.is_held,
         news=news,
         so_far=SoFar(home, git).read,

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.agents.port import Account, Command, Ended, Surroundings, WorkOrder
+from holdfast.agents.port import Account, Capabilities, Command, Ended, Surroundings, WorkOrder
 from holdfast.core.agentevents import AgentEvent
 from holdfast.core.budgets import Limits
 from holdfast.core.model import Instant, StopWhy, Strategy, TaskSpec
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.signs import Sign
+from holdfast.core.staffing import Staff
 from holdfast.core.streams import Stream
 from holdfast.ids import new_id
 from holdfast.processes.port import Batch, LaunchSpec
@@ -153,6 +154,7 @@ class PlayedAgent:
     passes: Sequence[str] = ()
     litter: Sequence[str] = ()
     quiet_answers = 0.0
+    capabilities = Capabilities(tokens=False)
 
     def provider(self, options: Mapping[str, object]) -> str:
         return ""
@@ -191,12 +193,13 @@ class TwoAccounts:
 class World:
     """A home, a clock and one supervisor after the other. Use within one event loop."""
 
-    def __init__(self, limits: Limits, *, agents: int = 4) -> None:
+    def __init__(self, limits: Limits, *, agents: int = 4, staff: Staff | None = None) -> None:
         shm = "/dev/shm"
         self.home = tempfile.mkdtemp(prefix="holdfast-played-", dir=shm if os.path.isdir(shm) else None)
         self.now = START
         self.limits = limits
         self.agents = agents
+        self.staff = staff or Staff()
         self.processes = PlayedProcesses()
         self.store = SqliteStore(self.home)
         self.repo = self.store.write(lambda tx: tx.workspaces.register_repo(self.home, self.home, self.now))
@@ -224,7 +227,7 @@ class World:
             agents={"played": PlayedAgent()},
             environment=lambda _wanted: {},
             limits=self.limits,
-            settings=Settings(agents=self.agents, keeping=FOR_EVER),
+            settings=Settings(agents=self.agents, keeping=FOR_EVER, staff=self.staff),
             accounts=TwoAccounts(),
         )
         self.supervisor = Supervisor(context)

@@ -9,18 +9,22 @@ from typing import Protocol
 
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
+from holdfast.core.allowances import Meter
 from holdfast.core.budgets import Limits
+from holdfast.core.checkpointing import CheckpointRules
 from holdfast.core.handover import Changes
 from holdfast.core.holds import HoldRules, Sight
 from holdfast.core.liveness import Identity
-from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
+from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
+from holdfast.core.notices import NoticeRules
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
 from holdfast.core.staffing import Staff
-from holdfast.processes.port import LaunchSpec, Processes
-from holdfast.store.port import Store, Writer
+from holdfast.notify.port import Target
+from holdfast.processes.port import LaunchSpec, Processes, Tree
+from holdfast.store.port import Grip, Store, Writer
 from holdfast.workspaces.fingerprint import Fingerprints
 from holdfast.workspaces.lease import Users
 from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
@@ -69,6 +73,7 @@ class Settings:
     idle_exit: float | None = None
     keeping: Keeping = field(default_factory=Keeping)
     pressure: PressureLimits = field(default_factory=PressureLimits)
+    checkpoint: CheckpointRules = field(default_factory=CheckpointRules)
     holds: HoldRules = field(default_factory=HoldRules)
     staff: Staff = field(default_factory=Staff)
 
@@ -113,13 +118,38 @@ class Patient:
     agent: Identity | None
     adopted: bool  # it was launched by an earlier supervisor
     stop: Callable[[StopWhy, str], Awaitable[None]]
+    meter: Meter | None = None  # what it may use; None: whatever it wants
     claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """A run whose tree is kept now and then."""
+
+    run_id: str
+    task: Task
+    grip: Grip
+    root: Identity | None  # of its process tree; None: it cannot be seen
+
+
+class TreeKeeper(Protocol):
+    """Who keeps checkpoints of running tasks."""
+
+    def began(self, subject: Subject) -> None: ...
+    def asked(self, run_id: str, note: str) -> None: ...
+    def over(self, run_id: str) -> None: ...
+    def ended(self, task_id: str) -> None: ...
+    def hurry(self) -> None: ...
+    async def at_end(self, task: Task, grip: Grip, run_id: str | None, session_id: str | None, why: str) -> None: ...
 
 
 class SalvageReclaimer(Protocol):
     """Deletes saved work that was dropped, and gives its room back."""
 
     def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> Awaitable[bool]: ...
+    def checkpoint_refs(self, repo: Repo) -> Mapping[str, str]:
+        """ref → commit of every checkpoint that lies there."""
+        ...
 
 
 class RunWatch(Protocol):
@@ -182,6 +212,32 @@ class OwnLogin:
         return USERS_OWN
 
 
+class Outlets(Protocol):
+    """Where alerts are sent, as the user's file has it now."""
+
+    def rules(self) -> NoticeRules: ...
+    def names(self) -> Sequence[str]:
+        """Cheap: asked at every look."""
+        ...
+
+    def target(self, name: str) -> Target | None:
+        """With its secrets, looked up now. None: it is no longer configured."""
+        ...
+
+
+class NoOutlets:
+    """Alerts stay where they are: in the store, for whoever looks."""
+
+    def rules(self) -> NoticeRules:
+        return NoticeRules()
+
+    def names(self) -> Sequence[str]:
+        return ()
+
+    def target(self, _name: str) -> Target | None:
+        return None
+
+
 @dataclass(kw_only=True, slots=True)
 class Context:
     """Fixed, except for `limits` and `settings`, which reloading.py replaces when the user's file changed."""
@@ -200,6 +256,7 @@ class Context:
     settings: Settings
     surroundings: Callable[[TaskSpec], Surroundings] = lambda _spec: Surroundings()  # where its agent will run
     accounts: Accounts = field(default_factory=OwnLogin)
+    outlets: Outlets = field(default_factory=NoOutlets)
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
     reclaimer: SalvageReclaimer | None = None
@@ -210,6 +267,8 @@ class Context:
     sweeper: Sweeper | None = None  # None where an attempt is driven alone
     containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
+    checkpoints: TreeKeeper | None = None  # likewise
+    trees: Callable[[Mapping[str, Identity]], Mapping[str, Tree]] = lambda _roots: {}  # processes of runs, by run
     users: Users = field(default_factory=Users)  # whose processes stand in a workspace
     in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone

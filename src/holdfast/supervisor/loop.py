@@ -14,7 +14,9 @@ from holdfast.core.model import StopWhy
 from holdfast.errors import Unavailable
 from holdfast.store import doorbell
 from holdfast.store.port import Transaction
+from holdfast.supervisor.allowances import Allowances
 from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.checkpoints import Checkpoints
 from holdfast.supervisor.choosing import waits_for_operators
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
@@ -23,6 +25,7 @@ from holdfast.supervisor.expiry import Expiry
 from holdfast.supervisor.health import Health
 from holdfast.supervisor.holding import Holding
 from holdfast.supervisor.narrator import Narrator
+from holdfast.supervisor.notifying import Notifying
 from holdfast.supervisor.outside import LockAlerts
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.reloading import Reloading, has_terminal
@@ -38,6 +41,7 @@ SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
 NEAR = 3.0  # seconds; a clean-up that is tried again so soon keeps `--idle-exit` here
 CLEANUP_PATIENCE = 10.0
 FAREWELL_PATIENCE = 10.0
+NOTICE_PATIENCE = 2.0
 TROUBLE_PAUSE = 1.0
 PATIENT_SIGNALS = 2
 LIFELINE_BEATS = 2  # keepers wait for minutes: they are told half as often as the store
@@ -55,6 +59,7 @@ class Supervisor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._health = context.health = Health(context)
+        self._checkpoints = context.checkpoints = Checkpoints(context)
         self._attempts = Attempts(context)
         self._reports = Reports(self._attempts, context.clock)
         self._health.on_channel = self._reports.changed
@@ -62,6 +67,7 @@ class Supervisor:
         holding = Holding(context)
         self._health.on_warning = holding.warned
         self._resumes = Resumes(context, holding)
+        self._allowances = Allowances(context)
         self._claims = Claims(context, self._attempts)
         self._expiry = Expiry(context)
         self._cleanup = Cleanup(context)
@@ -69,6 +75,7 @@ class Supervisor:
         self._requests.on_sweep = self._sweep.asked
         self._retention = Retention(context)
         self._lock_alerts = LockAlerts(context)
+        self._notifying = Notifying(context)
         self._narrator = Narrator(context.store, context.news)
         self._reloading = Reloading(context)
         # nohup leaves SIGHUP ignored: whoever used it wants us to outlive the terminal
@@ -87,7 +94,8 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        for duty in (self._lifeline, self._narrator.run, self._health.run, self._reports.run):
+        services = (self._narrator, self._health, self._reports, self._checkpoints)
+        for duty in (self._lifeline, *(service.run for service in services)):
             self._background.append(asyncio.create_task(_for_ever(duty)))
         try:
             await self._sweep.at_start()
@@ -103,10 +111,12 @@ class Supervisor:
                     [
                         *self._background,
                         *self._health.tasks,
+                        *self._checkpoints.tasks,
                         *self._attempts.tasks,
                         *self._sweep.tasks,
                         *self._cleanup.tasks,
                         *self._retention.tasks,
+                        *self._notifying.tasks,
                     ]
                 )
             finally:
@@ -140,17 +150,21 @@ class Supervisor:
             return
         await self._reloading.tick()
         await self._resumes.tick()
+        await self._allowances.tick()
         await self._claims.tick()
         self._sweep.tick()
         await self._expiry.tick()
         await self._cleanup.tick()
         self._retention.tick()
         await self._lock_alerts.tick()
+        await self._notifying.tick()
 
     async def _until_next_moment(self) -> float:
         due = [await self._resumes.next_due(), await self._cleanup.next_retry(), self._expiry.due]
         now = self._context.clock().wall
         waits = [max(0.01, moment - now) for moment in due if moment is not None]
+        next_notice = self._notifying.next_in()
+        waits += [] if next_notice is None else [next_notice]
         return min([SLOW_POLL, await self._idle_left(), *waits])
 
     async def _idle_left(self) -> float:
@@ -159,7 +173,8 @@ class Supervisor:
         if limit is None:
             return math.inf
         unfinished = await self._context.writer.write(self._unfinished)
-        busy = self._attempts.running or self._sweep.busy or self._cleanup.busy or self._retention.busy
+        duties = (self._sweep, self._cleanup, self._retention, self._notifying)
+        busy = self._attempts.running or any(duty.busy for duty in duties)
         if unfinished or busy or await self._cleanup_is_near():
             self._idle_since = None
             return math.inf
@@ -170,7 +185,8 @@ class Supervisor:
 
     def _unfinished(self, tx: Transaction) -> int:
         """A task that waits for an operator to mend its account is no reason to stay, queued or paused."""
-        return tx.tasks.unfinished_count(waits_for_operators(self._context, tx))
+        auto = self._context.limits.auto_resume
+        return tx.tasks.unfinished_count(waits_for_operators(self._context, tx), auto=auto)
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""
@@ -181,8 +197,8 @@ class Supervisor:
         """Say farewell in the transaction that sees nothing left to do: a task added before it keeps us here."""
 
         def close(tx: Transaction) -> bool:
-            if self._unfinished(tx) or tx.workspaces.to_clean(self._context.clock()):
-                return False  # a task that ended since our last look may have left its workspace to be put away
+            if self._unfinished(tx) or tx.workspaces.to_clean(self._context.clock()) or tx.notices.waiting():
+                return False  # a task that ended since our last look may have left its workspace, or an alert, behind
             tx.hosts.close(self._context.host_id, self._context.clock())
             return True
 
@@ -242,6 +258,7 @@ class Supervisor:
             watching.cancel()
         if not self.lease_lost and not self._closed:
             await self._last_clean_up()
+            await self._last_notices()
             await self._farewell()
 
     async def _wait_for_attempts(self) -> None:
@@ -262,6 +279,13 @@ class Supervisor:
                 await self._cleanup.tick()
         await self._cleanup.wait_idle(CLEANUP_PATIENCE)
         self._cleanup.cancel()
+
+    async def _last_notices(self) -> None:
+        """What ended the last agents may be an alert. What does not go through now waits for the next supervisor."""
+        if self._stop is StopMode.GRACEFUL:
+            with contextlib.suppress(Unavailable):
+                await self._notifying.tick()
+            await self._notifying.finish(NOTICE_PATIENCE)
 
     async def _watch_requests(self) -> None:
         """While agents get their grace, cancels and a more urgent `down` are still heard."""

@@ -8,16 +8,15 @@ import os
 import sys
 from typing import Any
 
-from holdfast.config import SETTINGS, shown
+from holdfast.config import SETTINGS, masked, shown
 from holdfast.config.accounts import lines_to_show
+from holdfast.config.labelbudgets import lines_to_show as label_lines
 from holdfast.config.parsers import toml
 from holdfast.config.survey import Survey, survey
 from holdfast.config.workers import lines_to_show as workers_to_show
 from holdfast.errors import UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import clean, paint, print_json
-
-MASK = "…"
 
 
 def configure_config(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +25,9 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have it")
     parser.add_argument("--origin", action="store_true", help="where each value comes from")
-    parser.add_argument("--reveal", action="store_true", help="show the values of env.set and accounts: maybe secrets")
+    parser.add_argument(
+        "--reveal", action="store_true", help="show what may be secret: env.set, accounts, notify.webhook"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
 
 
@@ -56,13 +57,15 @@ def _repository(directory: str) -> str | None:
 
 def _show(found: Survey, arguments: argparse.Namespace) -> int:
     for key in SETTINGS:
-        value = found.config[key] if arguments.reveal else _masked(key, found.config[key])
+        value = found.config[key] if arguments.reveal else masked(key, found.config[key])
         _show_one(key, key, value, found.config.origins[key], arguments)
     for agent, table in found.config.overrides.items():
         for key, value in table.items():
             full = f"per_agent.{agent}.{key}"
             _show_one(full, key, value, found.config.origins[full], arguments)
     for full, value in lines_to_show(found.config.accounts, reveal=arguments.reveal).items():
+        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+    for full, value in label_lines(found.config.label_budgets).items():
         _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
     for full, value in workers_to_show(found.config.workers).items():
         _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
@@ -83,10 +86,6 @@ def _print(name: str, value: Any, written: str | None, origin: str, arguments: a
         return
     line = f"{name} = {written}" if written is not None else f"# {name} is not set"
     print(clean(f"{line:<51} # {origin}" if arguments.origin else line))
-
-
-def _masked(key: str, value: Any) -> Any:
-    return dict.fromkeys(value, MASK) if key == "env.set" else value
 
 
 def _ignored(found: Survey) -> list[str]:

@@ -39,8 +39,11 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--permission", choices=["read", "edit", "full"], help="what the agent may do unasked (permissions.mode)"
     )
-    parser.add_argument("--budget-usd", type=float, metavar="X", help="end a run that cost more, where the CLI can")
-    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, likewise")
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="pause it when its runs cost so many dollars")
+    parser.add_argument(
+        "--budget-tokens", type=number(1), metavar="N", help="pause it when its runs used so many tokens"
+    )
+    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if it can")
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
     parser.add_argument("--base", metavar="REF", help="where to start from (the current branch; its parent's branch)")
     parser.add_argument(
@@ -99,6 +102,7 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         model=arguments.model,
         permission=arguments.permission,
         budget_usd=arguments.budget_usd,
+        budget_tokens=arguments.budget_tokens,
         max_turns=arguments.max_turns,
         base=arguments.base,
         workspace=arguments.workspace,
@@ -178,7 +182,9 @@ def configure_add(parser: argparse.ArgumentParser) -> None:
 
 def run_add(arguments: argparse.Namespace) -> int:
     home = home_directory()
-    task = Commands(home).add(_new_task(arguments))
+    commands = Commands(home)
+    task = commands.add(_new_task(arguments))
+    _say_notes(commands)
     running = Queries(home).supervisor()
     if arguments.json:
         found = {"id": task.id, "state": str(task.state), "supervisor": running is not None}
@@ -207,6 +213,7 @@ def run_run(arguments: argparse.Namespace) -> int:
     _refuse_waiting(home, new.parent)
     commands = Commands(home)
     task = commands.add(new)
+    _say_notes(commands)
     queries = Queries(home)
     if queries.supervisor() is None:
         _ensure_supervisor(queries)
@@ -219,7 +226,7 @@ def run_run(arguments: argparse.Namespace) -> int:
         print_json(final)
     else:
         _tell_end(queries, final)
-    if final["state"] == "queued":  # until somebody mends its account
+    if final["state"] == "queued":  # until somebody mends its account, or starts its worker
         _say_if_it_waits(home, task.id)
         return EXIT_OF_STATE["paused"]
     return EXIT_OF_STATE.get(final["state"], 130)
@@ -231,13 +238,22 @@ def _refuse_waiting(home: str, parent: str | None) -> None:
     refuse_waiting(home, parent)
 
 
+def _say_notes(commands: Commands) -> None:
+    for note in commands.notes:
+        print(clean(note), file=sys.stderr)
+
+
 def _say_if_it_waits(home: str, task_id: str) -> None:
     from holdfast.api.accounts import waits_for_account
+    from holdfast.api.budgets import waits_for_budget
+    from holdfast.api.workers import nobody_comes, waits_for_worker
 
     queries = Queries(home)
-    why = waits_for_account(queries, queries.state(task_id))
-    if why is not None:
-        print(clean(why), file=sys.stderr)
+    state = queries.state(task_id)
+    lane = waits_for_worker(queries, state) if nobody_comes(queries)(state) else None
+    for why in (waits_for_account(queries, state), waits_for_budget(queries, state), lane):
+        if why is not None:
+            print(clean(why), file=sys.stderr)
 
 
 def _ensure_supervisor(queries: Queries) -> None:
@@ -253,8 +269,10 @@ def _attend(
 ) -> dict[str, Any]:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
     from holdfast.api.accounts import goes_on_soon, waits_for_operator
+    from holdfast.api.workers import nobody_comes
 
     interrupts = seen = 0
+    without_worker = nobody_comes(queries)
     watching = follow(queries, after=0, task_id=task_id)
     while True:
         try:
@@ -267,7 +285,7 @@ def _attend(
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events and not goes_on_soon(queries, state):
                     return _after_cleanup(queries, task_id)
-                if not events and state["state"] == "queued" and waits_for_operator(queries, state):
+                if not events and (waits_for_operator(queries, state) or without_worker(state)):
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     _ensure_supervisor(queries)

@@ -102,7 +102,7 @@ def _unexpected(world: World, case: Case) -> list[str]:
         ended = state(world, prompt)
         if ended not in gitfaults.allowed(case, allowed):
             found.append(f"lost: '{prompt}' ended {ended}, not {' or '.join(allowed)}")
-    return found
+    return [*found, *SCENARIOS[case.scenario].also(world)]
 
 
 def _missed(case: Case, reached: dict[str, list[tuple[str, int, bool]]]) -> tuple[str, ...]:

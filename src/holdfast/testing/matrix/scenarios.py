@@ -13,7 +13,8 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import families, providers, staffed, variations
+from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, variations
+from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -22,6 +23,7 @@ from holdfast.testing.matrix.steps import (
     forget_row,
     insist,
     litter,
+    retry,
     state,
     task_id,
     up_to_the_end,
@@ -44,6 +46,7 @@ class Scenario:
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
     is_variation: bool = False  # it passes no step of its own: not in the short run
+    also: Callable[[World], list[str]] = lambda _world: []  # what else must be true at the end; the violations
 
 
 def success(world: World) -> None:
@@ -153,7 +156,7 @@ def operator(world: World) -> None:
     insist(world, "add3", lambda: _add_after(world), lambda: state(world, "never run either") != "missing")
     insist(world, "cancel", lambda: commands_of(world).cancel(task_id(world, "never run"), ""), lambda: _is_over(world))
     up_to_the_end(world, "up")
-    _retry(world, "be kept")
+    retry(world, "be kept")
     up_to_the_end(world, "up2")
     if state(world, "be kept") == "failed":
         kept = task_id(world, "be kept")
@@ -168,13 +171,6 @@ def expiry(world: World) -> None:
     insist(world, "keep", pin, lambda: events_tell(world, "workspace.pinned"))
     up_to_the_end(world, "up")
     world.up("up-to-expire")  # the first one may have gone when it had nothing left to do
-
-
-def _retry(world: World, prompt: str) -> None:
-    if state(world, prompt) == "failed":
-        failed = task_id(world, prompt)
-        again = lambda: commands_of(world).retry(failed, fresh=False)  # noqa: E731 - opened in the child, after the fork
-        insist(world, "retry", again, lambda: state(world, prompt) != "failed")
 
 
 def _is_over(world: World) -> bool:
@@ -198,7 +194,7 @@ def retry_from_salvage(world: World) -> None:
     script = "[ -e saved.txt ] || {\n" + write("saved.txt", "saved") + "exit 1; }\n" + write("rest.txt", "rest")
     add(world, "be retried", script)
     up_to_the_end(world, "up")
-    _retry(world, "be retried")
+    retry(world, "be retried")
     up_to_the_end(world, "up2")
 
 
@@ -263,6 +259,19 @@ SCENARIOS: dict[str, Scenario] = {
     "failure": Scenario(failure, {"fail": ("failed",)}, "what a failed agent left is salvaged"),
     "cancel": Scenario(cancel, {"hang": ("cancelled",)}, "cancelled at work, with strays", is_attended=True),
     "agent-killed": Scenario(agent_killed, {"be killed": ("completed",)}, "killed once, requeued, done"),
+    "crash-out": Scenario(
+        alerting.crash_out,
+        {"crash out": ("completed", "failed")},
+        "recorded, alerted, told to people",
+        also=alerting.told,
+    ),
+    "crash-out-retried": Scenario(
+        alerting.crash_out_and_retry,
+        {"crash out": ("completed", "failed")},
+        "the same, and that it is over",
+        also=alerting.told,
+        is_variation=True,
+    ),
     "keeper-killed": Scenario(
         keeper_killed,
         {"kill the keeper": ("completed",)},
@@ -275,6 +284,12 @@ SCENARIOS: dict[str, Scenario] = {
         providers.outage,
         {"meet an outage": ("completed",), "meet it too": ("completed",)},
         "a provider is down: held back, one goes first, all follow",
+    ),
+    "pause": Scenario(
+        pausing.paused,
+        {pausing.HELD: ("completed",), pausing.WAITING: ("completed",), pausing.REFUSED: ("failed",)},
+        "paused by an operator at work and while they wait, resumed, one beyond its limit",
+        is_attended=True,
     ),
     "adoption": Scenario(
         adoption,
@@ -307,6 +322,7 @@ SCENARIOS: dict[str, Scenario] = {
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),
+    "budget": Scenario(budget, {"spend": ("completed",)}, "over its budget and the day's, paused, given more"),
     "worker": Scenario(
         staffed.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
     ),
@@ -323,5 +339,11 @@ SCENARIOS: dict[str, Scenario] = {
         variations.setup_fails, {"never start": ("failed",)}, "cannot be furnished", is_variation=True
     ),
     "kept": Scenario(variations.kept, {"stay": ("completed",)}, "kept whatever came out, dropped", is_variation=True),
+    "go-back": Scenario(
+        variations.go_back, {"go back": ("completed",)}, "resumed from a checkpoint, nothing lost", is_variation=True
+    ),
+    "tree-lost": Scenario(
+        variations.tree_lost, {"be lost": ("completed",)}, "its directory deleted, back from it", is_variation=True
+    ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
 }

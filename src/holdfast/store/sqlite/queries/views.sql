@@ -89,6 +89,12 @@ SELECT s.id, s.task_id AS task, s.ref, s.commit_id AS "commit", s.base, s.files,
 FROM salvages s JOIN repos r ON r.id = s.repo_id JOIN tasks t ON t.id = s.task_id
 WHERE (:task IS NULL OR s.task_id = :task) AND json_extract(s.details, '$.dropped') IS NULL ORDER BY s.created_at, s.rowid
 
+-- name: checkpoints
+SELECT c.number, c.created_at AS at, c.why, c.commit_id AS "commit", coalesce(c.session_id, r.session_id) AS session,
+       c.files, c.partial, c.stage, c.run_id AS run, c.output_offset, c.base, c.ref, c.repo_id, c.details
+FROM checkpoints c LEFT JOIN runs r ON r.id = c.run_id
+WHERE c.task_id = :task AND c.dropped IS NULL ORDER BY c.number
+
 -- name: events
 SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message, reason, data
 FROM events WHERE seq > :after AND (:task IS NULL OR task_id = :task) ORDER BY seq LIMIT :limit
@@ -219,6 +225,33 @@ SELECT id FROM runs
 
 -- name: sweep_fates
 SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: usage_by_generation
+SELECT generation, coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,
+       count(*) - count(cost_usd) AS unpriced
+FROM usage WHERE task_id = :id GROUP BY generation ORDER BY generation
+
+-- name: usage_lately
+-- As queries/spending.sql has it.
+SELECT wall, boottime, boot_id, input + output AS tokens, cost_usd, labels FROM usage
+WHERE boot_id = :boot_id AND boottime > :boottime - :window
+UNION ALL
+SELECT wall, boottime, boot_id, input + output AS tokens, cost_usd, labels FROM usage
+WHERE boot_id != :boot_id AND wall > :wall - :window AND wall <= :wall + :tolerance
+
+-- name: label_total
+SELECT tokens, cost_usd AS usd, unpriced FROM label_totals WHERE label = :label
+
+-- name: spent_budgets
+SELECT key, label, reason, until, at FROM spent_budgets ORDER BY key
+
+-- name: undelivered
+SELECT n.alert_id AS alert, n.key, n.transition, n.level, n.at, d.target, d.state, d.attempts, d.told
+FROM deliveries d JOIN notices n ON n.id = d.notice_id WHERE d.state != 'sent' ORDER BY n.id, d.target
+
+-- name: notices
+SELECT n.id, n.alert_id AS alert, n.key, n.transition, n.level, n.at, n.planned, d.target, d.state, d.attempts, d.told, d.over_at
+FROM notices n LEFT JOIN deliveries d ON d.notice_id = n.id ORDER BY n.id, d.target
 
 -- name: holds
 SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name
