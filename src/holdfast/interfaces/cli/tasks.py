@@ -209,8 +209,10 @@ def configure_run(parser: argparse.ArgumentParser) -> None:
 
 def run_run(arguments: argparse.Namespace) -> int:
     home = home_directory()
+    new = _new_task(arguments)
+    _refuse_waiting(home, new.parent)
     commands = Commands(home)
-    task = commands.add(_new_task(arguments))
+    task = commands.add(new)
     _say_notes(commands)
     queries = Queries(home)
     if queries.supervisor() is None:
@@ -228,6 +230,12 @@ def run_run(arguments: argparse.Namespace) -> int:
         _say_if_it_waits(home, task.id)
         return EXIT_OF_STATE["paused"]
     return EXIT_OF_STATE.get(final["state"], 130)
+
+
+def _refuse_waiting(home: str, parent: str | None) -> None:
+    from holdfast.api.family import refuse_waiting
+
+    refuse_waiting(home, parent)
 
 
 def _say_notes(commands: Commands) -> None:
