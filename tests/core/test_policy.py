@@ -664,7 +664,7 @@ def test_every_short_pattern_ends_with_the_default_limits(length: int, lasted: f
 
 
 def test_an_outage_ends_although_no_clock_ever_moves() -> None:
-    """Promise 4: rebooted after every try, with the wall clock set back each time, no time passes; tries are counted."""
+    """Promise 4: rebooted after every try, with the wall clock set back each time, no time passes: tries count."""
     steps = [Step(outcome=O.NETWORK, reboot=True, wall_error=-1e6 * n) for n in range(1000)]
     bound = most_runs_with_outages(Limits(), 0)
     assert Life(limits=Limits()).live(steps, bound).ending == "operator"
