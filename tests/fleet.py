@@ -77,6 +77,7 @@ WARM_COMMANDS = frozenset(
         "salvage",
         "show",
         "stats",
+        "tracker",
         "trust",
         "why",
         "workspaces",

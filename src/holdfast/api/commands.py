@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast import clock, config
@@ -49,8 +49,16 @@ class Commands:
 
     def add(self, new: NewTask) -> Task:
         """Accept a task: when this returns it is on disk."""
+        task = self._store.write(self.accepting(self.home, new))
+        doorbell.ring(self.home)
+        return task
+
+    @staticmethod
+    def accepting(home: str, new: NewTask, repo: Repo | None = None) -> Callable[[Any], Task]:
+        """All that can be refused is refused now; what remains is to be done in a transaction. Where the repository is
+        known, git is not asked."""
         check_prompt(new.prompt)
-        top, common = repos.locate(new.directory)
+        top, common = repos.locate(new.directory) if repo is None else (repo.path, repo.common_dir)
         settings = config.load(
             repo=top,
             flags={
@@ -58,14 +66,14 @@ class Commands:
                 "workspace.strategy": new.workspace,
                 "resume.max_attempts": new.max_resumes,
             },
-            home=self.home,
+            home=home,
         )
         agent, options = agent_of(new, settings)
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
         settings = patient_with(agent, settings.for_agent(agent))
         health, limits = _rules(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
-        base = _base(top, new.base, strategy)
+        base = _base(top, new.base, strategy) if repo is None else repos.head_of(repo)
         if strategy == "container" and not settings["container.image"]:
             raise UsageError(
                 "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
@@ -109,9 +117,7 @@ class Commands:
             added: Task = tx.tasks.add(spec, clock.now())
             return added
 
-        task = self._store.write(accept)
-        doorbell.ring(self.home)
-        return task
+        return accept
 
     def cancel(self, task_id: str, why: str, *, assume_dead: bool = False) -> int | None:
         """None: done (it was waiting). A number: the request that the supervisor has to carry out."""

@@ -11,13 +11,15 @@ from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
 from holdfast.core.budgets import Limits
 from holdfast.core.liveness import Identity
-from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
+from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
+from holdfast.core.tracking import Issue
 from holdfast.processes.port import LaunchSpec, Processes
-from holdfast.store.port import Store, Writer
+from holdfast.store.port import Store, Transaction, Writer
+from holdfast.trackers.port import Tracker
 from holdfast.workspaces.fingerprint import Fingerprints
 from holdfast.workspaces.lease import Users
 from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
@@ -173,6 +175,26 @@ class OwnLogin:
         return USERS_OWN
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrackerSetup:
+    """The tracker of one repository."""
+
+    kind: str
+    tracker: Tracker
+    poll: float = 30.0  # seconds between two looks at it
+    closes: bool = True  # completed work closes its issue
+    problem: str | None = None  # why it cannot be asked as things are
+
+
+class Trackers(Protocol):
+    """Where work comes from besides `holdfast add`."""
+
+    def of(self, repo: Repo) -> TrackerSetup: ...
+    def accepting(self, repo: Repo, issue: Issue) -> Callable[[Transaction], Task]:
+        """The task that an issue becomes, to be added in a transaction. HoldfastError when it cannot become one."""
+        ...
+
+
 @dataclass(kw_only=True, slots=True)
 class Context:
     """Fixed, except for `limits` and `settings`, which reloading.py replaces when the user's file changed."""
@@ -193,6 +215,7 @@ class Context:
     accounts: Accounts = field(default_factory=OwnLogin)
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
+    trackers: Trackers | None = None  # None where an attempt is driven alone
     reclaimer: SalvageReclaimer | None = None
     pressure: Callable[[], Pressure] = Pressure  # how the machine is; by default it does not say
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us

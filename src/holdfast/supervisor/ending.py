@@ -32,9 +32,13 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     disposition = await _save(context, task, decision)
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
-    state = await context.writer.write(
-        lambda tx: tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
-    )
+
+    def end(tx: Transaction) -> TaskState:
+        state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
+        tx.links.after_settle(task.id, state, verdict.outcome, context.clock())
+        return state
+
+    state = await context.writer.write(end)
     context.bell.ring()
     return state in TASK_TERMINAL
 

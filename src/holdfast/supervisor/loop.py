@@ -31,6 +31,7 @@ from holdfast.supervisor.resumes import Resumes
 from holdfast.supervisor.retention import Retention
 from holdfast.supervisor.saying import say, say_trouble
 from holdfast.supervisor.sweep import Sweep
+from holdfast.supervisor.tracking import Tracking
 from holdfast.supervisor.winding import end_all
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
@@ -65,6 +66,7 @@ class Supervisor:
         self._sweep = Sweep(context, self._cleanup)
         self._requests.on_sweep = self._sweep.asked
         self._retention = Retention(context)
+        self._tracking = Tracking(context)
         self._lock_alerts = LockAlerts(context)
         self._narrator = Narrator(context.store, context.news)
         self._reloading = Reloading(context)
@@ -104,6 +106,7 @@ class Supervisor:
                         *self._sweep.tasks,
                         *self._cleanup.tasks,
                         *self._retention.tasks,
+                        *self._tracking.tasks,
                     ]
                 )
             finally:
@@ -137,6 +140,7 @@ class Supervisor:
             return
         await self._reloading.tick()
         await self._resumes.tick()
+        await self._tracking.tick()
         await self._claims.tick()
         self._sweep.tick()
         await self._expiry.tick()
@@ -148,7 +152,7 @@ class Supervisor:
         due = [await self._resumes.next_due(), await self._cleanup.next_retry(), self._expiry.due]
         now = self._context.clock().wall
         waits = [max(0.01, moment - now) for moment in due if moment is not None]
-        return min([SLOW_POLL, await self._idle_left(), *waits])
+        return min([SLOW_POLL, await self._idle_left(), self._tracking.until_next(), *waits])
 
     async def _idle_left(self) -> float:
         """`--idle-exit`: seconds until nothing has run, waited or been cleaned for that long."""
@@ -156,7 +160,13 @@ class Supervisor:
         if limit is None:
             return math.inf
         unfinished = await self._context.writer.write(self._unfinished)
-        busy = self._attempts.running or self._sweep.busy or self._cleanup.busy or self._retention.busy
+        busy = (
+            self._attempts.running
+            or self._sweep.busy
+            or self._cleanup.busy
+            or self._retention.busy
+            or self._tracking.busy
+        )
         if unfinished or busy or await self._cleanup_is_near():
             self._idle_since = None
             return math.inf
@@ -167,7 +177,8 @@ class Supervisor:
 
     def _unfinished(self, tx: Transaction) -> int:
         """A task that waits for an operator to mend its account is no reason to stay, queued or paused."""
-        return tx.tasks.unfinished_count(shut_out_now(self._context, tx, for_operator=True))
+        shut_out = shut_out_now(self._context, tx, for_operator=True)
+        return tx.tasks.unfinished_count(shut_out) + self._tracking.owed(tx)
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""
@@ -226,7 +237,7 @@ class Supervisor:
         self._context.bell.ring()
 
     async def _shut_down(self) -> None:
-        self._claims.closed = True
+        self._claims.closed = self._tracking.closed = True
         await self._retention.stop()
         if self._stop is StopMode.KEEP_AGENTS:
             self._attempts.abandon()

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logs": ("logs", "what an agent says and does"),
     "alerts": ("look", "what needs a person"),
     "accounts": ("logins", "logins of agents: which are shut and why; open one again"),
+    "tracker": ("trackers", "issues of outside trackers: which we have, how the trackers answer; look now"),
     "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),
     "cancel": ("steering", "end a task; its work is saved"),
     "retry": ("steering", "queue a failed or cancelled task again"),

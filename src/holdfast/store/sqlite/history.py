@@ -14,7 +14,16 @@ from holdfast.store.forgetting import EventWindow, OldTask, RepoRecords
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 
-_OF_A_TASK = ("events", "spends", "requests", "alerts", "needs", "runs", "workspaces")  # in an order that keys allow
+_OF_A_TASK = (
+    "events",
+    "spends",
+    "requests",
+    "alerts",
+    "needs",
+    "links",
+    "runs",
+    "workspaces",
+)  # in an order that keys allow
 _SMALL = ("drop_requests", "drop_alerts", "drop_hosts")
 
 
@@ -75,6 +84,8 @@ class SqliteHistory:
         self._sql.change("forget_salvages_of_repo", repo=repo.id)
         for row in tasks:
             self._forget_task(str(row["id"]))
+        self._sql.change("forget_links_of_repo", repo=repo.id)
+        self._sql.change("forget_tracker_of_repo", repo=repo.id)
         self._sql.change("forget_repo", repo=repo.id)
         faults.tx("history.repo")
         self._events.emit(
