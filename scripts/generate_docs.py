@@ -23,6 +23,7 @@ from holdfast.core.events import EVENTS
 from holdfast.core.model import Instant, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import POLICY, Action, Decision, Rule, decide
+from holdfast.core.staffing import WORKER_MOVES
 from holdfast.core.states import (
     RUN_MOVES,
     TASK_MOVES,
@@ -109,6 +110,11 @@ def states_page() -> str:
             "## Workspace",
             _diagram(WORKSPACE_MOVES),
             _moves(WORKSPACE_MOVES),
+            "## Worker",
+            "A named worker ([how to](howto/workers.md); the table lives in `core/staffing.py`). Whether it works or"
+            " waits is no state of its own: its task says so.",
+            _diagram(WORKER_MOVES),
+            _moves(WORKER_MOVES),
             "## How a run ended, and what follows",
             "Every ending has one row. What goes on by itself pays from a budget that lives in the store, so that"
             " neither a crash nor a restart can make it loop; only `stopped` is free: an operator asked for it.",
@@ -267,6 +273,9 @@ when it is added and stored with it.
 
 **Accounts.** `[accounts.AGENT.NAME]` tables with `config_dir`, `base_url`, `env` and `auto` name more logins of
 an agent, in your own file only: [accounts](../howto/accounts.md).
+
+**Workers.** `[[worker]]` tables with `name`, `agent`, `account`, `labels` and `restart` name long-lived workers, in
+your own file only: [workers](../howto/workers.md).
 
 **Per agent.** Every `health.*` and `limits.*` key may also stand in a table of one agent: `[per_agent.command.health]`
 with `stuck_after = "20m"`, or `per_agent.scripted.limits.memory = "2GB"`. Layers come first: a later layer wins over an

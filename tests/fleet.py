@@ -66,6 +66,7 @@ WARM_COMMANDS = frozenset(
         "branches",
         "cancel",
         "config",
+        "crashes",
         "doctor",
         "events",
         "init",
@@ -80,6 +81,7 @@ WARM_COMMANDS = frozenset(
         "tracker",
         "trust",
         "why",
+        "worker",
         "workspaces",
     }
 )

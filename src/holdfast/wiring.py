@@ -13,7 +13,7 @@ from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
 from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import limits_of
+from holdfast.config.budgets import limits_of, staff_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -59,6 +59,7 @@ from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
 from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
 from holdfast.workspaces.reclaim import Reclaimer
+from holdfast.workspaces.sofar import SoFar
 from holdfast.workspaces.sweeper import DiskSweeper
 from holdfast.workspaces.worktree import WorktreeStrategy
 
@@ -94,12 +95,18 @@ class UserSettings:
         }
         if new.accounts != self._holds.accounts:
             changed["accounts"] = _new_accounts(new.accounts)
+        if new.workers != self._holds.workers:
+            changed["workers"] = f"now {', '.join(worker.name for worker in new.workers) or 'none'}"
         later = [key for key in changed if key in config.SETTINGS and not config.SETTINGS[key].reload]
         self._read = new.but({key: self._holds[key] for key in later})
         agents = self._read["agents"] if "agents" in changed else self._how.agents
         return Tuning(
             settings=dataclasses.replace(
-                self._how, agents=agents, keeping=keeping_of(self._read), pressure=pressure_of(self._read)
+                self._how,
+                agents=agents,
+                keeping=keeping_of(self._read),
+                pressure=pressure_of(self._read),
+                staff=staff_of(self._read),
             ),
             limits=limits_of(self._read),
             changes={key: change for key, change in changed.items() if key not in later},
@@ -122,6 +129,7 @@ def keeping_of(settings: config.Config) -> Keeping:
         runs=settings["retention.runs"],
         tasks=settings["retention.tasks"],
         salvages=settings["salvage.keep"],
+        crashes=settings["retention.crashes"],
         log_size=settings["retention.log_size"],
     )
 
@@ -252,6 +260,7 @@ async def _supervise_locked(
         pressure=Machine(home=home).pressure,
         home_is_ours=lock.is_held,
         news=news,
+        so_far=SoFar(home, git).read,
         furnishing=Furnisher(home, git, runner),
         may_be_held=may_be_held,
     )

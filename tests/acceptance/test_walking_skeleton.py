@@ -138,17 +138,35 @@ def test_an_agent_killed_from_outside_is_taken_again(fleet: Fleet) -> None:
 
 
 def test_three_crashes_stop_a_task(fleet: Fleet) -> None:
-    """R-CRASH-04, R-CRASH-06: 1 and 2 run again, 3 stops it as crash_loop with one alert."""
+    """R-CRASH-02, R-CRASH-04, R-CRASH-06, R-CRASH-09: 1 and 2 run again, 3 stops it as crash_loop with one alert, also
+    when the supervisor died in between; what is recorded says everything; a retry closes the alert."""
+    supervisor = fleet.up()
+    task_id = fleet.add_scenario({"write": {"path": "half.txt", "text": "half"}}, {"crash": "SIGSEGV"})
+    wait_until(lambda: fleet.json("crashes", task_id), "the first crash is recorded")
+    fleet.kill_supervisor(supervisor)
     fleet.up()
-    task_id = fleet.add_scenario({"crash": "SIGSEGV"})
     task = fleet.wait_state(task_id, "failed")
     assert [run["outcome"] for run in task["runs"]] == ["crashed"] * 3
     assert task["failure_reason"] == "crash_loop"
     alerts = fleet.json("alerts")
     assert len(alerts) == 1
     assert task_id in alerts[0]["message"]
-    fleet.cli("alerts", "ack", alerts[0]["id"])
+    assert "3 of 3 crashes within 600 s" in alerts[0]["message"]
+    details = alerts[0]["details"]
+    assert (details["crashes"], details["restart"]) == (3, f"holdfast retry {task_id}")
+    assert details["recovered"]["salvage"], "the half-written file was saved"
+    crashes = fleet.json("crashes", task_id, "--since", "1h")
+    assert [(crash["claim_released"], crash["restarted"]) for crash in crashes] == [(True, True)] * 2 + [(True, False)]
+    assert [crash["run"] for crash in crashes] == [run["id"] for run in task["runs"]]
+    assert {crash["workspace"] for crash in crashes} == {task["workspace"]["path"]}
+    assert "It crashed 3 time(s)" in fleet.cli("why", task_id).stdout
+    assert "crash 3 " in fleet.cli("show", task_id).stdout
+    assert fleet.json("ps", "--all")[0]["alerts"] == {"own": 1, "open": 1, "worst": "critical"}
+    assert "1 alert(s), the worst critical" in fleet.cli("ps").stderr
+    assert fleet.json("alerts", "--level", "critical") == alerts
+    fleet.cli("alerts", "ack", alerts[0]["id"], "--why", "looked into")
     assert fleet.json("alerts") == []
+    assert "looked into" in fleet.cli("alerts", "--all").stdout
 
 
 def test_a_limit_pauses_and_resumes_by_itself(fleet: Fleet) -> None:

@@ -1222,7 +1222,8 @@ class TestSettle:
             "failure_reason": ending.decision.failure,
             "spends": [str(budget) for budget in ending.decision.spends],
         }
-        expected = [ending.event[0]] + ["alert.raised"] * ending.decision.alert
+        crashed = ["crash.recorded"] * (ending.verdict.outcome is Outcome.CRASHED)
+        expected = [ending.event[0], *crashed] + ["alert.raised"] * ending.decision.alert
         assert scene.kinds(grip.task_id, after) == expected
 
     @pytest.mark.parametrize("name", ENDINGS)

@@ -20,11 +20,6 @@ CONTINUE = (
     "You were interrupted and are now continued in the same session and the same directory. "
     "Look at what is already done (git status, git log, your own notes above), then go on until the task is complete."
 )
-HAND_OVER = (
-    "An earlier agent already worked on the task below, in this very directory, and was interrupted; its conversation "
-    "is not available. Look at what is already done (git status, git diff, git log) before you change anything, keep "
-    "what is good, and complete the task.\n\nThe task:\n\n"
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +99,7 @@ class CliAgent:
             stdin=self.standard_input(order),
             env={**self.environment(order), **order.account.env},
             files=self.files(order),
+            told=told(order),
         )
 
     def parse(self, line: str, stream: Stream) -> Sequence[AgentEvent]:
@@ -148,9 +144,14 @@ def _in_doubt(sign: Sign) -> Sign:
 
 def instructions(order: WorkOrder) -> str:
     """What the agent is told: the task; or to go on; or to take over what another one left."""
+    return told(order) or order.prompt
+
+
+def told(order: WorkOrder) -> str:
+    """Likewise; nothing where that is the task and no more."""
     if order.session_id is not None:
         return f"{CONTINUE}\n\nThe task was:\n\n{order.prompt}"
-    return HAND_OVER + order.prompt if order.run_number > 1 else order.prompt
+    return order.hand_over or ""
 
 
 def permission(order: WorkOrder) -> Permission:

@@ -65,6 +65,7 @@ class WorkOrder:
     inherited: Mapping[str, str] = field(default_factory=dict)  # the environment that it will have, but for our own
     files_directory: str = ""  # where `Command.files` will be; in a container too
     directory: str = ""  # where it works, with no link in it; empty: not known
+    hand_over: str | None = None  # what it is told instead of the prompt: it takes over from another agent
     left_directory: str = ""  # where the CLI may leave what `AgentAdapter.leaves` names; in a container too
 
 
@@ -76,6 +77,7 @@ class Command:
     stdin: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # name → text: private to the run, there before it starts
+    told: str = ""  # the prompt in it, where that is not the task's own: kept for people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

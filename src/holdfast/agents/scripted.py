@@ -58,12 +58,16 @@ class ScriptedAgent:
 
     def build(self, order: WorkOrder) -> Command:
         script = {
-            "prompt": order.prompt,
+            "prompt": order.hand_over or order.prompt,
             "run": order.run_number,
             "session": order.session_id,
             "steps": order.options["steps"],
         }
-        return Command(argv=[sys.executable, "-I", "-S", "-X", "utf8", PLAYER], stdin=json.dumps(script))
+        return Command(
+            argv=[sys.executable, "-I", "-S", "-X", "utf8", PLAYER],
+            stdin=json.dumps(script),
+            told=order.hand_over or "",
+        )
 
     def judge(self, ended: Ended) -> Verdict:
         """Evidence of success: a `result` event that says so, and exit code 0 (neither alone is enough)."""

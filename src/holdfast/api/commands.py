@@ -174,8 +174,23 @@ class Commands:
         doorbell.ring(self.home)
         return request
 
-    def ack_alert(self, alert_id: int) -> None:
-        self._store.write(lambda tx: tx.events.ack_alert(alert_id, who(), clock.now()))
+    def ack_alert(self, alert_id: int, why: str = "") -> None:
+        self._store.write(lambda tx: tx.events.ack_alert(alert_id, who(), clock.now(), why))
+        doorbell.ring(self.home)
+
+    def ack_all_alerts(self, why: str = "", *, level: str | None = None) -> list[int]:
+        """Those that are open now, at least as bad as `level`; their numbers."""
+        from holdfast.core.notices import at_least
+
+        def acknowledge(tx: Any) -> list[int]:
+            chosen = [number for number, how in tx.events.open_alerts() if level is None or at_least(how, level)]
+            for number in chosen:
+                tx.events.ack_alert(number, who(), clock.now(), why)
+            return chosen
+
+        done = self._store.write(acknowledge)
+        doorbell.ring(self.home)
+        return done
 
 
 def _refuse_while_shut(tx: Any, task_id: str) -> None:

@@ -41,12 +41,15 @@ class Queries:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         held = self._held() if any(row["state"] == "queued" for row in rows) else None
         shut = self._shut_words() if any(row["state"] == "queued" for row in rows) else None
+        opened, worst = self.open_alerts()
+        own = {row["task"]: int(row["n"]) for row in self._reader.view("alerts_by_task")} if opened else {}
         for row in rows:
             row["runs"], row["tokens"], row["cost_usd"] = json.loads(row["runs"])
             if row["runs"] > 1 and row["tokens"] is not None:
                 self._count_once(row)
             row["labels"] = json.loads(row.pop("settings"))["labels"]
             row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
+            row["alerts"] = {"own": own.get(row["id"], 0), "open": opened, "worst": worst}  # open: of the whole home
             bound = row.pop("bound")
             if shut is not None and row["state"] == "queued":
                 row["held"] = row["held"] or shut(row["agent"], bound)
@@ -94,6 +97,7 @@ class Queries:
         task["needs"] = self._reader.view("needs", id=task_id)
         task["waits_for"] = [str(row["id"]) for row in self._reader.view("in_its_checkout", id=task_id)]
         task["salvages"] = self.salvages(task_id)
+        task["crashes"] = self.crashes(task_id=task_id)
         task["checkpoints"] = []
         task["spends"] = self._reader.view("spends", id=task_id, generation=task["generation"])
         return task
@@ -130,7 +134,22 @@ class Queries:
         return int(self._reader.view("last_seq")[0]["seq"])
 
     def alerts(self, *, everything: bool = False) -> list[Row]:
+        return [{**row, "details": json.loads(row["details"])} for row in self._alerts(everything)]
+
+    def _alerts(self, everything: bool) -> list[Row]:
         return self._reader.view("alerts", all=int(everything))
+
+    def open_alerts(self) -> tuple[int, str | None]:
+        """How many alerts are open, and how bad the worst of them is."""
+        found = {str(row["level"]): int(row["n"]) for row in self._reader.view("open_alerts")}
+        worst = next((level for level in ("critical", "warning", "info", "debug") if level in found), None)
+        return sum(found.values()), worst
+
+    def crashes(self, *, task_id: str | None = None, since: float = 0.0) -> list[Row]:
+        rows = self._reader.view("crashes", task=task_id, since=since)
+        for row in rows:
+            row["claim_released"], row["restarted"] = bool(row["claim_released"]), bool(row["restarted"])
+        return rows
 
     def alerts_about(self, task: Row) -> list[Row]:
         """Open alerts of one task. That its present run is frozen stays true when somebody has seen it."""

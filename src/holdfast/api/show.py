@@ -103,12 +103,13 @@ def _running(task: Row, _ahead: int) -> list[str]:
     if not runs:
         return ["It was claimed; its workspace is being made."]
     run = runs[-1]
+    by = f" by worker {task['worker']}" if task["worker"] else ""
     if run["state"] == "stopping":
         lines = [f"Run {run['id']} was told to stop ({run['stop_why']}); its processes are being ended."]
         return [*lines, *_reported(run)]
     since = duration(time.time() - run["started_at"]) if run["started_at"] else "not yet"
     return [
-        f"Run {run['id']} (number {run['number']}) is {run['state']}, pid {run['pid']}, since {since}. "
+        f"Run {run['id']} (number {run['number']}{by}) is {run['state']}, pid {run['pid']}, since {since}. "
         f"It is ended after {_timeout(task, run)}.",
         *_reported(run),
         f"See its output: `holdfast logs {task['id']} -f`.",

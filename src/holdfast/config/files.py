@@ -18,6 +18,9 @@ from holdfast.config.overrides import full_key, read_overrides
 from holdfast.config.parsers import shown, takes
 from holdfast.config.problems import Problem
 from holdfast.config.settings import SECTIONS, SETTINGS, Setting
+from holdfast.config.workers import SECTION as WORKERS
+from holdfast.config.workers import Workers, read_workers
+from holdfast.config.workers import refuse_in_repository as refuse_workers
 
 REPO_FILE = "holdfast.toml"
 LARGEST_FILE = 64 * 1024
@@ -36,11 +39,17 @@ class Layer:
     values: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)  # agent → key → value
     accounts: Accounts = field(default_factory=dict)
+    workers: Workers = ()
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def complain(self, key: str, text: str) -> None:
         self.problems.append(Problem(self.place, self.lines.get(key), text))
+
+    def complain_of_worker(self, key: str, text: str) -> None:
+        """On the line of the key, of its worker, or of all workers: whichever has one."""
+        known = (key, key.partition(".")[0], WORKERS)
+        self.complain(next((place for place in known if place in self.lines), key), text)
 
     def take(self, key: str, value: object) -> None:
         """Keep a value, or the reason why it is none."""
@@ -94,6 +103,12 @@ def read_file(path: str, *, of_repository: bool) -> Layer:
             refuse_in_repository(layer.complain, user_file())
         else:
             layer.accounts = read_accounts(tables, layer.complain)
+    if WORKERS in document:
+        tables = document.pop(WORKERS)
+        if of_repository:
+            refuse_workers(layer.complain, user_file())
+        else:
+            layer.workers = read_workers(tables, layer.accounts, layer.complain_of_worker)
     for key, value in _flatten(document, layer):
         setting = SETTINGS[key]
         if of_repository and not setting.is_for_repositories:
@@ -161,7 +176,7 @@ def _syntax_problem(place: str, text: str, message: str) -> Problem:
 
 def _lines(text: str) -> dict[str, int]:
     try:
-        return {".".join(path): line for path, line in reversed(lines_of(text).items())}
+        return {".".join(path): line for path, line in reversed(lines_of(text, numbered=True).items())}
     except (ValueError, IndexError, RecursionError):  # tomllib knows more TOML than we: then errors come without lines
         return {}
 

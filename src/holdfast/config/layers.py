@@ -13,6 +13,8 @@ from holdfast.config.files import Layer, read_file, repo_file, user_file
 from holdfast.config.overrides import full_key
 from holdfast.config.problems import ConfigError, Problem, where
 from holdfast.config.settings import SETTINGS, variable_of
+from holdfast.config.workers import SECTION as WORKERS
+from holdfast.config.workers import Workers, place_of
 from holdfast.errors import Refused
 
 
@@ -25,18 +27,20 @@ class Config:
         origins: Mapping[str, str],
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
         accounts: Mapping[str, Mapping[str, AccountTable]] | None = None,
+        workers: Workers = (),
     ) -> None:
         self._values = dict(values)
         self.origins = dict(origins)
         self.overrides = {agent: dict(table) for agent, table in (overrides or {}).items()}  # agent → key → value
         self.accounts: Accounts = {agent: dict(tables) for agent, tables in (accounts or {}).items()}
+        self.workers = workers
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
 
     def but(self, values: Mapping[str, Any]) -> Config:
         """The same with other values for some keys."""
-        return Config({**self._values, **values}, self.origins, self.overrides, self.accounts)
+        return Config({**self._values, **values}, self.origins, self.overrides, self.accounts, self.workers)
 
     def for_agent(self, agent: str) -> Config:
         """The same with that agent's own values in the place of the general ones."""
@@ -60,7 +64,22 @@ def load(repo: str | None = None, flags: Mapping[str, object] | None = None, hom
                 f"{layers[1].place} sets {' and '.join(untrusted)}, which could run commands or show secrets, and is "
                 f"not trusted as it is now. Nothing was queued. Look and decide: `holdfast trust {shlex.quote(repo)}`."
             )
-    return merge(layers)
+    config = merge(layers)
+    nobody = nobody_works(config)
+    if nobody is not None:
+        raise ConfigError([nobody])
+    return config
+
+
+def nobody_works(config: Config) -> Problem | None:
+    """The one mistake that no single layer can see: no anonymous agents, and no worker either."""
+    if config["agents"] > 0 or config.workers:
+        return None
+    place, _, line = config.origins["agents"].rpartition(":")
+    if not line.isdigit():
+        place, line = config.origins["agents"], ""
+    text = f"agents: '0' agents and no [[{WORKERS}]]: nothing would ever run; name a worker, or write 1 or more"
+    return Problem(place, int(line) if line else None, text)
 
 
 def best_effort() -> Config:
@@ -98,6 +117,7 @@ def merge(layers: list[Layer]) -> Config:
     origins = dict.fromkeys(SETTINGS, "default")
     overrides: dict[str, dict[str, Any]] = {}
     accounts: Accounts = {}
+    workers: Workers = ()
     for layer in layers:
         for key, value in layer.values.items():
             values[key] = value
@@ -113,7 +133,10 @@ def merge(layers: list[Layer]) -> Config:
             for name in tables:
                 place = f"{ACCOUNTS}.{agent}.{name}"
                 origins[place] = where(layer.place, layer.lines.get(place))
-    return Config(values, origins, overrides, accounts)
+        for worker in layer.workers:
+            origins[f"{WORKERS}.{worker.name}"] = where(layer.place, layer.lines.get(place_of(worker.number)))
+        workers += layer.workers  # only the user's own file has some
+    return Config(values, origins, overrides, accounts, workers)
 
 
 def _from_environment() -> list[Layer]:

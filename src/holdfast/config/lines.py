@@ -25,9 +25,14 @@ _STRING = re.compile(
 _PLAIN_VALUE = re.compile(r"[^,\]}#\n]+")
 
 
-def lines_of(document: str) -> dict[Path, int]:
-    """The first line that names each key or table, counted from 1: {("health", "grace"): 12, ("health",): 11, …}."""
-    return _Walk(document.replace("\r\n", "\n")).document()
+def lines_of(document: str, *, numbered: bool = False) -> dict[Path, int]:
+    """The first line that names each key or table, counted from 1: {("health", "grace"): 12, ("health",): 11, …}.
+
+    `numbered`: also of each entry of an array of tables: {("worker[1]", "name"): 7, …}.
+    """
+    walk = _Walk(document.replace("\r\n", "\n"))
+    found = walk.document()
+    return found | walk.numbered if numbered else found
 
 
 class _Walk:
@@ -37,20 +42,33 @@ class _Walk:
         self._line = 1
         self._counted = 0  # up to here, `_line` is counted
         self.found: dict[Path, int] = {}
+        self.numbered: dict[Path, int] = {}
+        self._entries: dict[str, int] = {}  # arrays of tables → how many entries were seen
+        self._entry: tuple[str, str] | None = None  # under which entry we are: ("worker", "worker[0]")
 
     def document(self) -> dict[Path, int]:
         table: Path = ()
         self._skip(_TRIVIA)
         while self._at < len(self._text):
             if self._next("["):
-                self._next("[")
+                self._entry = None
+                is_entry = self._next("[")
                 table = self._key(())
+                self._enter(table, is_entry=is_entry)
                 self._next("]")
                 self._next("]")
             else:
                 self._pair(table)
             self._skip(_TRIVIA)
         return self.found
+
+    def _enter(self, table: Path, *, is_entry: bool) -> None:
+        """An entry of an array of tables: its keys are noted under its number as well, like ("worker[0]", "name")."""
+        if is_entry and len(table) == 1:
+            self._entries[table[0]] = self._entries.get(table[0], 0) + 1
+        if table[0] in self._entries:
+            self._entry = (table[0], f"{table[0]}[{self._entries[table[0]] - 1}]")
+            self._note(table, self._line_here())
 
     def _pair(self, table: Path) -> None:
         key = self._key(table)
@@ -64,10 +82,15 @@ class _Walk:
             self._skip(_SPACE)
             line = self._line_here()
             path = (*path, self._key_part())[:DEEPEST]
-            self.found.setdefault(path, line)
+            self._note(path, line)
             self._skip(_SPACE)
             if not self._next("."):
                 return path
+
+    def _note(self, path: Path, line: int) -> None:
+        self.found.setdefault(path, line)
+        if self._entry is not None and path[0] == self._entry[0]:
+            self.numbered.setdefault((self._entry[1], *path[1:]), line)
 
     def _key_part(self) -> str:
         if self._text[self._at] in "\"'":
@@ -78,21 +101,21 @@ class _Walk:
         """Past a value. `path` is whose value it is; None inside arrays, whose entries have no names."""
         self._skip(_SPACE)
         if self._next("["):
-            self._entries("]", lambda: self._value(None))
+            self._items("]", lambda: self._value(None))
         elif self._next("{"):
             if path is None:
                 kept, self.found = self.found, {}
-                self._entries("}", lambda: self._pair(()))
+                self._items("}", lambda: self._pair(()))
                 self.found = kept
             else:
-                self._entries("}", lambda: self._pair(path))
+                self._items("}", lambda: self._pair(path))
         elif self._text[self._at] in "\"'":
             self._skip(_STRING)
         else:
             self._skip(_PLAIN_VALUE)
         self._skip(_SPACE)
 
-    def _entries(self, end: str, entry: Callable[[], None]) -> None:
+    def _items(self, end: str, entry: Callable[[], None]) -> None:
         self._skip(_TRIVIA)
         while not self._next(end):
             entry()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.config.parsers import count
+from holdfast.config.parsers import age, boolean, count
 from holdfast.config.setting import OF_THE_SUPERVISOR, Setting
 from holdfast.units import parse_duration
 
@@ -25,6 +25,20 @@ RECOVERY: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
+    "crash.auto_restart": Setting(
+        False,
+        boolean,
+        "A named worker whose agent crashed goes on by itself, up to `crash.max_in_window`; false: when asked to.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "crash.release_claims": Setting(
+        True,
+        boolean,
+        "Any worker may take a task whose worker crashed; false: it waits for that worker.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "retry.max": Setting(
         3, count(0), "How often a timed-out or stuck task is tried again.", user_only=OF_THE_SUPERVISOR, reload=True
     ),
@@ -40,5 +54,12 @@ RECOVERY: dict[str, Setting] = {
     ),
     "runs.max": Setting(
         12, count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "retention.crashes": Setting(
+        180 * 86400.0,
+        age,
+        "The history of crashes is kept for this long, also of tasks that are forgotten; `forever` keeps it.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
     ),
 }

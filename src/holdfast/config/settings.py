@@ -26,7 +26,13 @@ CLI_AGENTS = (
 STRATEGIES = ("worktree", "clone", "container", "directory", "directory:copy", "none")
 
 SETTINGS: dict[str, Setting] = {
-    "agents": Setting(4, count(1), "How many agents run at once.", user_only=OF_THE_SUPERVISOR, reload=True),
+    "agents": Setting(
+        4,
+        count(0),
+        "How many agents run at once, beside those of named workers (`[[worker]]`); 0 needs at least one worker.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "agent": Setting("", text, "The agent of tasks that name none."),
     "command.argv": Setting([], words, "The command that the `command` agent runs.", user_only=DANGEROUS),
     **{

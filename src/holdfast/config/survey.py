@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast.config.accounts import holds_secrets
 from holdfast.config.files import Layer
-from holdfast.config.layers import Config, merge, problems_of, read_layers, withhold_untrusted
+from holdfast.config.layers import Config, merge, nobody_works, problems_of, read_layers, withhold_untrusted
 from holdfast.config.problems import Problem
 from holdfast.config.variables import strangers
 from holdfast.errors import HoldfastError
@@ -36,10 +36,13 @@ def survey(repo: str | None, home: str) -> Survey:
             withheld = withhold_untrusted(files[1], repo, home)
         except HoldfastError as error:
             problems.append(Problem(files[1].place, None, str(error)))
-    unknown = strangers()
+    unknown, config = strangers(), merge(layers)
+    nobody = nobody_works(config)
+    if nobody is not None:
+        problems.append(nobody)
     return Survey(
         files=tuple(files),
-        config=merge(layers),
+        config=config,
         problems=tuple(problems),
         withheld=tuple(withheld),
         strangers=unknown,

@@ -22,6 +22,7 @@ OURS = frozenset(
         "HOLDFAST_RUN_NUMBER",
         "HOLDFAST_RUN_TOKEN",
         "HOLDFAST_TASK_ID",
+        "HOLDFAST_WORKER",
         "HOLDFAST_WORKSPACE_PATH",
         "HOLDFAST_CHECKOUT",
         "HOLDFAST_HELPER",

@@ -14,7 +14,7 @@ from holdfast.core.model import Claim, ReportKind, StopWhy
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 
 # Stops that say nothing about the agent's work: it had claimed its result before.
-_NO_VERDICT = frozenset({StopWhy.CLAIMED, StopWhy.DOWN})
+_NO_VERDICT = frozenset({StopWhy.CLAIMED, StopWhy.DOWN, StopWhy.WORKER})
 _WITHOUT_WORD = frozenset({Cause.ORPHANED, Cause.TIMEOUT})  # its keeper ended it, as we would have after the grace
 _COMPLETE = "the agent reported that it is complete"
 _PLAIN_WORDS = frozenset({Outcome.COMPLETED, Outcome.FAILED})  # all else from an adapter is evidence of its own

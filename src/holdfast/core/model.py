@@ -51,6 +51,7 @@ class StopWhy(StrEnum):
 
     CANCEL = "cancel"
     DOWN = "down"
+    WORKER = "worker"  # an operator stopped its worker, and did not want to wait
     STUCK = "stuck"
     LOOPING = "looping"
     STARTUP = "startup_timeout"
@@ -160,6 +161,7 @@ class Task:
     session_id: str | None
     account: str | None  # the one that it names, or that of its session; None: any
     fresh: bool  # the next attempt starts from the base, whatever was salvaged before
+    worker: str | None = None  # the named worker that has it, or that it waits for; None: any lane
 
     @property
     def id(self) -> str:

@@ -22,6 +22,7 @@ from holdfast.core.budgets import (
     recent_crashes,
     spent,
 )
+from holdfast.core.crashes import CRASHES, Recent
 from holdfast.core.model import Instant, PauseReason
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.resets import LONGEST
@@ -101,6 +102,8 @@ class Decision:
     alert: bool = False
     keeps_session: bool = True
     parking: Parking | None = None  # what becomes of the run's account, if it had one
+    keeps_worker: bool = False  # it waits for the worker that it had (core/staffing.py); False: any may take it
+    crashes: Recent | None = None  # after a crash: how many there were of late
 
     @property
     def waits_for_operator(self) -> bool:
@@ -110,6 +113,9 @@ class Decision:
 def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0) -> Decision:
     """The next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
     decision = _decide(verdict, ledger, limits, now, jitter)
+    if verdict.outcome in CRASHES:
+        count = recent_crashes(ledger, limits, now) + 1
+        decision = replace(decision, crashes=Recent(count=count, limit=limits.crash, window=limits.crash_window))
     parking = _parking(verdict, ledger, limits, now, jitter)
     return decision if parking is None else replace(decision, parking=parking)
 

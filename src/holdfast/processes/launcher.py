@@ -59,7 +59,7 @@ class KeptProcesses(Strays):
     def launch(self, spec: LaunchSpec) -> KeptRun:
         """May raise OSError for a passing reason (disk full, out of descriptors): the run stays intended."""
         directory = RunDirectory(os.path.join(self._root, spec.run_id))
-        directory.prepare(_intent(spec, self._cgroups), spec.stdin, spec.files)
+        directory.prepare(_intent(spec, self._cgroups), spec.stdin, spec.files, spec.told)
         lock = directory.take_lock()
         if lock is None:
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")

@@ -32,6 +32,7 @@ class LaunchSpec:
     ender: Sequence[str] = ()  # ends what the agent has outside of its process tree; exit code 0 proves that it did
     files: Mapping[str, str] = field(default_factory=dict)  # name → text: private to the run, there before it starts
     chosen: Sequence[str] = ()  # variables that its adapter or its account set: a container gets them too
+    told: str = ""  # the prompt that it gets, where that is not its task's own: kept beside its output
     token: str = ""  # what this run's reports have to carry; kept, so that the next supervisor knows it too
     metadata: Mapping[str, object] = field(default_factory=dict)
 

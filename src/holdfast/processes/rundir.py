@@ -22,6 +22,7 @@ ROOM = 4096
 BOOT_SLACK = 1.0  # seconds by which wall time and boot time may disagree
 CHANNEL = "channel"  # a directory of its own: what the agent writes to us, and all that a container gets to see
 MOST_LEFT = 1 << 20  # bytes of a file that the agent left for us
+PROMPT = "prompt"  # what the agent was told, where that is not its task's own prompt
 FILES = f"{CHANNEL}/files"  # a directory: the agent's private settings for this run; a container gets to see them too
 MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
 MOST_PID = 2**22  # the kernel's own limit
@@ -35,7 +36,9 @@ class RunDirectory:
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def prepare(self, intent: dict[str, object], stdin: str, files: Mapping[str, str] | None = None) -> None:
+    def prepare(
+        self, intent: dict[str, object], stdin: str, files: Mapping[str, str] | None = None, told: str = ""
+    ) -> None:
         """Everything the keeper needs, on disk before it is spawned. Repeatable: a half-made one is made again."""
         faults.effect("rundir.make")
         os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -44,6 +47,8 @@ class RunDirectory:
         for name in _ENDLESS:
             os.close(os.open(self.file(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
         self._write("stdin", stdin.encode())
+        if told:
+            self._write(PROMPT, told.encode())
         for name, text in (files or {}).items():
             os.makedirs(os.path.dirname(self.file(f"{FILES}/{name}")), mode=0o700, exist_ok=True)
             self._write(f"{FILES}/{name}", text.encode())

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.agents.port import sign_reader
 from holdfast.core.claims import conclude
@@ -27,6 +27,7 @@ from holdfast.supervisor.choosing import NoAccountNow
 from holdfast.supervisor.context import Context, Enclosure, Patient
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
+from holdfast.supervisor.handover import handed_over
 from holdfast.supervisor.intending import intend
 from holdfast.supervisor.launching import agents_word, launch_spec
 from holdfast.supervisor.listening import Listener
@@ -54,7 +55,7 @@ class Attempt:
         self._stop_reason: str = earlier._stop_reason if earlier else ""
         self._fast: bool = earlier._fast if earlier else False
         self._unsent = False
-        self._preparing: asyncio.Task[object] | None = None
+        self._preparing: asyncio.Task[Any] | None = None
         self.listener: Listener | None = None  # while there is a run whose agent may report
 
     async def drive(self) -> None:
@@ -161,18 +162,19 @@ class Attempt:
         self._live = self._context.processes.launch(launching)
         return run
 
-    async def _interruptible(self, work: Coroutine[object, None, object]) -> None:
+    async def _interruptible(self, work: Coroutine[object, None, T]) -> T:
         """Preparing may take minutes (a large checkout): a stop ends it at once, helpers included."""
-        self._preparing = asyncio.create_task(work)
+        preparing: asyncio.Task[T] = asyncio.create_task(work)
+        self._preparing = preparing
         try:
-            await self._preparing
+            return await preparing
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if self._stop_wanted is None or (current is not None and current.cancelling()):
                 raise
             raise _Stopped(self._stop_wanted) from None
         finally:
-            preparing, self._preparing = self._preparing, None
+            self._preparing = None
             if not preparing.done():
                 preparing.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -292,7 +294,8 @@ class Attempt:
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         workspace = await self._workspace()
-        launch = launch_spec(self._context, self.task, self.grip, run, workspace)
+        told = await self._interruptible(handed_over(self._context, self.task, run, workspace))
+        launch = launch_spec(self._context, self.task, self.grip, run, workspace, told)
         if self._enclosure is None:
             return launch
         launch, container = await self._enclosure.enclose(self.task.spec, workspace, launch)

@@ -23,18 +23,24 @@ class Attempts:
         self._context = context
         self._attempts: dict[str, Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._workers: dict[str, str | None] = {}  # task → the named worker that has it
         self._leaving = asyncio.Event()  # the supervisor goes
 
     def start(self, task: Task) -> None:
         driving = asyncio.create_task(self._keep_driving(task), name=f"attempt {task.id}")
         self._tasks[task.id] = driving
+        self._workers[task.id] = task.worker
         driving.add_done_callback(lambda _driving: self._over(task.id, driving))
 
     def _over(self, task_id: str, driving: asyncio.Task[None]) -> None:
         """As a callback, because a task that is cancelled before its first step runs no `finally` of its own."""
         if self._tasks.get(task_id) is driving:
-            del self._tasks[task_id]
+            self._forget(task_id)
         self._context.bell.ring()
+
+    def _forget(self, task_id: str) -> None:
+        self._tasks.pop(task_id, None)
+        self._workers.pop(task_id, None)
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -43,6 +49,16 @@ class Attempts:
     @property
     def running(self) -> int:
         return len(self._tasks)
+
+    @property
+    def anonymous(self) -> int:
+        """Those that no named worker has."""
+        return sum(1 for worker in self._workers.values() if worker is None)
+
+    @property
+    def workers(self) -> frozenset[str]:
+        """The named workers that are at work."""
+        return frozenset(worker for worker in self._workers.values() if worker is not None)
 
     @property
     def living(self) -> list[Attempt]:
@@ -128,7 +144,7 @@ class Attempts:
             if not attempt.frozen:
                 del self._attempts[task.id]
         finally:
-            self._tasks.pop(task.id, None)  # before anybody who waits for us looks
+            self._forget(task.id)  # before anybody who waits for us looks
 
     async def _rest(self, pause: float) -> None:
         """Before the next try. Whoever has waited long already does not hold a supervisor up that is about to go."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.agents.port import DEFAULT_ACCOUNT
 from holdfast.core.accounts import Choice, ShutOut, choose, shut_out
 from holdfast.core.model import Task
@@ -20,6 +22,8 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
     names, choosable = context.accounts.names(agent), context.accounts.choosable(agent)
     named = options.get("account")
     bound = task.account or (DEFAULT_ACCOUNT if task.session_id else None)  # a session from before there were accounts
+    if bound is None:
+        bound = _of_its_worker(context, task, names)
     shut = [account.name for account in tx.accounts.shut(context.clock()) if account.agent == agent]
     choice = choose(bound, named if isinstance(named, str) else None, shut, names, choosable)
     if choice is None:
@@ -30,6 +34,14 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
             f"(known: {', '.join(names)}), or set `{agent}.account`."
         )
     return choice
+
+
+def _of_its_worker(context: Context, task: Task, names: Sequence[str]) -> str | None:
+    """A worker with an account gives it to tasks that name none."""
+    worker = context.settings.staff.get(task.worker)
+    if worker is None or worker.lane.agent != task.spec.agent or worker.lane.account not in names:
+        return None
+    return worker.lane.account
 
 
 def shut_out_now(context: Context, tx: Transaction, *, for_operator: bool = False) -> ShutOut:

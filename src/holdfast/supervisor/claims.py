@@ -1,10 +1,16 @@
-"""Taking tasks while there is room. The claim is one atomic statement; everything after it is the attempt's."""
+"""Taking tasks while there is room: each named worker one, and anonymous agents up to their number.
+
+The claim is one atomic statement; everything after it is the attempt's.
+"""
 
 from __future__ import annotations
 
+from holdfast.core.model import Task
+from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.gate import Gate
+from holdfast.supervisor.staff import Roll
 from holdfast.supervisor.terms import terms_now
 
 
@@ -12,16 +18,24 @@ class Claims:
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts
-        self._gate = Gate(context)
+        self._roll = Roll(context, attempts)
+        self._gate = Gate(context, self._roll.lanes)
         self.closed = False
 
     async def tick(self) -> None:
-        while not self.closed and self._attempts.running < self._context.settings.agents:
+        await self._roll.tick()
+        while not self.closed and self._roll.may_have_room:
             if not await self._gate.lets_in():
                 return
-            task = await self._context.writer.write(
-                lambda tx: tx.tasks.claim(self._context.host_id, self._context.clock(), terms_now(self._context, tx))
-            )
+            task = await self._context.writer.write(self._take)
             if task is None:
                 return
             self._attempts.start(task)
+
+    def _take(self, tx: Transaction) -> Task | None:
+        """For the first idle lane that finds something."""
+        for lane in self._roll.lanes(tx):
+            task = tx.tasks.claim(self._context.host_id, self._context.clock(), terms_now(self._context, tx, lane))
+            if task is not None:
+                return task
+        return None

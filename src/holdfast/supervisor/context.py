@@ -10,12 +10,14 @@ from typing import Protocol
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
 from holdfast.core.budgets import Limits
+from holdfast.core.handover import Changes
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
+from holdfast.core.staffing import Staff
 from holdfast.core.tracking import Issue
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Store, Transaction, Writer
@@ -53,6 +55,7 @@ class Keeping:
     runs: float = 14 * 86400.0
     tasks: float = 90 * 86400.0
     salvages: float = 90 * 86400.0
+    crashes: float = 180 * 86400.0
     log_size: int = 10 * 1024 * 1024  # bytes of supervisor.log before it is put aside
 
 
@@ -67,6 +70,7 @@ class Settings:
     idle_exit: float | None = None
     keeping: Keeping = field(default_factory=Keeping)
     pressure: PressureLimits = field(default_factory=PressureLimits)
+    staff: Staff = field(default_factory=Staff)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,5 +232,6 @@ class Context:
     in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone
     furnishing: Furnishing | None = None  # set-up, copies and teardown; None where an attempt is driven alone
+    so_far: Callable[[Workspace], Awaitable[Changes]] | None = None  # what a task changed; None: nobody looks
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
     may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell

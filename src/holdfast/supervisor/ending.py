@@ -10,6 +10,7 @@ from holdfast.core.policy import Action, Decision, decide
 from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import deliver_work, save_work
 
@@ -32,15 +33,31 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     disposition = await _save(context, task, decision)
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
-
-    def end(tx: Transaction) -> TaskState:
-        state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
-        tx.links.after_settle(task.id, state, verdict.outcome, context.clock())
-        return state
-
-    state = await context.writer.write(end)
+    state = await context.writer.write(
+        lambda tx: _settle(context, tx, task, grip, run_id, verdict, decision, disposition)
+    )
     context.bell.ring()
     return state in TASK_TERMINAL
+
+
+def _settle(
+    context: Context,
+    tx: Transaction,
+    task: Task,
+    grip: Grip,
+    run_id: str | None,
+    verdict: Verdict,
+    decision: Decision,
+    disposition: Disposition | None,
+) -> TaskState:
+    """The task, the named worker that had it, and the claim of the issue that it came from: at once."""
+    crash = for_worker(context, tx, task, verdict, decision)
+    decision = keeps_worker(context, task, decision, crash)
+    state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
+    tell_worker(context, tx, task, run_id, verdict, decision, crash)
+    if context.settings.staff.release_claims:
+        tx.links.after_settle(task.id, state, verdict.outcome, context.clock())
+    return state
 
 
 def _after_container(decision: Decision) -> Decision:

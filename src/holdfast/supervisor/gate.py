@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from holdfast.core.dispatch import Lane
 from holdfast.core.pressure import Hold, Pressure, hold
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
@@ -13,8 +16,10 @@ DISK_ALERT = "disk:floor"
 
 
 class Gate:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, lanes: Callable[[Transaction], Sequence[Lane | None]]) -> None:
+        """`lanes`: for whom something may wait."""
         self._context = context
+        self._lanes = lanes
         self._hold: Hold | None = None
         self._disk_alert: bool | None = None  # None: an earlier supervisor may have left one open
 
@@ -24,7 +29,7 @@ class Gate:
         limits = context.settings.pressure
         if limits.off and self._hold is None and not self._disk_alert:
             return True
-        if not await context.writer.write(lambda tx: tx.tasks.something_waits(context.clock(), terms_now(context, tx))):
+        if not await context.writer.write(self._something_waits):
             await self._release(NOTHING_WAITS)
             if self._disk_alert:  # somebody may have made room meanwhile
                 now = context.pressure()
@@ -39,6 +44,10 @@ class Gate:
         if self._hold is None or self._hold.over != found.over:
             await self._keep_back(found, is_new=self._hold is None)
         return False
+
+    def _something_waits(self, tx: Transaction) -> bool:
+        now = self._context.clock()
+        return any(tx.tasks.something_waits(now, terms_now(self._context, tx, lane)) for lane in self._lanes(tx))
 
     async def _alert_of_disk(self, found: Hold | None, now: Pressure) -> None:
         """One alert from the moment that the disk holds until there is room again (R-TREE-14)."""

@@ -19,7 +19,9 @@ from holdfast.store.port import Grip
 from holdfast.supervisor.context import Context
 
 
-def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: Workspace) -> LaunchSpec:
+def launch_spec(
+    context: Context, task: Task, grip: Grip, run: Run, workspace: Workspace, hand_over: str | None = None
+) -> LaunchSpec:
     """Raises LaunchError when the agent cannot be started here as it was asked for."""
     spec, adapter = task.spec, context.agents[task.spec.agent]
     surroundings = context.surroundings(spec)
@@ -48,6 +50,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
             files_directory=os.path.join(channel, "files"),
             directory=os.path.realpath(workspace.path),
             left_directory=channel,
+            hand_over=hand_over,
         )
     )
     env = inherited | dict(command.env)
@@ -61,6 +64,8 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
         HOLDFAST_RUN_TOKEN=token,
         PWD=workspace.path,
     )
+    if task.worker is not None:
+        env["HOLDFAST_WORKER"] = task.worker
     return LaunchSpec(
         run_id=run.id,
         argv=command.argv,
@@ -73,6 +78,7 @@ def launch_spec(context: Context, task: Task, grip: Grip, run: Run, workspace: W
         orphan_grace=spec.orphan_grace,
         limits=spec.limits,
         files=command.files,
+        told=command.told,
         chosen=(*command.env, *_login_in(env, own)),
         token=token,
         metadata={

@@ -32,6 +32,7 @@ from holdfast.workspaces.trash import delete_tree
 T = TypeVar("T")
 EVERY = 3600.0
 PIECE = 500  # rows per transaction
+MOST_CRASHES = 20_000  # remembered, however young: a home in a crash storm does not grow for ever
 TASKS = 40  # tasks per transaction: each has a dozen rows elsewhere
 PAUSE = 0.02
 _ABOVE_ALL = 2**62
@@ -43,7 +44,7 @@ class _Removed:
     runs: int = 0
     tasks: int = 0
     salvages: int = 0
-    records: int = 0  # answered requests, acknowledged alerts, supervisors that are gone
+    records: int = 0  # answered requests, acknowledged alerts, supervisors that are gone, crashes
 
     def __bool__(self) -> bool:
         return bool(self.events or self.runs or self.tasks or self.salvages or self.records)
@@ -160,6 +161,10 @@ class Retention:
     async def _answered(self, removed: _Removed) -> None:
         before = self._moment(self._context.settings.keeping.events)
         while dropped := await self._write(lambda tx: tx.history.drop_answered(before, PIECE)):
+            removed.records += dropped
+            await asyncio.sleep(PAUSE)
+        before = self._moment(self._context.settings.keeping.crashes)
+        while dropped := await self._write(lambda tx: tx.crashes.forget(before, MOST_CRASHES, PIECE)):
             removed.records += dropped
             await asyncio.sleep(PAUSE)
 

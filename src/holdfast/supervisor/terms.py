@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.core.dispatch import Lane, Terms
 from holdfast.store.port import Transaction
 from holdfast.supervisor.choosing import shut_out_now
@@ -10,4 +12,8 @@ from holdfast.supervisor.context import Context
 
 def terms_now(context: Context, tx: Transaction, lane: Lane | None = None) -> Terms:
     """In the transaction of the claim: what another run has just found out counts."""
-    return Terms(shut_out=shut_out_now(context, tx), lane=lane)
+    shut_out = shut_out_now(context, tx)
+    if lane is not None and lane.account is not None and lane.agent is not None:
+        # It brings its own account, which is open, or it would not ask: that no other is left does not matter.
+        shut_out = replace(shut_out, agents=shut_out.agents - {lane.agent})
+    return Terms(shut_out=shut_out, lane=lane)

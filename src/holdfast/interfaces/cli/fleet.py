@@ -14,7 +14,9 @@ DOWN_PATIENCE = 120.0
 
 
 def configure_up(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--agents", type=number(1), metavar="N", help="how many agents run at once (4)")
+    parser.add_argument(
+        "--agents", type=number(0), metavar="N", help="how many agents run at once (4), beside named workers"
+    )
     parser.add_argument("--detach", "-d", action="store_true", help="in the background")
     parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
     parser.epilog = (
@@ -30,7 +32,12 @@ def run_up(arguments: argparse.Namespace) -> int:
     idle = duration_of("--idle-exit", arguments.idle_exit)
     if arguments.detach:
         pid = start_detached(home, agents=arguments.agents, idle_exit=arguments.idle_exit)
+        from holdfast.config import best_effort
+
         print(f"Supervisor started, pid {pid}; its log: {log_file(home)}")
+        names = [worker.name for worker in best_effort().workers]
+        if names:
+            print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
         return 0
     run_here(home, agents=arguments.agents, idle_exit=idle)
     return 0

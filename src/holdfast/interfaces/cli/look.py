@@ -1,4 +1,4 @@
-"""Commands that only look: ps, show, why, events, alerts. They import little until they must."""
+"""Commands that only look: ps, show, why, events. They import little until they must."""
 
 from __future__ import annotations
 
@@ -59,12 +59,17 @@ _PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
 
 
 def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """With a column of costs where an agent told some."""
+    """With a column of workers where one has a task, and one of costs where an agent told some."""
     headers, lines = list(_PS_HEADERS), [_ps_row(row) for row in rows]
-    if any(row["tokens"] for row in rows):
-        headers.insert(5, "TOOK")
+    if any(row["worker"] for row in rows):
+        headers.insert(3, "WORKER")
         for row, line in zip(rows, lines, strict=True):
-            line.insert(5, _took(row))
+            line.insert(3, row["worker"] or "-")
+    if any(row["tokens"] for row in rows):
+        at = headers.index("PROMPT")
+        headers.insert(at, "TOOK")
+        for row, line in zip(rows, lines, strict=True):
+            line.insert(at, _took(row))
     return headers, lines
 
 
@@ -97,8 +102,8 @@ def _summary(queries: Queries) -> str:
     state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
     if running and running["held"]:
         state += f"; nothing new starts: {clean(running['held'])}"
-    alerts = len(queries.alerts())
-    noted = f"; {alerts} alert(s): `holdfast alerts`" if alerts else ""
+    alerts, worst = queries.open_alerts()
+    noted = f"; {alerts} alert(s), the worst {worst}: `holdfast alerts`" if alerts else ""
     return f"{listed}; {state}{noted}"
 
 
@@ -124,14 +129,19 @@ def _watch(queries: Queries, *, everything: bool) -> int:
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--prompt", action="store_true", help="what its agent was told, whole: with the hand-over, say")
+    parser.add_argument("--run", type=number(1), metavar="N", help="with --prompt: in its N-th run (the last one)")
     _json_flag(parser)
 
 
 def run_show(arguments: argparse.Namespace) -> int:
+    from holdfast.api.crashes import crash_lines
     from holdfast.api.show import budgets, moment, took
     from holdfast.api.usage import by_hand_lines, complete, details
 
     queries = Queries(home_directory())
+    if arguments.prompt or arguments.run is not None:
+        return _show_prompt(queries, arguments)
     task = queries.task(queries.resolve(arguments.id))
     task["budgets"] = budgets(task)
     complete(queries, task)
@@ -143,6 +153,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     _fields(
         prompt=clean(task["prompt"]),
         agent=task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
+        worker=task["worker"],
         repo=task["repo"],
         base=f"{task['base_ref']} {task['base_commit'] or ''}",
         branch=task["branch"],
@@ -155,13 +166,29 @@ def run_show(arguments: argparse.Namespace) -> int:
     )
     for run in task["runs"]:
         ended = f"{run['outcome']}: {clean(run['reason'])}" if run["outcome"] else "…"
-        print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {ended}")
+        worker = f"worker {run['worker']}  " if run["worker"] else ""
+        print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
         for line in details(run):
             print(f"      {paint(clean(line), 'dim')}")
+    for line in crash_lines(task["crashes"]):
+        print(f"  {clean(line)}")
     for salvage in task["salvages"]:
         print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")
     for line in by_hand_lines(task):
         print(clean(line))
+    return 0
+
+
+def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
+    from holdfast.api.prompts import given, refuse_without_prompt
+
+    if not arguments.prompt:
+        refuse_without_prompt(arguments.run)
+    told = given(queries, queries.resolve(arguments.id), arguments.run)
+    if arguments.json:
+        print_json(told)
+    else:
+        print(clean(told["prompt"]))
     return 0
 
 
@@ -178,9 +205,11 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.accounts import kept_back, waits_for_account
+    from holdfast.api.crashes import crash_summary
     from holdfast.api.health import health_lines
     from holdfast.api.show import budgets, explain
     from holdfast.api.usage import complete, usage_lines
+    from holdfast.api.workers import waits_for_worker
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
@@ -188,9 +217,12 @@ def run_why(arguments: argparse.Namespace) -> int:
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
     waits = waits_for_account(queries, task)
     lines += [waits] if waits else []
+    lane = waits_for_worker(queries, task)
+    lines += [lane] if lane else []
     lines += health_lines(queries, task)
     complete(queries, task)
     lines += usage_lines(task)
+    lines += crash_summary(task["crashes"])
     lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
     used = budgets(task)
     events = queries.last_events(task_id=task["id"], limit=12)
@@ -257,41 +289,3 @@ def _event_line(event: Row) -> str:
     colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
     return f"{at} {paint(event['kind'].ljust(20), colour)} {clean(event['message'])}"
-
-
-# -- alerts ------------------------------------------------------------------------------------------------------------
-
-
-def configure_alerts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=["ack"], help="acknowledge an alert")
-    parser.add_argument("number", nargs="?", type=number(1), help="which one")
-    parser.add_argument("--all", "-a", action="store_true", help="acknowledged ones too")
-    _json_flag(parser)
-
-
-def run_alerts(arguments: argparse.Namespace) -> int:
-    if arguments.action == "ack":
-        return _ack(arguments.number)
-    alerts = Queries(home_directory()).alerts(everything=arguments.all)
-    for alert in alerts:
-        if arguments.json:
-            print_json(alert)
-            continue
-        again = f" ({alert['count']} times)" if alert["count"] > 1 else ""
-        print(
-            f"{alert['id']}  {paint(alert['level'], 'red')}  {ago(alert['at'])} ago{again}  {clean(alert['message'])}"
-        )
-        print(f"    {clean(alert['remedy'])} Then: `holdfast alerts ack {alert['id']}`.")
-    if not alerts and not arguments.json:
-        print("No alerts.")
-    return 0
-
-
-def _ack(number: int | None) -> int:
-    from holdfast.api.commands import Commands
-
-    if number is None:
-        raise UsageError("Say which alert: `holdfast alerts ack NUMBER`.")
-    Commands(home_directory(), create=False).ack_alert(number)
-    print(f"Alert {number} acknowledged.")
-    return 0

@@ -111,7 +111,11 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "show": Page(
         "Everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is enough.",
-        (("for people", "holdfast show 7f3a"), ("for scripts", "holdfast show 7f3a --json")),
+        (
+            ("for people", "holdfast show 7f3a"),
+            ("for scripts", "holdfast show 7f3a --json"),
+            ("what its agent was told", "holdfast show 7f3a --prompt"),
+        ),
         (*READS, 4),
         ("why", "logs", "diff"),
     ),
@@ -144,12 +148,6 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ),
         (*READS, 4),
         ("show", "events"),
-    ),
-    "alerts": Page(
-        "What needs a person, each with a remedy. One open alert per episode.",
-        (("what is open", "holdfast alerts"), ("seen and dealt with", "holdfast alerts ack 3")),
-        READS,
-        ("why", "doctor"),
     ),
     "accounts": Page(
         "Lists the logins of agents that your settings name, and those that are not used for a while: `parked` until a "

@@ -1,4 +1,4 @@
-"""Pages of the manual about a task's work and where it is; the other pages are in `manual`."""
+"""Pages of the manual about a task's work and where it is, and what went wrong; the others are in `manual`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,18 @@ class Page(NamedTuple):
 
 
 WORK_PAGES: dict[str, Page] = {
+    "worker": Page(
+        "Named workers (`[[worker]]` in your own settings) pull matching tasks one at a time. A stopped one finishes "
+        "its present task first; one that crashed too often is benched until it was quiet for `crash.window`, or is "
+        "restarted. What you ask for is recorded, and holds with and without a running supervisor.",
+        (
+            ("what each does, and why one does not", "holdfast worker list"),
+            ("no more tasks for it; its agent ends now", "holdfast worker stop web --now"),
+            ("it crashed: go on, crashes forgiven", "holdfast worker restart web"),
+        ),
+        (*READS, 4),
+        ("up", "ps", "alerts"),
+    ),
     "diff": Page(
         "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
         "or on its branch. Piped, it is exact and can be applied.",
@@ -89,5 +101,29 @@ WORK_PAGES: dict[str, Page] = {
         ),
         (0, 2, 3, 4, 69),
         ("workspaces", "diff"),
+    ),
+    "alerts": Page(
+        "What needs a person, each with a remedy. One open alert per episode; it is closed by itself when its cause is "
+        "over (a retry, a completion, room on the disk). `ack` says that you have seen it, and records who and why.",
+        (
+            ("what is open", "holdfast alerts"),
+            ("only what is bad", "holdfast alerts --level critical"),
+            ("seen and dealt with", 'holdfast alerts ack 3 --why "disk replaced"'),
+            ("all of them", "holdfast alerts ack --all"),
+        ),
+        READS,
+        ("crashes", "why", "doctor"),
+    ),
+    "crashes": Page(
+        "Agents that died and were not asked to: when, how, their last words, whether the claim was released and what "
+        "was decided. A stop of ours, a limit and a failure that the agent reports itself are no crashes. Kept for "
+        "`retention.crashes` (180 d), longer than runs and tasks.",
+        (
+            ("all that are remembered", "holdfast crashes"),
+            ("of one task", "holdfast crashes 7f3a"),
+            ("of today, for scripts", "holdfast crashes --since 24h --json"),
+        ),
+        READS,
+        ("alerts", "why", "stats"),
     ),
 }

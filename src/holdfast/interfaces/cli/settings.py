@@ -12,6 +12,7 @@ from holdfast.config import SETTINGS, shown
 from holdfast.config.accounts import lines_to_show
 from holdfast.config.parsers import toml
 from holdfast.config.survey import Survey, survey
+from holdfast.config.workers import lines_to_show as workers_to_show
 from holdfast.errors import UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import clean, paint, print_json
@@ -62,6 +63,8 @@ def _show(found: Survey, arguments: argparse.Namespace) -> int:
             full = f"per_agent.{agent}.{key}"
             _show_one(full, key, value, found.config.origins[full], arguments)
     for full, value in lines_to_show(found.config.accounts, reveal=arguments.reveal).items():
+        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+    for full, value in workers_to_show(found.config.workers).items():
         _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
     for text in (*map(str, found.problems), *found.warnings, *_ignored(found)):
         print(clean(f"holdfast: {text}"), file=sys.stderr)

@@ -1,10 +1,15 @@
-"""The SQLite side of store/crashing.py: the history of crashes."""
+"""The SQLite side of store/crashing.py: the history of crashes, and the alert of a task that crashed out."""
 
 from __future__ import annotations
 
 import apsw
 
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast import faults
+from holdfast.core.crashes import Answer, Recovered, answer_to, crash_alert, last_words
+from holdfast.core.model import Event, Instant, Level
+from holdfast.core.outcome import Verdict
+from holdfast.core.policy import Action, Decision
+from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 
 
@@ -12,3 +17,101 @@ class SqliteCrashes:
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "crashes")
         self._events = events
+
+    def after_settle(self, task_id: str, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
+        """Part of `tasks.settle`: its claim is given up and its work is saved, so that the record can say so."""
+        answer = answer_to(verdict.outcome, goes_on=decision.action is Action.REQUEUE)
+        if answer is Answer.IGNORE:
+            return
+        row = self._sql.row(
+            "record",
+            run_id=run_id,
+            outcome=str(verdict.outcome),
+            reason=verdict.reason,
+            error_text=last_words(verdict.error_tail),
+            restarted=int(answer is Answer.RESTART),
+            decision=_words(answer, decision),
+            recent=decision.crashes.count if decision.crashes else 1,
+            now=now.wall,
+        )
+        faults.tx("crash.record")
+        if row is not None:
+            self._tell(task_id, run_id, verdict, decision, answer, row, now)
+
+    def alert(self, task_id: str, verdict: Verdict, decision: Decision, is_preserved: bool, now: Instant) -> None:
+        """R-CRASH-06: one per episode. An operator's retry ends it. `is_preserved`: its workspace stays."""
+        row = self._sql.row("of_task", task_id=task_id) or {}
+        recovered = Recovered(
+            branch=row.get("branch"),
+            workspace=row.get("workspace") if is_preserved else None,
+            salvage=self._sql.value("last_salvage", task_id=task_id),
+        )
+        recent = f" ({decision.crashes})" if decision.crashes else ""
+        by_hand = f"holdfast retry {task_id}"
+        self._events.raise_alert(
+            crash_alert(task_id),
+            f"Task {task_id} crashed too often and was stopped{recent}; last: {verdict.reason}. Kept: {recovered}.",
+            f"Look with `holdfast why {task_id}`; start it again by hand with `{by_hand}`.",
+            now,
+            task_id=task_id,
+            details={
+                "reason": verdict.reason,
+                "outcome": str(verdict.outcome),
+                "error_text": last_words(verdict.error_tail),
+                "recovered": {
+                    "branch": recovered.branch,
+                    "workspace": recovered.workspace,
+                    "salvage": recovered.salvage,
+                },
+                "crashes": decision.crashes.count if decision.crashes else 1,
+                "window": decision.crashes.window if decision.crashes else None,
+                "restart": by_hand,
+            },
+        )
+
+    def forget(self, before: float, most: int, limit: int) -> int:
+        dropped = self._sql.change("forget", before=before, most=most, limit=limit)
+        if dropped:
+            faults.tx("crash.forget")
+        return dropped
+
+    def _tell(
+        self,
+        task_id: str,
+        run_id: str,
+        verdict: Verdict,
+        decision: Decision,
+        answer: Answer,
+        row: Row,
+        now: Instant,
+    ) -> None:
+        self._events.emit(
+            Event(
+                kind="crash.recorded",
+                level=Level.WARNING,
+                component="crashes",
+                task_id=task_id,
+                run_id=run_id,
+                message=f"The agent of task {task_id} crashed: {verdict.reason}. {_words(answer, decision)}.",
+                reason=verdict.reason,
+                data={
+                    "crash": row["id"],
+                    "outcome": str(verdict.outcome),
+                    "worker": row["worker"],
+                    "workspace": row["workspace"],
+                    "claim_released": bool(row["claim_released"]),
+                    "restarted": answer is Answer.RESTART,
+                    "recent": decision.crashes.count if decision.crashes else 1,
+                },
+            ),
+            now,
+        )
+
+
+def _words(answer: Answer, decision: Decision) -> str:
+    counted = f" ({decision.crashes})" if decision.crashes else ""
+    if answer is Answer.RESTART:
+        return f"It is queued to run again{counted}"
+    if decision.action is Action.FAIL:
+        return f"It is not started again by itself{counted}"
+    return f"It does not go on by itself now: {decision.reason}{counted}"

@@ -8,6 +8,7 @@ import apsw
 
 from holdfast import faults
 from holdfast.core.budgets import Budget
+from holdfast.core.crashes import CRASHES
 from holdfast.core.model import Event, Instant, Level, Task
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Action, Decision
@@ -16,6 +17,7 @@ from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict
 from holdfast.store.port import Grip
 from holdfast.store.sqlite.accounts import SqliteAccounts
+from holdfast.store.sqlite.crashes import SqliteCrashes
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import require_owner
@@ -55,6 +57,7 @@ class Endings:
         self._runs = runs
         self._workspaces = workspaces
         self._accounts = accounts
+        self._crashes = SqliteCrashes(connection, events)
         self._get = get
 
     def settle(
@@ -86,6 +89,7 @@ class Endings:
             resume_after=decision.resume_after,
             not_before=now.wall + decision.delay if decision.delay > 0 else None,
             keeps_session=decision.keeps_session,
+            keeps_worker=decision.keeps_worker and state is TaskState.QUEUED,
             session_id=verdict.session_id,
             now=now.wall,
         )
@@ -98,10 +102,14 @@ class Endings:
         self.spend(grip.task_id, decision.spends, run_id, now)
         faults.tx("task.settle")
         self._tell_settled(grip, run_id, state, verdict, decision, now)
+        if run_id is not None:
+            self._crashes.after_settle(grip.task_id, run_id, verdict, decision, now)
         if under is not None:
             self._accounts.after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
         if decision.alert and (under is None or decision.parking is None):  # an account has one alert for all its tasks
-            self._alert(grip, state, verdict, decision, now)
+            self._alert(grip, state, verdict, decision, disposition, now)
+        if state in (TaskState.COMPLETED, TaskState.CANCELLED):
+            self._events.close_alerts_of_task(grip.task_id, f"the task's end: {state}", now)
         if state in TASK_TERMINAL:
             if disposition is not None:
                 self._workspaces.dispose_of_task(grip.task_id, self._kept_since(grip, state, disposition), now)
@@ -180,7 +188,19 @@ class Endings:
             now,
         )
 
-    def _alert(self, grip: Grip, state: TaskState, verdict: Verdict, decision: Decision, now: Instant) -> None:
+    def _alert(
+        self,
+        grip: Grip,
+        state: TaskState,
+        verdict: Verdict,
+        decision: Decision,
+        disposition: Disposition | None,
+        now: Instant,
+    ) -> None:
+        if verdict.outcome in CRASHES:
+            stays = disposition is None or disposition.preserve
+            self._crashes.alert(grip.task_id, verdict, decision, stays, now)
+            return
         self._events.raise_alert(
             f"task:{grip.task_id}:{verdict.outcome}",
             f"Task {grip.task_id} {state}: {decision.reason}.",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import apsw
 
 from holdfast import faults
+from holdfast.core.crashes import crash_alert
 from holdfast.core.model import Event, Instant, Level
 from holdfast.errors import NotFound
 from holdfast.store.port import stuck_alert, unended_alert
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.rows import encode
 
 
@@ -40,6 +43,7 @@ class SqliteEvents:
         now: Instant,
         task_id: str | None = None,
         level: Level = Level.CRITICAL,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         row = self._sql.row(
             "raise_alert",
@@ -49,6 +53,7 @@ class SqliteEvents:
             task_id=task_id,
             message=message,
             remedy=remedy,
+            details=encode(dict(details or {})),
         )
         faults.tx("alert.raise")
         if row is not None and row["count"] == 1:
@@ -64,17 +69,21 @@ class SqliteEvents:
                 now,
             )
 
-    def ack_alert(self, alert_id: int, by: str, now: Instant) -> None:
-        if self._sql.change("ack_alert", id=alert_id, by=by, now=now.wall) == 0:
+    def ack_alert(self, alert_id: int, by: str, now: Instant, why: str = "") -> None:
+        row = self._sql.row("ack_alert", id=alert_id, by=by, why=why or None, now=now.wall)
+        if row is None:
             raise NotFound(f"No open alert {alert_id}. `holdfast alerts --all` lists every one.")
         faults.tx("alert.acknowledge")
-        self._emit_acknowledged(alert_id, None, by, now)
+        self._over(row, by, now, why)
+
+    def open_alerts(self) -> Sequence[tuple[int, Level]]:
+        return [(int(row["id"]), Level(row["level"])) for row in self._sql.rows("open_alerts")]
 
     def close_alert(self, key: str, by: str, now: Instant) -> None:
         row = self._sql.row("close_alert", key=key, by=by, now=now.wall)
         faults.tx("alert.close")
         if row is not None:
-            self._emit_acknowledged(row["id"], row["task_id"], by, now)
+            self._over(row, by, now)
 
     def close_alerts_of_run(self, run_id: str, now: Instant) -> None:
         """Whether it is stuck, or does not end: that is over with the run itself."""
@@ -83,8 +92,30 @@ class SqliteEvents:
         closed = self._sql.rows("close_alerts_of_run", stuck=stuck, unended=unended, by=by, now=now.wall)
         faults.tx("alert.close_of_run")
         for row in closed:
-            self._emit_acknowledged(row["id"], row["task_id"], by, now)
+            self._over(row, by, now)
 
-    def _emit_acknowledged(self, alert_id: int, task_id: str | None, by: str, now: Instant) -> None:
-        message = f"Alert {alert_id} acknowledged by {by}."
-        self.emit(Event(kind="alert.acknowledged", component="alerts", task_id=task_id, message=message), now)
+    def close_alerts_of_task(self, task_id: str, by: str, now: Instant) -> None:
+        """That it stopped and needs somebody: over when it goes on, or is done with."""
+        closed = self._sql.rows(
+            "close_alerts_of_task",
+            task_id=task_id,
+            crash=crash_alert(task_id),
+            prefix=f"task:{task_id}:",
+            by=by,
+            now=now.wall,
+        )
+        faults.tx("alert.close_of_task")
+        for row in closed:
+            self._over(row, by, now)
+
+    def _over(self, alert: Row, by: str, now: Instant, why: str = "") -> None:
+        message = f"Alert {alert['id']} acknowledged by {by}{f': {why}' if why else ''}."
+        event = Event(
+            kind="alert.acknowledged",
+            component="alerts",
+            task_id=alert["task_id"],
+            message=message,
+            reason=why or None,
+            data={"alert": alert["id"], "by": by},
+        )
+        self.emit(event, now)

@@ -21,6 +21,7 @@ _OF_A_TASK = (
     "alerts",
     "needs",
     "links",
+    "worker_crashes",
     "runs",
     "workspaces",
 )  # in an order that keys allow
@@ -83,6 +84,7 @@ class SqliteHistory:
         tasks = self._sql.rows("tasks_of_repo", repo=repo.id)
         self._sql.change("forget_salvages_of_repo", repo=repo.id)
         for row in tasks:
+            self._sql.change("forget_crashes_of", id=row["id"])
             self._forget_task(str(row["id"]))
         self._sql.change("forget_links_of_repo", repo=repo.id)
         self._sql.change("forget_tracker_of_repo", repo=repo.id)

@@ -123,6 +123,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id,
         account,
         fresh,
+        worker,
         needs,
     ) = row
     spec = TaskSpec(
@@ -151,6 +152,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id=session_id,
         account=account,
         fresh=bool(fresh),
+        worker=worker,
     )
 
 

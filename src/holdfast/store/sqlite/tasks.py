@@ -91,6 +91,7 @@ class SqliteTasks:
         if self._sql.change("cancel_waiting", id=task_id, reason=reason, now=now.wall) == 0:
             raise Conflict(f"Task {task_id} is {task.state}, not waiting; nothing was changed.")
         faults.tx("task.cancel_waiting")
+        self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.cancelled", task_id, f"Task {task_id} cancelled by {by}.", now, reason=reason)
         self._workspaces.dispose_by_setting(task.spec, TaskState.CANCELLED, now)
         self._endings.cancel_dependents(task_id, "cancelled", now)
@@ -107,6 +108,7 @@ class SqliteTasks:
                 f"Task {task_id} is {task.state}; only a failed or cancelled task can be retried. Nothing was changed."
             )
         faults.tx("task.retry")
+        self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.queued", task_id, f"Task {task_id} {reason}.", now, reason=reason, data={"by": by})
 
     def resume(self, task_id: str, by: str, now: Instant) -> ResumeDecision:
@@ -130,6 +132,7 @@ class SqliteTasks:
         if decision.allowed:
             if decision.attempt > task.resume_attempts:
                 self._endings.spend(task_id, (Budget.RESUME,), None, now)
+            self._events.close_alerts_of_task(task_id, by, now)
             self._emit("task.resumed", task_id, f"Task {task_id}: {decision.message}.", now, reason=by, data=data)
             return decision
         data["failure_reason"] = "max_resume_attempts_exceeded"
@@ -155,7 +158,7 @@ class SqliteTasks:
         if terms:
             found = self._sql.tuples("claim_on_terms", **lease, now=now.wall, **_terms(terms))
         else:
-            found = self._sql.tuples("claim", **lease, now=now.wall)
+            found = self._sql.tuples("claim", **lease, now=now.wall, lane=None)
         if not found:
             return None
         faults.tx("task.claim")
@@ -163,9 +166,9 @@ class SqliteTasks:
         self._emit(
             "task.claimed",
             task.id,
-            f"Task {task.id} claimed (fence {task.fence}).",
+            f"Task {task.id} claimed{f' by worker {task.worker}' if task.worker else ''} (fence {task.fence}).",
             now,
-            data={"host": host_id, "fence": task.fence},
+            data={"host": host_id, "fence": task.fence, **({"worker": task.worker} if task.worker else {})},
         )
         return task
 
@@ -228,7 +231,7 @@ class SqliteTasks:
             "task.session-left",
             grip.task_id,
             f"Task {grip.task_id} begins a new session: its account '{account}' is no longer in the settings. "
-            "The new agent is told to go on from what lies in the workspace.",
+            "The new agent is told what was done so far.",
             now,
             level=Level.WARNING,
             reason="account_gone",
@@ -240,7 +243,7 @@ class SqliteTasks:
             return False
         if terms:
             return self._sql.value("something_waits_on_terms", now=now.wall, **_terms(terms)) is not None
-        return self._sql.value("something_waits", now=now.wall) is not None
+        return self._sql.value("something_waits", now=now.wall, lane=None) is not None
 
     def next_due(self, now: Instant) -> float | None:
         value = self._sql.value("next_due", now=now.wall)
@@ -290,6 +293,7 @@ def _terms(terms: Terms) -> dict[str, str | None]:
         **_lists(terms.shut_out),
         "agents_down": rows.encode(sorted(terms.agents_down)),
         "spent_labels": rows.encode(sorted(terms.labels)),
+        "lane": lane.name if lane else None,
         "lane_agent": lane.agent if lane else None,
         "lane_account": lane.account if lane else None,
         "lane_labels": rows.encode(dict(lane.labels) if lane else {}),

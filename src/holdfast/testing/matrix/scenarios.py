@@ -14,7 +14,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import variations
+from holdfast.testing.matrix import staffed, variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -100,11 +100,13 @@ def keeper_killed(world: World) -> None:
 
 
 def limit(world: World) -> None:
-    """A usage limit pauses the task, and it is resumed when that is over."""
+    """A usage limit pauses the task, and it is resumed when that is over. Then its context is full: another agent takes
+    over."""
     steps: list[dict[str, Any]] = [
         {"do": "write", "with": {"path": "before.txt", "text": "before"}, "run": 1},
         {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": 1},
         {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
+        {"do": "limit", "with": {"kind": "context"}, "run": 2},
     ]
 
     def work() -> None:
@@ -318,6 +320,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
+    ),
+    "worker": Scenario(
+        staffed.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
     ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast import config, faults, wiring
+from holdfast.config.budgets import staff_of
 from holdfast.core.pressure import PressureLimits
 from holdfast.errors import HoldfastError
 from holdfast.supervisor.context import Keeping, Settings
@@ -45,12 +46,17 @@ class World:
         self.repo = root / "repo"
         self.witness = root / "witness"
         self.log = root / "log"
+        self.settings = root / "settings.toml"  # the user's own, if the scenario has some
         self._broken = broken
         self._running: dict[str, int] = {}
         self._codes: dict[str, int] = {}
         shutil.copytree(template, self.repo, symlinks=True)
         self.witness.touch()
         self._config = config.load()
+
+    def configure(self, text: str) -> None:
+        """The user's file, for every process of this case."""
+        self.settings.write_text(text)
 
     # -- processes -------------------------------------------------------------------------------------------------
 
@@ -76,8 +82,10 @@ class World:
 
     def _supervise(self, agents: int, keeping: Keeping | None = None, pressure: PressureLimits = _NO_PRESSURE) -> None:
         kept = keeping or Keeping()
-        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=kept, pressure=pressure)
-        wiring.run_supervisor(str(self.home), self._config, how)
+        settings = config.load() if self.settings.exists() else self._config
+        staff = staff_of(settings)
+        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=kept, pressure=pressure, staff=staff)
+        wiring.run_supervisor(str(self.home), settings, how)
 
     def _usurp(self, role: str) -> None:
         """It is stopped at the point, and somebody removed the lock files (with them the next one would end it): a
@@ -182,6 +190,8 @@ class World:
             os.environ["HOLDFAST_HOME"] = str(self.home)
             os.environ["WITNESS"] = str(self.witness)
             os.environ["WORLD"] = str(self.root)
+            if self.settings.exists():
+                os.environ["HOLDFAST_CONFIG"] = str(self.settings)
             # Keepers inherit these; the supervisor itself is armed by hand.
             os.environ["HOLDFAST_FAULT"] = self.case.plan_for(KEEPER) if role.startswith("up") else ""
             os.environ["HOLDFAST_FAULT_TRACE"] = str(self.trace_file(KEEPER))

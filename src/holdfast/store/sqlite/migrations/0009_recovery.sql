@@ -10,7 +10,84 @@
 
 -- == alerts ==
 
+CREATE TABLE crashes (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    at             REAL NOT NULL,                  -- when it died, as far as its keeper knew
+    recorded_at    REAL NOT NULL,
+    worker         TEXT,                           -- null: no named worker had it
+    task_id        TEXT NOT NULL,                  -- no reference: crashes are remembered for longer than tasks
+    run_id         TEXT NOT NULL UNIQUE,           -- recorded once, whoever finds it
+    agent          TEXT,
+    outcome        TEXT NOT NULL,
+    reason         TEXT NOT NULL,
+    error_text     TEXT NOT NULL,                  -- the end of its standard error
+    workspace      TEXT,
+    branch         TEXT,
+    claim_released INTEGER NOT NULL,
+    restarted      INTEGER NOT NULL,               -- what was decided: it runs again by itself
+    decision       TEXT NOT NULL,                  -- the same in words
+    recent         INTEGER NOT NULL                -- crashes within the window, this one included
+) STRICT;
+CREATE INDEX crashes_by_task ON crashes (task_id);
+
+ALTER TABLE alerts ADD COLUMN details TEXT NOT NULL DEFAULT '{}';  -- JSON, for people and for notices
+ALTER TABLE alerts ADD COLUMN acked_why TEXT;
+CREATE INDEX alerts_of_task ON alerts (task_id) WHERE acked_at IS NULL;
+
+-- What became of an alert, on its way to people. No reference: it is sent also when its task is forgotten.
+CREATE TABLE notices (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    key        TEXT NOT NULL UNIQUE,               -- the same however often it is sent
+    alert_id   INTEGER NOT NULL,
+    alert_key  TEXT NOT NULL,
+    transition TEXT NOT NULL,                      -- raised | acknowledged | resolved
+    level      TEXT NOT NULL,
+    at         REAL NOT NULL,
+    body       TEXT NOT NULL,                      -- JSON: what is sent
+    planned    TEXT                                -- null: not looked at yet; else to whom, or why to nobody
+) STRICT;
+CREATE INDEX notices_unplanned ON notices (id) WHERE planned IS NULL;
+
+CREATE TABLE deliveries (
+    notice_id  INTEGER NOT NULL REFERENCES notices (id),
+    target     TEXT NOT NULL,
+    state      TEXT NOT NULL CHECK (state IN ('waiting', 'sent', 'given_up')),
+    attempts   INTEGER NOT NULL DEFAULT 0,         -- begun: counted before anything is sent
+    delay      REAL NOT NULL DEFAULT 0,            -- how long after the last attempt the next one may begin
+    wall       REAL,                               -- the last attempt, on the clocks of that boot
+    boottime   REAL,
+    boot_id    TEXT,
+    told       TEXT NOT NULL DEFAULT '',           -- what came of it last
+    over_at    REAL,
+    PRIMARY KEY (notice_id, target)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX deliveries_waiting ON deliveries (target, notice_id) WHERE state = 'waiting';
+
 -- == workers ==
+CREATE TABLE workers (
+    name TEXT PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ('ready', 'stopped', 'benched', 'retired')),
+    reason TEXT NOT NULL,
+    since REAL NOT NULL,                               -- wall time
+    at_once INTEGER NOT NULL DEFAULT 0,                -- stopped with --now: the agent at work is ended too
+    run_id TEXT,                                       -- whose crash stopped or benched it
+    generation INTEGER NOT NULL DEFAULT 0              -- raised when an operator starts it: earlier crashes count no more
+) WITHOUT ROWID;
+CREATE TABLE worker_crashes (
+    id INTEGER PRIMARY KEY,
+    worker TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    run_id TEXT NOT NULL UNIQUE,
+    task_id TEXT NOT NULL,
+    wall REAL NOT NULL,
+    boottime REAL NOT NULL,
+    boot_id TEXT NOT NULL
+);
+CREATE INDEX worker_crashes_of ON worker_crashes (worker, generation);
+CREATE INDEX worker_crashes_of_task ON worker_crashes (task_id);
+ALTER TABLE tasks ADD COLUMN worker TEXT;              -- that has it while it runs; or that it waits for
+CREATE INDEX tasks_worker ON tasks (worker) WHERE worker IS NOT NULL;
+ALTER TABLE runs ADD COLUMN worker TEXT;               -- that it was a run of; null: an anonymous one
 
 -- == trackers ==
 -- Issues of an outside tracker that this home took. A row is durable before the tracker is asked for the issue.
@@ -41,4 +118,6 @@ CREATE TABLE trackers (
 CREATE TABLE tracker_name (only INTEGER PRIMARY KEY CHECK (only = 1), name TEXT NOT NULL);
 
 -- == subtasks ==
+-- The last run before a fresh start: a hand-over tells nothing of what was thrown away.
+ALTER TABLE tasks ADD COLUMN fresh_after INTEGER NOT NULL DEFAULT 0;
 

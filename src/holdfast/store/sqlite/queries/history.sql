@@ -48,6 +48,10 @@ DELETE FROM requests WHERE task_id = :id
 -- name: forget_alerts_of
 DELETE FROM alerts WHERE task_id = :id
 
+-- name: forget_crashes_of
+-- Only with its repository: otherwise they are remembered for longer than the task.
+DELETE FROM crashes WHERE task_id = :id
+
 -- name: forget_needs_of
 DELETE FROM needs WHERE task_id = :id
 
@@ -60,6 +64,9 @@ FROM runs WHERE task_id = :id AND ended_at IS NOT NULL AND agent IS NOT NULL AND
 GROUP BY 1, 2, 3
 ON CONFLICT (day, agent, outcome) DO UPDATE SET runs = runs + excluded.runs, restarts = restarts + excluded.restarts,
     timed = timed + excluded.timed, seconds = seconds + excluded.seconds
+
+-- name: forget_worker_crashes_of
+DELETE FROM worker_crashes WHERE task_id = :id
 
 -- name: forget_runs_of
 DELETE FROM runs WHERE task_id = :id

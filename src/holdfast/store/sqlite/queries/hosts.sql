@@ -36,20 +36,31 @@ INSERT INTO events (at, level, component, kind, task_id, run_id, message, reason
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: raise_alert
-INSERT INTO alerts (key, at, level, task_id, message, remedy) VALUES (:key, :now, :level, :task_id, :message, :remedy)
+INSERT INTO alerts (key, at, level, task_id, message, remedy, details)
+VALUES (:key, :now, :level, :task_id, :message, :remedy, :details)
 ON CONFLICT (key) WHERE acked_at IS NULL DO UPDATE SET count = count + 1
-RETURNING count
+RETURNING *
 
 -- name: ack_alert
-UPDATE alerts SET acked_at = :now, acked_by = :by WHERE id = :id AND acked_at IS NULL
+UPDATE alerts SET acked_at = :now, acked_by = :by, acked_why = :why WHERE id = :id AND acked_at IS NULL
+RETURNING *
 
 -- name: close_alert
 UPDATE alerts SET acked_at = :now, acked_by = :by WHERE key = :key AND acked_at IS NULL
-RETURNING id, task_id
+RETURNING *
 
 -- name: close_alerts_of_run
 UPDATE alerts SET acked_at = :now, acked_by = :by WHERE acked_at IS NULL AND key IN (:stuck, :unended)
-RETURNING id, task_id
+RETURNING *
+
+-- name: close_alerts_of_task
+-- That it stopped, and why: it goes on, or is over. What its workspace or a run of it needs is another matter.
+UPDATE alerts SET acked_at = :now, acked_by = :by
+WHERE acked_at IS NULL AND task_id = :task_id AND (key = :crash OR key >= :prefix AND key < :prefix || '~')
+RETURNING *
+
+-- name: open_alerts
+SELECT id, level FROM alerts WHERE acked_at IS NULL ORDER BY id
 
 -- name: remember_operation
 INSERT INTO operations (id, at) VALUES (:id, :now)

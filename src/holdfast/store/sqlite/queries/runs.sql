@@ -1,7 +1,8 @@
 -- name: intend
-INSERT INTO runs (id, task_id, number, fence, state, intended_at, agent, timeout, timeout_why, account)
+INSERT INTO runs (id, task_id, number, fence, state, intended_at, agent, timeout, timeout_why, account, worker)
 VALUES (:id, :task_id, (SELECT count(*) + 1 FROM runs WHERE task_id = :task_id), :fence, 'intended', :now,
-        (SELECT agent FROM tasks WHERE id = :task_id), :timeout, :timeout_why, :account)
+        (SELECT agent FROM tasks WHERE id = :task_id), :timeout, :timeout_why, :account,
+        (SELECT worker FROM tasks WHERE id = :task_id))
 
 -- name: recent_durations
 -- Walked from the newest completed task on, along the index; a completed task has one completed run.

@@ -1,12 +1,12 @@
 -- name: task_columns
 -- In the order in which rows.task takes them.
 id, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings, state, fence, owner, generation,
-base_commit, branch, resume_attempts, pause_reason, session_id, account, fresh,
+base_commit, branch, resume_attempts, pause_reason, session_id, account, fresh, worker,
 (SELECT json_group_array(needs_id) FROM needs WHERE needs.task_id = tasks.id)
 
 -- name: may_start
 -- The tasks that may start now. A wait that was decided in the future (the clock was set back since) is over: nobody
--- knows when it would end.
+-- knows when it would end. One that waits for the worker that crashed with it (crash.release_claims) is only that one's.
 SELECT t.rowid FROM tasks t
     WHERE t.state = 'queued'
       AND (t.not_before IS NULL OR t.not_before <= :now OR t.updated_at > :now + 60)
@@ -14,6 +14,7 @@ SELECT t.rowid FROM tasks t
           SELECT 1 FROM needs JOIN tasks n ON n.id = needs.needs_id
           WHERE needs.task_id = t.id AND n.state != 'completed')
       AND NOT EXISTS (SELECT 1 FROM links l WHERE l.task_id = t.id AND l.state != 'claimed')  -- its issue is not ours now
+      AND (t.worker IS NULL OR t.worker = :lane)
       AND NOT (t.strategy = 'none' AND EXISTS (
           SELECT 1 FROM tasks o WHERE o.state = 'running' AND o.strategy = 'none' AND o.repo_id = t.repo_id))
 
@@ -79,7 +80,7 @@ SELECT agent FROM tasks WHERE id = :id
 -- name: taking
 -- One statement: pick, raise the fence, take ownership, and only while our own lease is good.
 UPDATE tasks
-SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', pause_reason = NULL, resume_after = NULL,
+SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', worker = :lane, pause_reason = NULL, resume_after = NULL,
     not_before = NULL, updated_at = :now
 WHERE state = 'queued'
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime)
@@ -114,7 +115,7 @@ UPDATE tasks SET reason = :reason, updated_at = :now WHERE id = :id AND state = 
 -- One statement: the fence, no run left open that is not this one's, and the new state.
 UPDATE tasks
 SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :failure, pause_reason = :pause_reason,
-    resume_after = :resume_after, not_before = :not_before, owner = NULL,
+    resume_after = :resume_after, not_before = :not_before, owner = NULL, worker = CASE WHEN :keeps_worker THEN worker END,
     session_id = CASE WHEN :keeps_session THEN coalesce(nullif(:session_id, ''), session_id) END,
     account = CASE WHEN NOT :keeps_session THEN json_extract(settings, '$.agent_options.account')
                    WHEN :session_id != '' AND :run_id IS NOT NULL
@@ -138,7 +139,8 @@ UPDATE tasks SET settings = :settings, updated_at = :now
 WHERE id = :id AND state IN ('queued', 'running', 'paused')
 
 -- name: cancel_waiting
-UPDATE tasks SET state = 'cancelled', reason = :reason, outcome = 'cancelled', not_before = NULL, updated_at = :now, ended_at = :now
+UPDATE tasks SET state = 'cancelled', reason = :reason, outcome = 'cancelled', not_before = NULL, worker = NULL,
+    updated_at = :now, ended_at = :now
 WHERE id = :id AND state IN ('queued', 'paused')
 
 -- name: waiting_dependents
@@ -148,7 +150,9 @@ WHERE needs.needs_id = :id AND t.state IN ('queued', 'paused')
 -- name: retry
 UPDATE tasks
 SET state = 'queued', reason = :reason, failure_reason = NULL, pause_reason = NULL, resume_after = NULL, not_before = NULL,
-    resume_attempts = 0, generation = generation + 1, fresh = :fresh, updated_at = :now, ended_at = NULL,
+    resume_attempts = 0, generation = generation + 1, fresh = :fresh,
+    fresh_after = CASE WHEN :fresh THEN (SELECT coalesce(max(number), 0) FROM runs WHERE task_id = :id) ELSE fresh_after END,
+    updated_at = :now, ended_at = NULL,
     session_id = CASE WHEN :fresh THEN NULL ELSE session_id END,
     account = CASE WHEN :fresh THEN json_extract(settings, '$.agent_options.account') ELSE account END
 WHERE id = :id AND state IN ('failed', 'cancelled')
@@ -193,9 +197,11 @@ SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner != :host ORDE
 SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner = :host ORDER BY seq
 
 -- name: unfinished_count
--- Three counts, each from the index of its state; one `IN` would read every task there ever was.
+-- Three counts, each from the index of its state; one `IN` would read every task there ever was. What waits for a
+-- worker that was stopped waits for an operator.
 SELECT (SELECT count(*) FROM tasks WHERE state = 'queued') + (SELECT count(*) FROM tasks WHERE state = 'running')
      + (SELECT count(*) FROM tasks WHERE state = 'paused' AND resume_after IS NOT NULL)
+     - (SELECT count(*) FROM workers w JOIN tasks t ON t.worker = w.name WHERE w.state = 'stopped' AND t.state = 'queued')
 
 -- name: spend
 INSERT INTO spends (task_id, generation, budget, run_id, wall, boottime, boot_id)

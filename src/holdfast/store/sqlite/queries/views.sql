@@ -4,7 +4,7 @@ SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_a
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account,
-       account AS bound
+       account AS bound, worker
 FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
@@ -12,7 +12,7 @@ ORDER BY seq
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, base_ref, session_id, seq, settings,
-       parent_id, generation, fence, owner, repo_id, account, account AS bound,
+       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
 FROM tasks WHERE id = :id
 
@@ -27,8 +27,17 @@ ORDER BY seq DESC LIMIT 100
 
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
-       timeout, timeout_why, claim, reports, account, usage
+       timeout, timeout_why, claim, reports, account, usage, worker
 FROM runs WHERE task_id = :id ORDER BY number
+
+-- name: earlier_runs
+-- Those in which an agent was at work, since the last fresh start, in order.
+SELECT * FROM (
+    SELECT r.id, r.number, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
+           r.reports ->> '$.progress.message' AS progress
+    FROM runs r JOIN tasks t ON t.id = r.task_id
+    WHERE r.task_id = :id AND r.number < :before AND r.number > t.fresh_after AND r.started_at IS NOT NULL
+    ORDER BY r.number DESC LIMIT :limit) ORDER BY number
 
 -- name: workspace
 SELECT id, strategy, path, state, branch, base_commit, disposition, reason, expires_at, container
@@ -87,8 +96,19 @@ SELECT * FROM (
     FROM events WHERE :task IS NULL OR task_id = :task ORDER BY seq DESC LIMIT :limit) ORDER BY seq
 
 -- name: alerts
-SELECT id, key, at, level, task_id AS task, message, remedy, count, acked_at, acked_by FROM alerts
+SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
 WHERE :all OR acked_at IS NULL ORDER BY id
+
+-- name: open_alerts
+SELECT level, count(*) AS n FROM alerts WHERE acked_at IS NULL GROUP BY level
+
+-- name: alerts_by_task
+SELECT task_id AS task, count(*) AS n FROM alerts WHERE acked_at IS NULL AND task_id IS NOT NULL GROUP BY task_id
+
+-- name: crashes
+SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
+       claim_released, restarted, decision, recent
+FROM crashes WHERE (:task IS NULL OR task_id = :task) AND at >= :since ORDER BY id
 
 -- name: host
 SELECT id, boot_id, pid, start_ticks, version, agents, lease_until, started_at, held FROM hosts WHERE state = 'active'
@@ -97,6 +117,15 @@ ORDER BY started_at DESC LIMIT 1
 -- name: accounts
 -- Those that are not used for a while.
 SELECT agent, name, until, outcome, reason, task_id AS task, at FROM accounts ORDER BY agent, name
+
+-- name: workers
+SELECT name, state, reason, since, at_once,
+       (SELECT t.id FROM tasks t WHERE t.state = 'running' AND t.worker = workers.name ORDER BY t.seq DESC LIMIT 1) AS task
+FROM workers ORDER BY name
+
+-- name: worker_crashes
+SELECT c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
+WHERE c.worker = :worker AND c.generation = w.generation ORDER BY c.id
 
 -- name: request
 SELECT id, kind, task_id AS task, by, at, why, answered_at, answer FROM requests WHERE id = :id

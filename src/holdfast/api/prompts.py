@@ -1,0 +1,43 @@
+"""What an agent was told in a run: the task's prompt, or that it goes on, or takes over from another one."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.api.queries import Queries, Row
+from holdfast.errors import NotFound, UsageError
+from holdfast.sparse import open_plain
+
+MOST = 4 << 20  # bytes; a prompt has one MiB at most, and what stands around it is small
+
+
+def given(queries: Queries, task_id: str, number: int | None) -> Row:
+    """id, run (None: there was none yet) and prompt."""
+    task = queries.task(task_id)
+    runs = [run for run in task["runs"] if number in (None, run["number"])]
+    if number is not None and not runs:
+        raise NotFound(f"Task {task_id} has no run {number}; it had {len(task['runs'])}.")
+    if not runs:
+        return {"id": task_id, "run": None, "prompt": task["prompt"]}
+    directory = queries.run_directory(runs[-1]["id"])
+    kept = _kept(os.path.join(directory, "prompt"))
+    if kept is None and not os.path.isdir(directory):
+        raise NotFound(
+            f"What run {runs[-1]['number']} of task {task_id} was told is gone: the setting `retention.runs` says how "
+            f"long it is kept. The task's own prompt is in `holdfast show {task_id}`."
+        )
+    return {"id": task_id, "run": runs[-1]["number"], "prompt": task["prompt"] if kept is None else kept}
+
+
+def refuse_without_prompt(number: int | None) -> None:
+    if number is not None:
+        raise UsageError("--run chooses whose prompt is shown: give --prompt too.")
+
+
+def _kept(path: str) -> str | None:
+    try:
+        fd = open_plain(path)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        return file.read(MOST).decode(errors="replace")

@@ -1,0 +1,145 @@
+"""Named workers: what each does, why one does not, and starting and stopping them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast import clock, config
+from holdfast.api.queries import Queries
+from holdfast.config.budgets import limits_of, staff_of
+from holdfast.core.dispatch import Lane
+from holdfast.core.model import Instant
+from holdfast.core.staffing import Worker, recent
+from holdfast.errors import NotFound
+
+if TYPE_CHECKING:
+    from holdfast.core.staffing import WorkerRecord
+    from holdfast.store.port import Transaction
+
+Row = dict[str, Any]
+NEW = "it starts with the next look of a supervisor"
+
+
+def workers(home: str) -> list[Row]:
+    """Every worker of the settings, and those that left them while they were at work."""
+    settings = config.best_effort()
+    queries = Queries(home)
+    known = {str(row["name"]): row for row in queries.view("workers")}
+    staff, limits = staff_of(settings), limits_of(settings)
+    found = [
+        _row(worker.name, worker, known.get(worker.name), queries, limits.crash_window) for worker in staff.workers
+    ]
+    leaving = [name for name, row in known.items() if staff.get(name) is None and row["task"] is not None]
+    return found + [_row(name, None, known[name], queries, limits.crash_window) for name in leaving]
+
+
+def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
+    """`start`, `stop` or `restart`, as a durable wish: the worker's row after it."""
+    settings = config.best_effort()
+    names = [worker.name for worker in settings.workers]
+    if name not in names:
+        raise NotFound(_unknown(name, names))
+
+    from holdfast.api.commands import who  # those who only look have to start fast
+    from holdfast.home import ensure_home
+    from holdfast.storage import open_store
+    from holdfast.store import doorbell
+
+    def wish(tx: Transaction) -> WorkerRecord:
+        if action == "stop":
+            return tx.workers.stop(name, who(), clock.now(), at_once=at_once)
+        return (
+            tx.workers.start(name, who(), clock.now())
+            if action == "start"
+            else tx.workers.restart(name, who(), clock.now())
+        )
+
+    ensure_home(home)
+    store = open_store(home, create=True)
+    had = _one(home, name)["task"]
+    store.write(wish)
+    doorbell.ring(home)
+    # A supervisor may have given it another task since: whoever asked means the one that it had.
+    return _one(home, name) | {"task": had, "supervisor": Queries(home).supervisor() is not None}
+
+
+def _one(home: str, name: str) -> Row:
+    return next(row for row in workers(home) if row["name"] == name)
+
+
+def waits_for_worker(queries: Queries, task: Row) -> str | None:
+    """Why no lane takes a queued task, if that is so, and what to type."""
+    if task["state"] != "queued":
+        return None
+    if task["worker"] is not None:
+        row = next((row for row in queries.view("workers") if row["name"] == task["worker"]), None)
+        how = f"is {row['state']} ({row['reason']})" if row else "is not there"
+        return (
+            f"It waits for worker {task['worker']}, which {how}, because `crash.release_claims` is false. "
+            f"`holdfast worker restart {task['worker']}` lets that go on; `holdfast worker stop {task['worker']}` "
+            "leaves it to any other."
+        )
+    settings = config.best_effort()
+    if settings["agents"] > 0 or not settings.workers:
+        return None
+    states = {str(row["name"]): row for row in queries.view("workers")}
+    matching = [worker.name for worker in staff_of(settings).workers if _takes(worker.lane, task)]
+    if not matching:
+        return (
+            "No worker takes such a task (agent, account and labels have to match), and `agents` is 0, so that nobody "
+            "else does: `holdfast worker list` shows what each takes."
+        )
+    idle = [name for name in matching if name in states and states[name]["state"] not in ("ready", "retired")]
+    if len(idle) < len(matching):
+        return f"It waits for a worker: {', '.join(matching)}."
+    words = ", ".join(f"{name} is {states[name]['state']}" for name in idle)
+    return f"It waits for a worker, and {words}: `holdfast worker start {idle[0]}`."
+
+
+def _takes(lane: Lane, task: Row) -> bool:
+    """As the claim has it (queries/tasks.sql, `on_terms`)."""
+    labels: Mapping[str, str] = task["labels"]
+    return (
+        (lane.agent is None or lane.agent == task["agent"])
+        and (lane.account is None or task["account"] is None or task["account"] == lane.account)
+        and all(labels.get(key) == value for key, value in lane.labels.items())
+    )
+
+
+def _row(name: str, worker: Worker | None, known: Row | None, queries: Queries, window: float) -> Row:
+    lane = worker.lane if worker else Lane(name=name)
+    at = [Instant(**row) for row in queries.view("worker_crashes", worker=name)]
+    return {
+        "name": name,
+        "state": _state(known),
+        "task": known["task"] if known else None,
+        "agent": lane.agent,
+        "account": lane.account,
+        "labels": dict(lane.labels),
+        "restart": worker.restart if worker else None,
+        "recent_crashes": recent(at, window, clock.now()),
+        "reason": known["reason"] if known else NEW,
+        "since": known["since"] if known else None,
+        "configured": worker is not None,
+    }
+
+
+def _state(known: Row | None) -> str:
+    """What it does, in one word: a worker that is told to stop finishes its task first."""
+    if known is None:
+        return "new"
+    at_work = known["task"] is not None
+    if known["state"] == "ready":
+        return "working" if at_work else "waiting"
+    return "stopping" if at_work else str(known["state"])
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    import difflib
+
+    if not known:
+        return f"There is no worker '{name}': none is in {config.user_file()}. More: docs/howto/workers.md."
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return f"There is no worker '{name}'.{hint} Known: {', '.join(known)}."

@@ -1,0 +1,186 @@
+"""Named long-lived workers: `[[worker]]` tables with a name, and what they take. In the user's own file only.
+
+[[worker]]
+name = "web"
+agent = "claude"              # tasks of this agent; without it: of any
+account = "work"              # under this login; needs `agent`
+labels = { area = "web" }     # tasks that have all of these labels
+restart = true                # in the place of `crash.auto_restart`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.config.accounts import DEFAULT as OWN_LOGIN
+from holdfast.config.accounts import Accounts
+from holdfast.config.overrides import AGENTS
+from holdfast.config.settings import CLI_AGENTS
+from holdfast.text import is_text
+
+SECTION = "worker"
+KEYS = ("name", "agent", "account", "labels", "restart")
+NAMES = "letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 64 of them"
+MOST = 256
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+Complain = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerTable:
+    """One worker as the file has it."""
+
+    name: str
+    agent: str | None = None
+    account: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    restart: bool | None = None  # None: `crash.auto_restart` decides
+    number: int = field(default=0, compare=False)  # which table of the file, from 0
+
+
+Workers = tuple[WorkerTable, ...]  # in the order of the file
+
+
+def place_of(number: int) -> str:
+    """Where the lines of the table with this number (from 0) are noted: config/lines.py."""
+    return f"{SECTION}[{number}]"
+
+
+def read_workers(tables: object, accounts: Accounts, complain: Complain) -> Workers:
+    """Every worker in the value of `worker`; whatever is none goes to `complain(full key, text)`."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        complain(SECTION, f"'{SECTION}' is a list of workers: begin each with a line [[{SECTION}]]")
+        return ()
+    if len(tables) > MOST:
+        complain(SECTION, f"there are {len(tables)} workers; {MOST} is the most")
+        return ()
+    found: dict[str, WorkerTable] = {}
+    for number, table in enumerate(tables):
+        worker = _worker(number, table, accounts, complain)
+        if worker is None:
+            continue
+        if worker.name in found:
+            complain(f"{place_of(number)}.name", f"{SECTION}.name: there is a worker '{worker.name}' above already")
+        else:
+            found[worker.name] = worker
+    return tuple(found.values())
+
+
+def refuse_in_repository(complain: Complain, user_file: str) -> None:
+    """Who works for all repositories is not for one of them to say."""
+    complain(
+        SECTION,
+        f"'{SECTION}' names workers of the supervisor, so it is not taken from a repository's file. Put it into "
+        f"{user_file}",
+    )
+
+
+def lines_to_show(workers: Workers) -> dict[str, Any]:
+    """Full key → value for `config show`."""
+    found: dict[str, Any] = {}
+    for worker in workers:
+        place = f"{SECTION}.{worker.name}"
+        found[f"{place}.agent"] = worker.agent or "any"
+        found[f"{place}.account"] = worker.account
+        found[f"{place}.labels"] = dict(worker.labels)
+        found[f"{place}.restart"] = worker.restart
+    return {key: value for key, value in found.items() if value not in (None, {})}
+
+
+def _worker(number: int, table: Mapping[str, Any], accounts: Accounts, complain: Complain) -> WorkerTable | None:
+    good, place = True, place_of(number)
+
+    def refuse(key: str, text: str) -> None:
+        nonlocal good
+        good = False
+        complain(f"{place}.{key}" if key else place, text)
+
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in _READERS:
+            refuse(key, f"there is no setting '{SECTION}.{key[:60]}'{_meant(key, KEYS, f'{SECTION}.')}")
+            continue
+        try:
+            values[key] = _READERS[key](value)
+        except ValueError as error:
+            refuse(key, f"{SECTION}.{key}: {error}")
+    if "name" not in table:
+        refuse("", f"a worker needs a name: {SECTION}.name is missing")
+    if good and "account" in values:
+        problem = _no_account(values.get("agent"), values["account"], accounts)
+        if problem is not None:
+            refuse("account", f"{SECTION}.account: {problem}")
+    return WorkerTable(**values, number=number) if good else None
+
+
+def _no_account(agent: str | None, account: str, accounts: Accounts) -> str | None:
+    """Why this cannot be the account of such a worker."""
+    if agent is None:
+        return f"an account is of one agent, so {SECTION}.agent has to be there too"
+    if agent not in CLI_AGENTS:
+        return f"the agent '{agent}' has no accounts; they are for {', '.join(CLI_AGENTS)}"
+    known = (OWN_LOGIN, *accounts.get(agent, {}))
+    if account not in known:
+        return f"there is no account '{account[:60]}' for {agent} (known: {', '.join(known)}){_meant(account, known)}"
+    return None
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not is_text(value):
+        raise ValueError("it is not text; write it in quotes")
+    if not value:
+        raise ValueError("it is empty; leave it out instead")
+    return value
+
+
+def _name(value: object) -> str:
+    name = _text(value)
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"'{name[:60]}' cannot be the name of a worker: it has only {NAMES}")
+    return name
+
+
+def _agent(value: object) -> str:
+    agent = _text(value)
+    if agent not in AGENTS:
+        raise ValueError(f"there is no agent '{agent[:60]}' (known: {', '.join(AGENTS)}){_meant(agent, AGENTS)}")
+    return agent
+
+
+def _labels(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError('it is not a table of texts, like { area = "web" }')
+    for key, word in value.items():
+        if not key or not is_text(key):
+            raise ValueError("a label has no name")
+        if not isinstance(word, str) or not is_text(word):
+            raise ValueError(f"the value of '{key[:60]}' is not text; write it in quotes")
+    return dict(value)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("it is neither true nor false")
+    return value
+
+
+_READERS: Mapping[str, Callable[[object], Any]] = {
+    "name": _name,
+    "agent": _agent,
+    "account": _text,
+    "labels": _labels,
+    "restart": _flag,
+}
+
+
+def _meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean '{prefix}{close[0]}'?" if close else ""

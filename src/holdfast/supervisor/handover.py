@@ -1,0 +1,91 @@
+"""Putting a hand-over together: from the store, the earlier runs' output and the workspace as it is now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from holdfast.agents.port import AgentAdapter, Stream
+from holdfast.core.handover import MOST_RUNS, Changes, EarlierRun, hand_over
+from holdfast.core.model import Event, Run, Task, Workspace
+from holdfast.core.recollection import Recollection
+from holdfast.sparse import open_plain
+from holdfast.supervisor.context import Context
+from holdfast.workspaces.threads import in_thread
+
+MOST_OUTPUT = 2 << 20  # bytes of a run's output, from its end: what was before is history
+MOST_EARLIER = 20  # runs whose ends are told
+
+
+async def handed_over(context: Context, task: Task, run: Run, workspace: Workspace) -> str | None:
+    """What the agent of this run is told; None: nothing but its task, for nobody worked on it before, or it goes on in
+    its own conversation, or is a command, which takes a prompt for what it is."""
+    adapter = context.agents[task.spec.agent]
+    if task.session_id is not None or run.number == 1 or not adapter.reads_events:
+        return None
+    rows = context.store.view("earlier_runs", id=task.id, before=run.number, limit=MOST_EARLIER)
+    if not rows:
+        return None
+    said = await in_thread(_recollections, context.home, adapter, [str(row["id"]) for row in rows[-MOST_RUNS:]])
+    earlier = [_earlier(row, said.get(str(row["id"]))) for row in rows]
+    changes = await context.so_far(workspace) if context.so_far is not None else Changes()
+    text = hand_over(task.spec.prompt, earlier, changes, f"holdfast {run.id}")
+    why = earlier[-1].reason
+    await context.writer.write(
+        lambda tx: tx.events.emit(
+            Event(
+                kind="run.handed-over",
+                task_id=task.id,
+                run_id=run.id,
+                message=f"Run {run.number} of task {task.id} begins a new conversation with a hand-over of "
+                f"{len(earlier)} earlier run(s): `holdfast show {task.id} --prompt`.",
+                reason=why,
+                data={"runs": [one.number for one in earlier], "bytes": len(text.encode(errors="replace"))},
+            ),
+            context.clock(),
+        )
+    )
+    return text
+
+
+def _earlier(row: Mapping[str, object], said: Recollection | None) -> EarlierRun:
+    report = row["claimed"] or row["progress"]
+    return EarlierRun(
+        number=int(str(row["number"])),
+        outcome=str(row["outcome"] or "unknown"),
+        reason=str(row["reason"] or "nobody knows why"),
+        report=str(report or ""),
+        said=said,
+    )
+
+
+def _recollections(home: str, adapter: AgentAdapter, runs: list[str]) -> dict[str, Recollection]:
+    found = {}
+    for run_id in runs:
+        recollection = Recollection()
+        for line in _last_lines(os.path.join(home, "runs", run_id, "out.log")):
+            for event in adapter.parse(line, Stream.OUT):
+                recollection.add(event)
+        found[run_id] = recollection
+    return found
+
+
+def _last_lines(path: str) -> Iterator[str]:
+    """Whole lines from the end of a file; none when it is not there any more."""
+    try:
+        fd = open_plain(path)
+    except OSError:
+        return
+    try:
+        size = os.fstat(fd).st_size
+        start = max(0, size - MOST_OUTPUT)
+        block = b""
+        while len(block) < size - start and (piece := os.pread(fd, size - start - len(block), start + len(block))):
+            block += piece
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+    lines = block.split(b"\n")
+    for line in lines[1:] if start else lines:
+        yield line.replace(b"\0", b"").decode(errors="replace").rstrip("\r")

@@ -1,0 +1,327 @@
+"""Whole supervisors without a process: the real services, store, policy and attempts over agents that only say how they
+ended, under a clock that only the test moves.
+
+What is left out is what takes time and has suites of its own (processes, workspaces, the sweep). What is in is every
+decision about what happens next: that is what must come to an end, whatever the agents, the clock and the operators do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.agents.port import Account, Command, Ended, Surroundings, WorkOrder
+from holdfast.core.agentevents import AgentEvent
+from holdfast.core.budgets import Limits
+from holdfast.core.model import Instant, StopWhy, Strategy, TaskSpec
+from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.signs import Sign
+from holdfast.core.streams import Stream
+from holdfast.ids import new_id
+from holdfast.processes.port import Batch, LaunchSpec
+from holdfast.store.port import Host, Transaction
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.context import Context, Keeping, Settings
+from holdfast.supervisor.loop import Supervisor
+from holdfast.supervisor.recovery import recover
+from holdfast.workspaces.none import NoneStrategy
+
+PATIENCE = 20.0  # real seconds for what takes milliseconds
+START = Instant(wall=1_800_000_000.0, boottime=1_000.0, boot_id="boot-0")
+FOR_EVER = Keeping(events=float("inf"), runs=float("inf"), tasks=float("inf"), salvages=float("inf"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """How a played agent ends: by its own words, by something outside, or because its health was judged."""
+
+    name: str
+    said: Outcome = Outcome.CRASHED  # its words: it said nothing that we know
+    cause: Cause = Cause.EXITED
+    signal: int | None = None
+    resets_in: float | None = None
+    judged: StopWhy | None = None
+
+
+class PlayedRun:
+    """A LiveRun whose agent ends when the test says so. It outlives supervisors, as a keeper's would."""
+
+    keeper = None
+    agent = None
+
+    def __init__(self) -> None:
+        self._over: asyncio.Future[ProcessEnd] = asyncio.get_running_loop().create_future()
+        self.words = Verdict(outcome=Outcome.CRASHED, reason="it said nothing")
+
+    @property
+    def lives(self) -> bool:
+        return not self._over.done()
+
+    def end(self, ending: Ending, now: float) -> None:
+        resets_at = None if ending.resets_in is None else now + ending.resets_in
+        self.words = Verdict(
+            outcome=ending.said, reason=f"it ended as {ending.name}", resets_at=resets_at, session_id="its-session"
+        )
+        self._over.set_result(ProcessEnd(cause=ending.cause, code=1, signal=ending.signal))
+
+    async def wait_started(self) -> int | None:
+        return 4711
+
+    async def wait_over(self) -> ProcessEnd:
+        return await asyncio.shield(self._over)
+
+    def stop(self, *, fast: bool) -> None:
+        if self.lives:
+            self._over.set_result(ProcessEnd(cause=Cause.STOPPED))
+
+    def beat(self, incarnation: str) -> None:
+        return
+
+    def output(self, stream: Stream = Stream.OUT) -> Iterator[str]:
+        if stream is Stream.OUT:
+            yield json.dumps([str(self.words.outcome), self.words.resets_at])
+
+    def error_tail(self) -> str:
+        return "played"
+
+    def left(self, name: str) -> str:
+        return ""
+
+    def note(self) -> str:
+        return ""
+
+    def channel(self, offset: int) -> NoReports:
+        return NoReports(offset)
+
+    def close(self) -> None:
+        return
+
+
+class NoReports:
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def changed(self) -> bool:
+        return False
+
+    def read(self, *, last: bool = False) -> Batch:
+        return Batch(offset=self._offset)
+
+
+class PlayedProcesses:
+    """The Processes port as far as attempts use it."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, PlayedRun] = {}
+
+    def launch(self, spec: LaunchSpec) -> PlayedRun:
+        self.runs[spec.run_id] = PlayedRun()
+        return self.runs[spec.run_id]
+
+    def find(self, run_id: str) -> PlayedRun:
+        if run_id not in self.runs:  # intended, and its supervisor died before the launch
+            self.runs[run_id] = PlayedRun()
+            self.runs[run_id].end(Ending(name="never started", cause=Cause.NEVER_STARTED), 0.0)
+        return self.runs[run_id]
+
+    def is_held(self, run_id: str) -> bool:
+        return run_id in self.runs and self.runs[run_id].lives
+
+    def forget(self, run_id: str) -> None:
+        return
+
+    def sweep(self, open_runs: Iterable[str]) -> int:
+        return 0
+
+
+class PlayedAgent:
+    """An adapter that believes what the played run says."""
+
+    name = "played"
+    reads_events = False
+    reads_errors = False
+    leaves: Sequence[str] = ()
+    passes: Sequence[str] = ()
+    litter: Sequence[str] = ()
+    quiet_answers = 0.0
+
+    def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
+        return None
+
+    def build(self, order: WorkOrder) -> Command:
+        return Command(argv=["played"])
+
+    def parse(self, line: str, stream: Stream) -> Sequence[AgentEvent]:
+        return ()
+
+    def signs(self, line: str, stream: Stream) -> Sequence[Sign]:
+        return ()
+
+    def judge(self, ended: Ended) -> Verdict:
+        outcome, resets_at = json.loads(next(iter(ended.output)))
+        return Verdict(
+            outcome=Outcome(outcome), reason=f"it said {outcome}", resets_at=resets_at, session_id="its-session"
+        )
+
+
+class TwoAccounts:
+    """The user's own login and another one."""
+
+    def names(self, _agent: str) -> Sequence[str]:
+        return ("default", "work")
+
+    choosable = names
+
+    def look_up(self, _agent: str, name: str) -> Account:
+        return Account(name=name)
+
+
+class World:
+    """A home, a clock and one supervisor after the other. Use within one event loop."""
+
+    def __init__(self, limits: Limits, *, agents: int = 4) -> None:
+        shm = "/dev/shm"
+        self.home = tempfile.mkdtemp(prefix="holdfast-played-", dir=shm if os.path.isdir(shm) else None)
+        self.now = START
+        self.limits = limits
+        self.agents = agents
+        self.processes = PlayedProcesses()
+        self.store = SqliteStore(self.home)
+        self.repo = self.store.write(lambda tx: tx.workspaces.register_repo(self.home, self.home, self.now))
+        self.supervisor: Supervisor | None = None
+        self._closing = contextlib.ExitStack()
+
+    # -- supervisors ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """A new incarnation takes over, as after `kill -9` of the one before."""
+        await self._leave()
+        host = Host(id=new_id(), boot_id=self.now.boot_id, pid=1, start_ticks=1, version="played", agents=self.agents)
+        self.store.write(lambda tx: tx.hosts.open(host, 30.0, self.now))
+        writer = GroupWriter(self.home)
+        self._closing.callback(writer.close)
+        context = Context(
+            home=self.home,
+            host_id=host.id,
+            clock=lambda: self.now,
+            jitter=lambda: 0.5,
+            store=self.store,
+            writer=writer,
+            processes=self.processes,  # type: ignore[arg-type]  # as far as attempts use it
+            strategy_of=lambda _spec: NoneStrategy(),
+            agents={"played": PlayedAgent()},
+            environment=lambda _wanted: {},
+            limits=self.limits,
+            settings=Settings(agents=self.agents, keeping=FOR_EVER),
+            accounts=TwoAccounts(),
+        )
+        self.supervisor = Supervisor(context)
+        self.context = context
+        context.health = None  # its clock is the machine's
+        self.supervisor._sweep.tick = lambda: None  # type: ignore[method-assign]  # there is nothing on this disk
+        await recover(context, self.supervisor._attempts)
+        await self.look()
+
+    async def _leave(self) -> None:
+        if self.supervisor is None:
+            return
+        self.supervisor._attempts.abandon()
+        await self.supervisor._attempts.wait_all()
+        for background in (*self.supervisor._cleanup.tasks, *self.supervisor._retention.tasks):
+            background.cancel()
+            await asyncio.wait([background])
+        self._closing.close()
+        self.supervisor = None
+
+    async def close(self) -> None:
+        await self._leave()
+        self.store.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    async def look(self) -> None:
+        """One look of the supervisor, and everything that follows from it, until it waits for an agent or for time."""
+        supervisor = self.supervisor
+        assert supervisor is not None
+        host = self.context.host_id
+        await self.context.writer.write(lambda tx: tx.hosts.beat(host, 30.0, self.now))
+        for _ in range(3):  # what one service did, another may see only at its next look
+            await supervisor._look()
+            await self._settled(supervisor)
+
+    async def _settled(self, supervisor: Supervisor) -> None:
+        async with asyncio.timeout(PATIENCE):
+            # polled: attempts are not ours to hang an event on
+            while any(not self._waits(attempt) for attempt in self._driven(supervisor)):  # noqa: ASYNC110
+                await asyncio.sleep(0.0005)
+
+    def _driven(self, supervisor: Supervisor) -> list[Attempt | None]:
+        return [supervisor._attempts.get(task_id) for task_id in supervisor._attempts._tasks]
+
+    def _waits(self, attempt: Attempt | None) -> bool:
+        """For its agent: it has seen it started, and the agent lives."""
+        if attempt is None or attempt._run is None or attempt.listener is None:
+            return False
+        run = self.processes.runs.get(attempt._run.id)
+        return run is not None and run.lives
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    @property
+    def living(self) -> list[str]:
+        """The runs whose agents live."""
+        return [run_id for run_id, run in self.processes.runs.items() if run.lives]
+
+    async def end(self, run_id: str, ending: Ending) -> None:
+        run = self.processes.runs[run_id]
+        if ending.judged is not None:
+            assert self.supervisor is not None
+            for attempt in self.supervisor._attempts.living:
+                if attempt._run is not None and attempt._run.id == run_id:
+                    await attempt.stop(ending.judged, fast=False, reason="judged")
+        if run.lives:
+            run.end(ending, self.now.wall)
+        await self.look()
+
+    def pass_time(self, seconds: float) -> None:
+        self.now = replace(self.now, wall=self.now.wall + seconds, boottime=self.now.boottime + seconds)
+
+    def set_clock(self, by: float) -> None:
+        """Somebody moves the wall clock; the machine's own clock goes on."""
+        self.now = replace(self.now, wall=max(0.0, self.now.wall + by))
+
+    def reboot(self) -> None:
+        """Nothing survives: keepers die with the machine, and the clock of the boot begins anew."""
+        for run in self.processes.runs.values():
+            if run.lives:
+                run.end(Ending(name="reboot", cause=Cause.KEEPER_DIED), self.now.wall)
+        self.now = replace(self.now, boottime=1.0, boot_id=f"boot-{new_id()}")
+
+    def write(self, operation: Callable[[Transaction], Any]) -> Any:
+        return self.store.write(operation)
+
+    def add(self, **changes: Any) -> str:
+        spec = TaskSpec(
+            **{
+                "id": new_id(),
+                "repo_id": self.repo.id,
+                "prompt": "play",
+                "agent": "played",
+                "strategy": Strategy.DIRECTORY,  # in name: more than one may run at once
+            }
+            | changes
+        )
+        self.write(lambda tx: tx.tasks.add(spec, self.now))
+        return spec.id
+
+    def row(self, task_id: str) -> dict[str, Any]:
+        [row] = self.store.view("task", id=task_id)
+        return row

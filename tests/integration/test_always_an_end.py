@@ -1,0 +1,271 @@
+"""Always an end: any sequence of outcomes, clock jumps, restarts, reboots and operators' commands comes to rest.
+
+Every task either ends or waits for an operator, within its budgets, and no counter goes backwards (R-RES-12, R-RES-05,
+R-CRASH-04). The supervisors are whole (tests/integration/played.py); only the agents and the clock are played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.integration.played import Ending, World
+
+from holdfast.core.budgets import Limits
+from holdfast.core.model import RequestKind, StopWhy
+from holdfast.core.outcome import Cause, Outcome
+from holdfast.errors import HoldfastError
+
+YEAR = 365.25 * 86400
+LIMITS = Limits(runs=6, crash=3, retry=2, lost=2, outage=1800.0, session=1)
+MOST_RESUMES = 2
+MOST_SET_CLOCKS = 15  # a clock that is set back by a second every second for ever does not go at all
+TERMINAL = {"completed", "failed", "cancelled"}
+
+said = [
+    Outcome.FAILED,
+    Outcome.OVERLOADED,
+    Outcome.NETWORK,
+    Outcome.RATE_LIMITED,
+    Outcome.USAGE_LIMITED,
+    Outcome.CONTEXT_LIMIT,
+    Outcome.SESSION_LOST,
+    Outcome.AUTH,
+    Outcome.BILLING,
+    Outcome.TURN_LIMIT,
+    Outcome.OVER_BUDGET,
+    Outcome.COMPLETED,
+]
+ENDINGS: Sequence[Ending] = (
+    *(Ending(name=str(outcome), said=outcome) for outcome in said),
+    Ending(name="limit for a second", said=Outcome.RATE_LIMITED, resets_in=1.0),
+    Ending(name="limit for five hours", said=Outcome.USAGE_LIMITED, resets_in=5 * 3600.0),
+    Ending(name="limit until long ago", said=Outcome.USAGE_LIMITED, resets_in=-YEAR),
+    Ending(name="killed", signal=9),
+    Ending(name="segfault", signal=11),
+    Ending(name="oom", cause=Cause.OUT_OF_MEMORY),
+    Ending(name="timeout", cause=Cause.TIMEOUT),
+    Ending(name="output", cause=Cause.OUTPUT_LIMIT),
+    Ending(name="keeper died", cause=Cause.KEEPER_DIED),
+    Ending(name="orphaned", cause=Cause.ORPHANED),
+    Ending(name="not executable", cause=Cause.EXEC_FAILED),
+    Ending(name="unproven", cause=Cause.UNPROVEN),
+    Ending(name="stuck", judged=StopWhy.STUCK, cause=Cause.STOPPED),
+    Ending(name="looping", judged=StopWhy.LOOPING, cause=Cause.STOPPED),
+)
+BY_NAME = {ending.name: ending for ending in ENDINGS}
+GOES_ON = [  # those after which a task may go on by itself
+    "overloaded",
+    "network",
+    "rate_limited",
+    "usage_limited",
+    "context_limit",
+    "session_lost",
+    "limit for a second",
+    "limit for five hours",
+    "limit until long ago",
+    "killed",
+    "segfault",
+    "oom",
+    "timeout",
+    "keeper died",
+    "orphaned",
+    "stuck",
+    "looping",
+]
+JUMPS = [10 * YEAR, -10 * YEAR, 3600.0, -3600.0, 86400.0, -1.0]
+COMMANDS = ["resume", "retry", "cancel"]
+
+endings = st.sampled_from(sorted(BY_NAME))
+disturbances = st.one_of(
+    st.tuples(st.just("clock"), st.sampled_from(JUMPS)),
+    st.tuples(st.just("restart"), st.just(0.0)),
+    st.tuples(st.just("reboot"), st.sampled_from([0.0, *JUMPS])),
+)
+steps = st.one_of(
+    st.tuples(st.just("end"), endings),
+    st.tuples(st.just("wait"), st.sampled_from([0.5, 30.0, 400.0, 7200.0])),
+    st.tuples(st.just("command"), st.sampled_from(COMMANDS)),
+    disturbances,
+)
+
+
+@dataclass
+class Told:
+    """What was seen of one task: nothing of it may go backwards."""
+
+    fence: int = 0
+    generation: int = 0
+    resumes: int = 0
+    spends: int = 0
+    runs: int = 0
+    seen: list[str] = field(default_factory=list)
+
+    def look(self, row: dict[str, Any], spends: int, runs: int) -> None:
+        assert row["fence"] >= self.fence
+        assert row["generation"] >= self.generation
+        if row["generation"] == self.generation and row["state"] != "completed":
+            assert row["resume_attempts"] >= self.resumes, (self.seen[-5:], row)
+        assert row["resume_attempts"] <= MOST_RESUMES + 1, row
+        assert spends >= self.spends or row["generation"] > self.generation
+        assert runs >= self.runs
+        assert (row["state"] == "running") == (row["owner"] is not None), row
+        assert (row["state"] == "paused") <= (row["pause_reason"] is not None), row
+        self.fence, self.generation, self.resumes = row["fence"], row["generation"], row["resume_attempts"]
+        self.spends, self.runs = spends, runs
+        self.seen.append(f"{row['state']} ({row['pause_reason'] or row['outcome'] or ''})")
+
+
+class Play:
+    def __init__(self, world: World, task_ids: Sequence[str]) -> None:
+        self.world = world
+        self.told = {task_id: Told() for task_id in task_ids}
+
+    def look(self) -> None:
+        for task_id, told in self.told.items():
+            row = self.world.row(task_id)
+            spends = len(self.world.store.view("spends", id=task_id, generation=row["generation"]))
+            told.look(row, spends, len(self.world.store.view("runs", id=task_id)))
+
+    async def step(self, kind: str, what: Any) -> None:
+        world = self.world
+        if kind == "end" and world.living:
+            await world.end(world.living[0], BY_NAME[what])
+        elif kind == "wait":
+            world.pass_time(what)
+            await world.look()
+        elif kind == "clock":
+            world.set_clock(what)
+            await world.look()
+        elif kind == "restart":
+            await world.start()
+        elif kind == "reboot":
+            world.reboot()
+            world.set_clock(what)
+            await world.start()
+        elif kind == "command":
+            for task_id in self.told:
+                self._command(what, task_id)
+            await world.look()
+        self.look()
+
+    def _command(self, what: str, task_id: str) -> None:
+        world = self.world
+        with contextlib.suppress(HoldfastError):  # most commands are refused in most states: nothing changes then
+            if what == "resume":
+                world.write(lambda tx: tx.tasks.resume(task_id, "ann", world.now))
+            elif what == "retry":
+                world.write(lambda tx: tx.tasks.retry(task_id, "ann", False, world.now))
+            elif world.row(task_id)["state"] == "running":
+                world.write(lambda tx: tx.requests.ask(RequestKind.CANCEL, task_id, "ann", "", {}, world.now))
+            else:
+                world.write(lambda tx: tx.tasks.cancel_waiting(task_id, "ann", "", world.now))
+
+    def rests(self, task_id: str) -> bool:
+        """It has ended, or only an operator can move it."""
+        row = self.world.row(task_id)
+        if row["state"] in TERMINAL:
+            return True
+        if row["state"] == "paused":
+            return row["resume_after"] is None
+        if row["state"] == "queued":
+            return self._waits_for_operator(row)
+        return self._is_frozen(task_id)
+
+    def _waits_for_operator(self, row: dict[str, Any]) -> bool:
+        """Its account is stopped, and no other may be had."""
+        stopped = {account.name for account in self._shut() if account.until is None}
+        return row["bound"] in stopped or stopped == {"default", "work"}
+
+    def _shut(self) -> Any:
+        return self.world.write(lambda tx: tx.accounts.shut(self.world.now))
+
+    def _is_frozen(self, task_id: str) -> bool:
+        assert self.world.supervisor is not None
+        attempt = self.world.supervisor._attempts.get(task_id)
+        return attempt is not None and attempt.frozen
+
+    async def until_rest(self, ends: Iterator[str], trouble: Iterator[tuple[str, Any] | None], most: int) -> int:
+        """Nobody helps any more: agents end as `ends` says, time passes, `trouble` happens. How many runs it took."""
+        before = sum(told.runs for told in self.told.values())
+        set_clocks = 0
+        for _ in range(most * 5):
+            if all(self.rests(task_id) for task_id in self.told):
+                return sum(told.runs for told in self.told.values()) - before
+            happens = next(trouble)
+            if happens is not None:
+                kind, what = happens
+                set_clocks += bool(what)
+                await self.step(kind, what if set_clocks <= MOST_SET_CLOCKS else 0.0)
+            if self.world.living:
+                await self.step("end", next(ends))
+            else:
+                await self.step("wait", self._until_due())
+            taken = sum(told.runs for told in self.told.values()) - before
+            assert taken <= most, f"{taken} runs and still not at rest: {self._story()}"
+        pytest.fail(f"never at rest: {self._story()}")
+
+    def _until_due(self) -> float:
+        due = self.world.write(lambda tx: tx.tasks.next_due(self.world.now))
+        return 60.0 if due is None else min(8 * 3600.0, max(1.0, due - self.world.now.wall))
+
+    def _story(self) -> str:
+        return "; ".join(f"{task_id}: {' → '.join(told.seen[-12:])}" for task_id, told in self.told.items())
+
+
+async def played(
+    script: Sequence[tuple[str, Any]],
+    ends: Sequence[str],
+    trouble: Sequence[tuple[str, Any] | None],
+    tasks: int,
+    most: int,
+) -> int:
+    world = World(LIMITS)
+    try:
+        play = Play(world, [world.add(max_resumes=MOST_RESUMES) for _ in range(tasks)])
+        await world.start()
+        for kind, what in script:
+            await play.step(kind, what)
+        return await play.until_rest(itertools.cycle(ends), itertools.cycle(trouble), most)
+    finally:
+        await world.close()
+
+
+# Per task: `runs` bounds all but the lost ones and those of an outage; each of these is bounded between two of them.
+MOST = LIMITS.runs * (LIMITS.lost + 2) + 40
+EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_ENDS", "40"))
+config = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="HOLDFAST_FUZZ_ENDS" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+
+
+@config
+@given(
+    script=st.lists(steps, max_size=12),
+    ends=st.lists(st.sampled_from(GOES_ON), min_size=1, max_size=4),
+    trouble=st.lists(st.one_of(st.none(), disturbances), min_size=1, max_size=4),
+    tasks=st.integers(1, 2),
+)
+def test_any_sequence_comes_to_rest(
+    script: list[tuple[str, Any]], ends: list[str], trouble: list[tuple[str, Any] | None], tasks: int
+) -> None:
+    asyncio.run(played(script, ends, trouble, tasks, MOST * tasks))
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_an_agent_that_always_ends_the_same_way_comes_to_rest(name: str) -> None:
+    """R-RES-12: the loop shapes, and every other ending after which a task goes on by itself."""
+    took = asyncio.run(played([], [name], [None], 1, MOST))
+    assert took >= 2, "it was meant to go on by itself at least once"
