@@ -1,4 +1,4 @@
-"""A repository's tracker, played by tests/standin_br.py: its issues, how it behaves, what others do to them."""
+"""A repository's tracker, played by holdfast/testing/standin_br.py: its issues, how it behaves, what others do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).with_name("standin_br.py")
+from holdfast.testing import standin_br
+
+SCRIPT = Path(standin_br.__file__)
 
 
 class StandIn:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests import standin_br
 from tests.standin import StandIn
 
+from holdfast.testing import standin_br
 from holdfast.trackers.answers import issues_in
 from holdfast.trackers.beads import Beads
 from holdfast.trackers.builtin import Builtin

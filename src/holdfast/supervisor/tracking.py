@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast.core.model import Repo
 from holdfast.core.states import TASK_TERMINAL
 from holdfast.core.tracking import Link, LinkState, Step, next_step
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ids import new_id
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context, TrackerSetup
@@ -21,6 +21,8 @@ from holdfast.supervisor.saying import say_trouble
 from holdfast.trackers.port import Unknown
 
 ENOUGH = 3  # an issue that nobody understands keeps no other waiting; a tracker that does not answer keeps us no longer
+OUR_PAUSE = 1.0
+NEAR = 3.0  # seconds; a tracker that is asked again so soon keeps `--idle-exit` here
 _ORDER = (Step.RELEASE, Step.CLOSE, Step.LEAVE, Step.CLAIM, Step.CLAIM_AGAIN, Step.CHECK)
 _OWED = (Step.RELEASE, Step.CLOSE, Step.LEAVE, Step.CLAIM)
 
@@ -42,6 +44,7 @@ class Tracking:
         self._work: dict[str, asyncio.Task[None]] = {}
         self._matters: set[str] = set()  # repositories where somebody was sent for more than another look
         self._looked: dict[str, float] = {}  # repository → when, in the loop's time
+        self._more: set[str] = set()  # repositories that had more ready work than there was room for
         self._seen: set[str] = set()  # repositories that were looked at by this supervisor
         self._name = ""
         self._wait = math.inf
@@ -55,7 +58,7 @@ class Tracking:
     def busy(self) -> bool:
         """Whether leaving would leave something undone. Only looking, again and again, is no reason to stay; a first
         look is. A claim that is under way is `owed`."""
-        return bool(self._matters & self._work.keys())
+        return bool(self._more or self._matters & self._work.keys())
 
     def until_next(self) -> float:
         """Seconds until something is due by itself."""
@@ -80,7 +83,8 @@ class Tracking:
         self._context.bell.ring()
 
     def owed(self, tx: Transaction) -> int:
-        """Claims that have to go back, or issues to be closed, where the tracker answers: no time to leave."""
+        """Claims that have to go back, or issues to be closed, where the tracker answers, or soon may: not the time to
+        leave."""
         if self._context.trackers is None:
             return 0
         now = self._context.clock()
@@ -88,7 +92,7 @@ class Tracking:
         steps = (
             next_step(link, now, closes=True, room=False)
             for link in tx.links.unsettled()
-            if link.repo_id not in waiting
+            if waiting.get(link.repo_id, 0.0) < NEAR
         )
         return sum(1 for step in steps if step in _OWED)
 
@@ -102,7 +106,8 @@ class Tracking:
             now = context.clock()
             links = tx.links.unsettled()
             waiting = dict(tx.links.waiting_trackers(now))
-            return tx.workspaces.repos(), links, waiting, tx.links.room(context.settings.agents)
+            lanes = context.settings.agents + len(context.settings.staff.workers)
+            return tx.workspaces.repos(), links, waiting, tx.links.room(lanes)
 
         repos, links, waiting, room = await context.writer.write(read)
         found, self._wait = [], math.inf
@@ -140,6 +145,11 @@ class Tracking:
         repo, setup, context = errand.repo, errand.setup, self._context
         try:
             trouble = await self._visit(errand)
+        except (Unavailable, OSError) as error:  # our own store, or this machine: the tracker is not to blame
+            say_trouble(f"the tracker of {repo.path} is asked again in a moment: ", error)
+            self._looked.pop(repo.id, None)
+            await asyncio.sleep(OUR_PAUSE)
+            return
         except HoldfastError as error:  # no agent is chosen, say
             trouble = str(error)
         except Exception as error:  # noqa: BLE001 - told, and tried again: nothing here may end the supervisor
@@ -148,6 +158,7 @@ class Tracking:
         now = context.clock()
         if trouble is not None:
             self._looked.pop(repo.id, None)  # looked at again after its back-off
+            self._more.discard(repo.id)
         if trouble is None:
             await context.writer.write(lambda tx: tx.links.answered(repo.id, setup.kind, now))
         else:
@@ -173,12 +184,14 @@ class Tracking:
             room -= step in (Step.CLAIM, Step.CLAIM_AGAIN)
         if troubles or not errand.looks or room <= 0 or self.closed:
             return troubles[0] if troubles else None
+        self._more.discard(errand.repo.id)
         ready = await setup.tracker.ready()
         if isinstance(ready, Unknown):
             return ready.why
         for issue in ready:
             if room <= 0 or self.closed:
-                self._looked.pop(errand.repo.id, None)  # there is more: look again as soon as there is room
+                self._more.add(errand.repo.id)
+                self._looked.pop(errand.repo.id, None)  # looked at again as soon as there is room
                 break
             taken = await linking.take(issue)
             if isinstance(taken, str):

@@ -155,7 +155,8 @@ class SqliteLinks:
         return _link(row) if row else None
 
     def _say_waiting(self, link: Link, reason: str) -> None:
-        self._sql.change("say_waiting", task=link.task_id, reason=reason)
+        if self._sql.change("say_waiting", task=link.task_id, reason=reason):
+            faults.tx("link.say")
 
     def _tell(
         self,

@@ -87,7 +87,7 @@ class Runner:
         except Stuck as stuck:
             return [f"loops: {stuck}", *self._look(world)]
         changed = [f"loops: a second recovery changed {part}" for part in before if before[part] != after.get(part)]
-        return [*changed, *self._look(world), *_unexpected(world, case)]
+        return [*changed, *self._look(world), *_unexpected(world, case), *scenario.outside(world)]
 
     def _look(self, world: World) -> list[str]:
         if not (world.home / "holdfast.db").exists():

@@ -14,7 +14,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import staffed, variations
+from holdfast.testing.matrix import staffed, tracked, variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -44,7 +44,8 @@ class Scenario:
     supervisor_may_die: bool = True
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
-    is_variation: bool = False  # it passes no step of its own: not in the short run
+    is_variation: bool = False  # not in the short run: it passes no step of its own, or costs too much for that
+    outside: Callable[[World], list[str]] = lambda _world: []  # what is wrong where the checker does not look
 
 
 def success(world: World) -> None:
@@ -323,6 +324,13 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "worker": Scenario(
         staffed.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
+    ),
+    "issues": Scenario(
+        tracked.issues,
+        {tracked.prompt("m-crash"): ("completed",), tracked.prompt("m-fail"): ("failed",)},
+        "issues of a tracker: crash and claim again, fail and give back, closed by a person in the same moment",
+        is_variation=True,
+        outside=tracked.problems,
     ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),

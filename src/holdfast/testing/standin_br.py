@@ -90,7 +90,7 @@ def update(path: str, part: str, options: dict[str, str], actor: str, how: dict[
             sys.stderr.write(f"Error claiming {part}\n")
             return
         fail("issue already assigned to " + seen["assignee"], "VALIDATION_FAILED", 4)
-    meddle(path, "claim" if "--claim" in options else "update")
+    meddle(path, "claim" if "--claim" in options else "update", part)
     with Locked(path) as state:
         issue = pick(state.data, part)
         before = dict(issue)
@@ -109,7 +109,7 @@ def update(path: str, part: str, options: dict[str, str], actor: str, how: dict[
 
 
 def close(path: str, part: str, reason: str, actor: str) -> None:
-    meddle(path, "close")
+    meddle(path, "close", part)
     with Locked(path) as state:
         issue = pick(state.data, part)
         if issue["status"] == "closed":
@@ -118,13 +118,14 @@ def close(path: str, part: str, reason: str, actor: str) -> None:
         state.save()
 
 
-def meddle(path: str, moment: str) -> None:
+def meddle(path: str, moment: str, part: str) -> None:
     """Somebody else, just now."""
     with Locked(path) as state:
         waiting = state.data["how"].get("before", {}).get(moment, [])
-        if waiting:
-            change = waiting.pop(0)
-            pick(state.data, change.pop("id")).update(change)
+        mine = [change for change in waiting if change["id"] == part]
+        if mine:
+            waiting.remove(mine[0])
+            pick(state.data, part).update(mine[0])
             state.save()
 
 
