@@ -13,8 +13,7 @@ from holdfast.agents.port import DEFAULT_ACCOUNT, Account
 from holdfast.config.accounts import AUTO, AccountTable
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.errors import LaunchError, UsageError
-
-LARGEST_SECRET = 64 * 1024
+from holdfast.secretplaces import NotThere, look_up
 
 
 class UserAccounts:
@@ -81,31 +80,13 @@ def account_of(agent: str, name: str, table: AccountTable, environment: Mapping[
 
 
 def _secret(key: str, value: str, environment: Mapping[str, str]) -> str:
-    how, _, where = value.partition(":")
-    if how == "env":
-        found = environment.get(where)
-        if not found:
-            raise LaunchError(
-                f"The account cannot be used: {key} names the variable {where}, which the supervisor's environment "
-                "does not have. Set it and start the supervisor again, then `holdfast retry` the task."
-            )
-        return found
-    return _from_file(key, os.path.expanduser(where)) if how == "file" else value
-
-
-def _from_file(key: str, path: str) -> str:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        try:
-            text = os.read(fd, LARGEST_SECRET + 1).decode().strip()
-        finally:
-            os.close(fd)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise LaunchError(f"The account cannot be used: {key} names the file {path}: {why}.") from None
-    if not text or len(text) > LARGEST_SECRET or "\0" in text:
-        raise LaunchError(f"The account cannot be used: {key} names the file {path}, which holds no usable text.")
-    return text
+        return look_up(value, environment)
+    except NotThere as missing:
+        set_it = (
+            " Set it and start the supervisor again, then `holdfast retry` the task." if value[:4] == "env:" else ""
+        )
+        raise LaunchError(f"The account cannot be used: {key} {missing}.{set_it}") from None
 
 
 def _unknown(agent: str, name: str, known: Sequence[str]) -> str:

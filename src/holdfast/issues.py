@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast import config
 from holdfast.agents.environment import allowed
+from holdfast.api import repos
 from holdfast.api.commands import Commands, NewTask
 from holdfast.config import layers as config_layers
 from holdfast.core.model import Repo, Task
@@ -44,7 +45,7 @@ class RepoTrackers:
         new = NewTask(
             prompt=prompt_of(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
         )
-        return Commands.accepting(self._home, new, repo)
+        return Commands.accepting(self._home, new, (repo.path, repo.common_dir), repos.head_of(repo))
 
     def _others(self, repo: Repo) -> tuple[str, ...]:
         return os.path.join(self._home, "trust.json"), os.path.join(repo.path, FOLDER)

@@ -13,7 +13,7 @@ from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
 from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import limits_of, staff_of
+from holdfast.config.budgets import hold_rules_of, limits_of, staff_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -27,6 +27,7 @@ from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
 from holdfast.issues import RepoTrackers
+from holdfast.outlets import UserOutlets
 from holdfast.places import surroundings_of
 from holdfast.processes.cgroups import probe
 from holdfast.processes.children import Children, protect_from_oom
@@ -89,7 +90,7 @@ class UserSettings:
     def read(self) -> Tuning:
         new = config.load(flags=self._flags)
         changed = {
-            key: f"{config.shown(key, self._holds[key])} → {config.shown(key, new[key])}"
+            key: f"{_told(key, self._holds[key])} → {_told(key, new[key])}"
             for key, setting in config.SETTINGS.items()
             if setting.user_only == config.OF_THE_SUPERVISOR and new[key] != self._holds[key]
         }
@@ -106,6 +107,7 @@ class UserSettings:
                 agents=agents,
                 keeping=keeping_of(self._read),
                 pressure=pressure_of(self._read),
+                holds=hold_rules_of(self._read),
                 staff=staff_of(self._read),
             ),
             limits=limits_of(self._read),
@@ -115,6 +117,11 @@ class UserSettings:
 
     def accept(self, tuning: Tuning) -> None:
         self._holds, self._how = self._read, tuning.settings
+
+
+def _told(key: str, value: object) -> str:
+    """As an event may have it: without what may be a secret."""
+    return config.shown(key, config.masked(key, value))
 
 
 def _new_accounts(accounts: Accounts) -> str:
@@ -249,6 +256,7 @@ async def _supervise_locked(
         environment=agent_environment,
         surroundings=surroundings_of,
         accounts=UserAccounts(source.held),
+        outlets=UserOutlets(source.held, runner),
         limits=limits,
         settings=how,
         enclosure=Enclosure(home, engines),

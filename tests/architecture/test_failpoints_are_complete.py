@@ -46,6 +46,7 @@ EXEMPT = {
     ("store/sqlite/copies.py", "sync_file"): "its callers have points on both sides",
     ("store/sqlite/copies.py", "_plain"): "its callers have points",
     ("store/sqlite/history.py", "SqliteHistory._forget_task"): "its two callers have a point each",
+    ("store/sqlite/notices.py", "SqliteNotices._move"): "its four callers have a point each",
     ("invariants/evidence.py", "Evidence.__init__"): "opens the database read-only",
     ("invariants/evidence.py", "git"): "the checker's git commands only read",
     ("api/rehearsal.py", "rehearse"): "a throw-away home and repository",

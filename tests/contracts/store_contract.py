@@ -46,7 +46,7 @@ from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.preserve import Disposition
 from holdfast.core.resuming import ResumeDecision
-from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
+from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.ids import new_id
@@ -381,6 +381,9 @@ class TestAdd:
             workspace=WorkspaceRules(setup=("make deps", "true"), copy=(".env",), preserve_ttl=math.inf),
             salvage=SalvageRules(max_files=3, ignored=("*.log",)),
             container=ContainerRules(image="tools:1", network="none"),
+            subtasks=SubtaskRules(max_depth=1),
+            base_from_parent=True,
+            provider="acme",
             adaptive_floor=2.5,
         )
         plain = scene.spec()
@@ -2461,9 +2464,9 @@ class TestAccounts:
         assert scene.take(scene.open_host()).task_id == named.id
 
     def test_a_claim_keeps_its_terms(self, scene: Scene) -> None:
-        """Agents whose provider is down, spent labels, a worker's lane, and everything held."""
+        """Providers that are down, spent labels, a worker's lane, and everything held."""
         host = scene.open_host()
-        web = scene.add(labels={"area": "web", "team": "a=b"}, priority=3)
+        web = scene.add(labels={"area": "web", "team": "a=b"}, priority=3, provider="acme")
         ops = scene.add(labels={"area": "ops"}, agent="command", priority=2)
         bare = scene.add(agent="claude", agent_options={"account": "work"}, priority=1)
 
@@ -2481,7 +2484,8 @@ class TestAccounts:
             return taken[0]
 
         assert next_on() == web.id
-        assert next_on(agents_down=frozenset({"scripted"})) == ops.id
+        assert next_on(providers_down=frozenset({"acme"})) == ops.id
+        assert next_on(providers_down=frozenset({"other"})) == web.id
         assert next_on(labels=frozenset({"area=web"})) == ops.id
         assert next_on(labels=frozenset({"team=a=b", "area=ops"})) == bare.id
         assert next_on(labels=frozenset({"area=we"})) == web.id
@@ -2491,7 +2495,7 @@ class TestAccounts:
         assert next_on(lane=Lane(name="w", labels={"area": "ops", "team": "x"})) is None
         assert next_on(lane=Lane(name="w", agent="claude", account="work")) == bare.id
         assert next_on(lane=Lane(name="w", agent="claude", account="home")) is None
-        assert next_on(lane=Lane(name="w", account="home"), agents_down=frozenset({"scripted"})) == ops.id
+        assert next_on(lane=Lane(name="w", account="home"), providers_down=frozenset({"acme"})) == ops.id
         assert not scene.write(lambda tx: tx.tasks.something_waits(scene.now, Terms(held=True)))
         assert not scene.write(
             lambda tx: tx.tasks.something_waits(scene.now, Terms(lane=Lane(name="w", labels={"no": "one"})))

@@ -16,6 +16,9 @@ SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # anothe
 
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
+    "tx.hold.free": "tests/contracts/test_holds.py; a probe that is frozen",
+    "tx.hold.pause": "likewise: an outage beyond every budget; tests/acceptance/test_held_back.py",
+    "tx.death.of_many": "likewise: a mass death",
     "tx.account.shut": "tests/acceptance/test_accounts.py: killed at each step",
     "tx.account.open": "likewise",
     "tx.account.wait_no_longer": "likewise",
@@ -25,6 +28,9 @@ ELSEWHERE = {
     "lock.drop": "tests/integration/test_worktrees.py: a lock that a killed git left",
     "branch.heal": "only after another fault: tests/hostile/test_git_killed.py",
     "tx.crash.forget": "tests/contracts/test_crash_records.py: old crashes go",
+    "tx.notice.failed": "tests/contracts/test_outbox.py: tried again, given up, forgotten",
+    "tx.notice.give_up": "likewise",
+    "tx.notice.forget": "likewise",
     "tx.worker.pardon": "tests/contracts/staffing_contract.py: crashes that were part of a mass death",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",

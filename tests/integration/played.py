@@ -154,6 +154,9 @@ class PlayedAgent:
     litter: Sequence[str] = ()
     quiet_answers = 0.0
 
+    def provider(self, options: Mapping[str, object]) -> str:
+        return ""
+
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
         return None
 

@@ -87,6 +87,7 @@ def _transcript(session: str, config: str, _workspace: str) -> str:
 
 CLAUDE = CliAgent(
     name="claude",
+    served_by="anthropic",
     title="Claude Code",
     binary="claude",
     tested=("2.1.325", "2.1.325"),

@@ -78,6 +78,11 @@ class CliAgent:
     fresh_config: Mapping[str, str] = field(default_factory=dict)  # what a configuration directory must hold (path →
     # text) so that the CLI takes an account's address without a login: for rehearsals and tests, that make one
     reads_events: bool = True
+    served_by: str = ""  # the provider of its models; empty: its model's name says so (`openai/gpt-5`), or itself
+
+    def provider(self, options: Mapping[str, object]) -> str:
+        model = str(options.get("model") or "")
+        return self.served_by or (model.partition("/")[0] if "/" in model else self.name)
 
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
         if options.get("budget_usd") is not None and not self.capabilities.budget:

@@ -227,6 +227,7 @@ def _tool_words(item: Mapping[str, Any]) -> tuple[str, str, str]:
 
 CODEX = CliAgent(
     name="codex",
+    served_by="openai",
     title="Codex",
     binary="codex",
     tested=("0.166.0", "0.166.0"),

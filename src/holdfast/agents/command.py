@@ -22,6 +22,9 @@ class CommandAgent:
     quiet_answers = 0.0
     litter: Sequence[str] = ()
 
+    def provider(self, _options: Mapping[str, object]) -> str:
+        return ""  # nobody knows
+
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         if not _argv(options):
             return "the command agent needs a command: put it after `--`, or set command.argv in your config"

@@ -232,6 +232,7 @@ def _last_words(line: str) -> Sequence[AgentEvent]:
 
 COPILOT = CliAgent(
     name="copilot",
+    served_by="github",
     title="GitHub Copilot",
     binary="copilot",
     tested=("1.0.102", "1.0.102"),

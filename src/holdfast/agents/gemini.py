@@ -271,6 +271,7 @@ def _retry(found: re.Match[str]) -> Retry:
 
 GEMINI = CliAgent(
     name="gemini",
+    served_by="google",
     title="Gemini CLI",
     binary="gemini",
     tested=("0.61.0", "0.61.0"),

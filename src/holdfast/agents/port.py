@@ -129,6 +129,10 @@ class AgentAdapter(Protocol):
         """Seconds of silence that an honest answer of its model may take; 0: it tells an answer piece by piece."""
         ...
 
+    def provider(self, options: Mapping[str, object]) -> str:
+        """Who answers its model's requests; when that does not answer, all its tasks wait. Empty: nobody."""
+        ...
+
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
         """Why a task with these options cannot be accepted, or None."""
         ...

@@ -11,6 +11,7 @@ from holdfast.agents.port import Command, Ended, Stream, Surroundings, WorkOrder
 from holdfast.core.agentevents import (
     AgentEvent,
     Failure,
+    LimitNotice,
     Raw,
     Result,
     SessionStarted,
@@ -19,6 +20,7 @@ from holdfast.core.agentevents import (
     ToolStarted,
     Trouble,
 )
+from holdfast.core.eventsigns import signs_of
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.signs import Sign, SignKind
 from holdfast.testing import player
@@ -52,6 +54,12 @@ class ScriptedAgent:
     passes: Sequence[str] = ()
     quiet_answers = 0.0
     litter: Sequence[str] = ()
+
+    def provider(self, options: Mapping[str, object]) -> str:
+        """The one that its scenario names."""
+        steps = options.get("steps")
+        named = [step["with"] for step in steps if step["do"] == "provider"] if isinstance(steps, list | tuple) else []
+        return str(named[0]) if named else ""
 
     def problem(self, options: Mapping[str, object], _surroundings: Surroundings) -> str | None:
         return None if "steps" in options else "the scripted agent needs a scenario: give one with --scenario FILE"
@@ -106,8 +114,10 @@ class ScriptedAgent:
 
     def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
         """Talk is progress when it is new; an `event` never is; tools open and close."""
-        if line.startswith(('{"holdfast": "tool"', '{"holdfast": "event"')):
+        if line.startswith(('{"holdfast": "tool"', '{"holdfast": "event"', '{"holdfast": "near_limit"')):
             for event in _events([line]):
+                if event["holdfast"] == "near_limit":
+                    return signs_of([_told(event, line)])
                 if event["holdfast"] == "tool":
                     return (_tool_sign(event),)
                 return (Sign(kind=SignKind.STEP, content=str(event.get("name"))),)
@@ -122,6 +132,14 @@ def _told(event: Mapping[str, object], line: str) -> AgentEvent:
             return SessionStarted(id=str(event.get("id")))
         case "result":
             return Result(ok=event.get("status") == "success")
+        case "near_limit":
+            used, until = event.get("used"), event.get("until")
+            return LimitNotice(
+                rejected=False,
+                scope="scenario",
+                utilization=float(used) if isinstance(used, int | float) else None,
+                reset=float(until) if isinstance(until, int | float) else None,
+            )
         case "limit":
             until = event.get("until")
             return Failure(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import clock, config
 from holdfast.accounts import UserAccounts
+from holdfast.api.holding import holds
 from holdfast.api.queries import Queries
 from holdfast.api.show import moment
 from holdfast.config.settings import CLI_AGENTS
@@ -24,13 +25,18 @@ SHORT_PAUSE = 10.0  # seconds; as long for a task that should have gone on alrea
 def accounts(home: str) -> list[Row]:
     """Every account that the settings name or that is shut; of agents with neither, nothing."""
     settings = config.best_effort()
-    known, shut = UserAccounts(lambda: settings), {account.full_name: account for account in _shut(Queries(home))}
+    queries = Queries(home)
+    known, shut = UserAccounts(lambda: settings), {account.full_name: account for account in _shut(queries)}
+    held = {row["name"]: row for row in holds(queries) if row["scope"] in ("account", "near")}
     found = []
     for agent in CLI_AGENTS:
         of_shut = [account.name for account in shut.values() if account.agent == agent]
+        of_shut += [name.partition("/")[2] for name in held if name.partition("/")[0] == agent]
         if agent in settings.accounts or of_shut:
             names = dict.fromkeys((*known.names(agent), *of_shut))
-            found += [_row(agent, name, known, shut.get(full_name(agent, name))) for name in names]
+            for name in names:
+                whole = full_name(agent, name)
+                found.append(_row(agent, name, known, shut.get(whole), held.get(whole)))
     return found
 
 
@@ -153,7 +159,20 @@ def _shut(queries: Queries) -> list[ShutAccount]:
     return [account for account in rows if account.holds(clock.now())]
 
 
-def _row(agent: str, name: str, known: UserAccounts, shut: ShutAccount | None) -> Row:
+_HELD = {"account": "probing", "near": "slowed"}
+
+
+def _row(agent: str, name: str, known: UserAccounts, shut: ShutAccount | None, held: Row | None) -> Row:
+    if shut is None and held is not None:
+        first = f"; task {held['probe']} goes first" if held["probe"] else ""
+        return {
+            **_row(agent, name, known, None, None),
+            "state": _HELD[held["scope"]],
+            "until": held["until"],
+            "reason": f"{held['reason']}{first}",
+            "at": held["since"],
+            "task": held["probe"],
+        }
     return {
         "account": full_name(agent, name),
         "agent": agent,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,14 +58,17 @@ class Branch:
 def branches(queries: Queries) -> list[Branch]:
     tasks = {row["id"]: row for row in queries.tasks(everything=True)}
     open_ones = {row["branch"]: row["state"] for row in queries.workspaces() if row["state"] != "trashed"}
+    wanted = {row["id"] for row in queries.view("to_start_from")}
     found: list[Branch] = []
     for row in queries.repos():
         repo = Repo(id=row["id"], path=row["path"], common_dir=row["common_dir"])
-        found += _in_repo(repo, tasks, open_ones) if os.path.isdir(repo.common_dir) else ()
+        found += _in_repo(repo, tasks, open_ones, wanted) if os.path.isdir(repo.common_dir) else ()
     return found
 
 
-def _in_repo(repo: Repo, tasks: Mapping[str, Row], open_ones: Mapping[str, str]) -> Iterator[Branch]:
+def _in_repo(
+    repo: Repo, tasks: Mapping[str, Row], open_ones: Mapping[str, str], wanted: Container[str]
+) -> Iterator[Branch]:
     listed = git.call(
         "for-each-ref", "--format=%(objectname) %(refname)", f"refs/heads/{BRANCH_PREFIX}", cwd=repo.common_dir
     )
@@ -82,7 +85,7 @@ def _in_repo(repo: Repo, tasks: Mapping[str, Row], open_ones: Mapping[str, str])
             task=task["id"] if task is not None and ours else None,
             task_state=task["state"] if task is not None and ours else None,
             merged_into=_holder(repo, tip),
-            stays=_why_it_stays(repo, name, task if ours else None, open_ones),
+            stays=_why_it_stays(repo, name, task if ours else None, open_ones, wanted),
         )
 
 
@@ -97,13 +100,15 @@ def _holder(repo: Repo, tip: str) -> str | None:
     return others[0].removeprefix("refs/heads/").removeprefix("refs/remotes/") if code == 0 and others else None
 
 
-def _why_it_stays(repo: Repo, name: str, task: Row | None, open_ones: Mapping[str, str]) -> str:
+def _why_it_stays(repo: Repo, name: str, task: Row | None, open_ones: Mapping[str, str], wanted: Container[str]) -> str:
     if task is None:
         return "no task of this home made it"
     if task["state"] not in {str(state) for state in TASK_TERMINAL}:
         return f"its task is {task['state']}"
     if name in open_ones:
         return f"its workspace is {open_ones[name]}"
+    if task["id"] in wanted:
+        return "a subtask is to start from it"
     try:
         checkout = checkout_of(repo.common_dir, name)
     except Refused as error:

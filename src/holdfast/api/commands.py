@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +11,12 @@ from typing import Any
 from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.api.newtask import NewTask as NewTask
-from holdfast.api.newtask import agent_of, patient_with
+from holdfast.api.newtask import agent_of, patient_with, provider_of
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
-from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, WorkspaceRules
+from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
 from holdfast.core.states import TaskState
-from holdfast.errors import Conflict, UsageError
+from holdfast.errors import Conflict, NotFound, UsageError
 from holdfast.ids import new_id
 from holdfast.storage import open_store
 from holdfast.store import doorbell
@@ -49,16 +50,17 @@ class Commands:
 
     def add(self, new: NewTask) -> Task:
         """Accept a task: when this returns it is on disk."""
-        task = self._store.write(self.accepting(self.home, new))
+        check_prompt(new.prompt)
+        task = self._store.write(self.accepting(self.home, new, self._repo_of(new.directory)))
         doorbell.ring(self.home)
         return task
 
     @staticmethod
-    def accepting(home: str, new: NewTask, repo: Repo | None = None) -> Callable[[Any], Task]:
-        """All that can be refused is refused now; what remains is to be done in a transaction. Where the repository is
-        known, git is not asked."""
+    def accepting(home: str, new: NewTask, place: tuple[str, str], head: str | None = None) -> Callable[[Any], Task]:
+        """All that can be refused is refused now; what remains is to be done in a transaction. `head`: the base that
+        is known already, so that git is not asked."""
         check_prompt(new.prompt)
-        top, common = repos.locate(new.directory) if repo is None else (repo.path, repo.common_dir)
+        top, common = place
         settings = config.load(
             repo=top,
             flags={
@@ -73,7 +75,7 @@ class Commands:
         settings = patient_with(agent, settings.for_agent(agent))
         health, limits = _rules(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
-        base = _base(top, new.base, strategy) if repo is None else repos.head_of(repo)
+        base = head or _base(top, new, strategy)
         if strategy == "container" and not settings["container.image"]:
             raise UsageError(
                 "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
@@ -94,6 +96,7 @@ class Commands:
                 priority=new.priority,
                 labels=new.labels,
                 parent_id=new.parent,
+                base_from_parent=new.parent is not None and new.base is None,
                 needs=tuple(new.after),
                 not_before=None if new.delay is None else clock.now().wall + new.delay,
                 timeout=settings["health.max_runtime"] if new.timeout is None else new.timeout,
@@ -112,6 +115,8 @@ class Commands:
                 workspace=_workspace_rules(settings),
                 salvage=_salvage_rules(settings),
                 container=_container_rules(settings),
+                subtasks=SubtaskRules(max_depth=settings["subtasks.max_depth"], most=settings["subtasks.max"]),
+                provider=provider_of(agent, options, settings),
                 adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
             )
             added: Task = tx.tasks.add(spec, clock.now())
@@ -119,17 +124,27 @@ class Commands:
 
         return accept
 
-    def cancel(self, task_id: str, why: str, *, assume_dead: bool = False) -> int | None:
-        """None: done (it was waiting). A number: the request that the supervisor has to carry out."""
+    def _repo_of(self, directory: str) -> tuple[str, str]:
+        """An agent adds tasks from its workspace; what they are for is the repository that this was made of."""
+        repo_id = repos.of_workspace(self.home, directory)
+        if repo_id is not None:
+            with contextlib.suppress(NotFound):
+                repo = self._store.write(lambda tx: tx.workspaces.repo(repo_id))
+                return repos.locate(repo.path)
+        return repos.locate(directory)
+
+    def cancel(self, task_id: str, why: str, *, assume_dead: bool = False, subtasks: bool = True) -> int | None:
+        """None: done (it was waiting). A number: the request that the supervisor has to carry out. With its subtasks,
+        unless they are to go on."""
 
         def ask(tx: Any) -> int | None:
             task = tx.tasks.get(task_id)
             if task.state in (TaskState.QUEUED, TaskState.PAUSED):
-                tx.tasks.cancel_waiting(task_id, who(), why, clock.now())
+                tx.tasks.cancel_waiting(task_id, who(), why, clock.now(), subtasks=subtasks)
                 return None
             if task.state is not TaskState.RUNNING:
                 raise Conflict(f"Task {task_id} is {task.state} already; there is nothing to cancel.")
-            data = {"assume_dead": assume_dead}
+            data = {"assume_dead": assume_dead, "subtasks": subtasks}
             request: int = tx.requests.ask(RequestKind.CANCEL, task_id, who(), why, data, clock.now())
             return request
 
@@ -286,10 +301,9 @@ def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> N
             )
 
 
-def _base(top: str, base: str | None, strategy: str) -> str:
+def _base(top: str, new: NewTask, strategy: str) -> str:
     if strategy not in ("worktree", "clone", "container"):
         return "HEAD"
-    if base is None:
+    if new.base is None:
         return repos.current_base(top)
-    repos.check_base(top, base)
-    return base
+    return repos.checked_base(top, new.directory, new.base)

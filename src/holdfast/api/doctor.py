@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator
 
 from holdfast.api.agentcheck import Finding, agent_findings
+from holdfast.api.alertcheck import alert_findings
+from holdfast.api.holding import holds, words
 from holdfast.api.leftovers import leftovers
 from holdfast.api.queries import Queries
 from holdfast.core.leftovers import LEAVES_ALONE, Action
@@ -33,6 +35,7 @@ def examine(home: str, *, with_agents: bool = True) -> list[Finding]:
         findings.append(_disk(home))
         queries = Queries(home)
         findings += _supervisor(queries)
+        findings += alert_findings(queries)
         findings += agent_findings(home, _unfinished(queries)) if with_agents else ()
         findings += _leftovers(queries)
         findings += _processes(queries)
@@ -128,8 +131,8 @@ def _supervisor(queries: Queries) -> Iterator[Finding]:
         )
     else:
         yield Finding("note", "supervisor", "none is running")
-    for alert in queries.alerts():
-        yield Finding("note", "alert", alert["message"])
+    for hold in holds(queries):
+        yield Finding("note", "dispatch", f"{words(hold)}; `holdfast dispatch release {hold['hold']}` lets it start")
 
 
 def _unfinished(queries: Queries) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import config
+from holdfast.agents.port import DEFAULT_ACCOUNT
 from holdfast.errors import UsageError
 from holdfast.places import surroundings
 
@@ -71,6 +73,19 @@ def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]
     if problem is not None:
         raise UsageError(f"{problem[0].upper()}{problem[1:]}.")
     return name, options
+
+
+def provider_of(agent: str, options: Mapping[str, Any], settings: config.Config) -> str:
+    """Who answers its requests: where its account has an address of its own, that address's host."""
+    from holdfast.roster import AGENTS
+
+    account = settings.accounts.get(agent, {}).get(options.get("account") or DEFAULT_ACCOUNT)
+    if account is not None and account.base_url:
+        from urllib.parse import urlsplit
+
+        with contextlib.suppress(ValueError):
+            return urlsplit(account.base_url).netloc.rpartition("@")[2] or account.base_url
+    return AGENTS[agent].provider(options)
 
 
 def patient_with(agent: str, settings: config.Config) -> config.Config:

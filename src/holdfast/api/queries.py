@@ -41,19 +41,41 @@ class Queries:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         held = self._held() if any(row["state"] == "queued" for row in rows) else None
         shut = self._shut_words() if any(row["state"] == "queued" for row in rows) else None
+        kept_back = self._holds() if any(row["state"] == "queued" for row in rows) else None
         opened, worst = self.open_alerts()
         own = {row["task"]: int(row["n"]) for row in self._reader.view("alerts_by_task")} if opened else {}
         for row in rows:
             row["runs"], row["tokens"], row["cost_usd"] = json.loads(row["runs"])
             if row["runs"] > 1 and row["tokens"] is not None:
                 self._count_once(row)
-            row["labels"] = json.loads(row.pop("settings"))["labels"]
+            settings = json.loads(row.pop("settings"))
+            row["labels"] = settings["labels"]
             row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
             row["alerts"] = {"own": own.get(row["id"], 0), "open": opened, "worst": worst}  # open: of the whole home
             bound = row.pop("bound")
             if shut is not None and row["state"] == "queued":
                 row["held"] = row["held"] or shut(row["agent"], bound)
+            if kept_back is not None and row["state"] == "queued":
+                row["held"] = row["held"] or kept_back(row, bound, settings.get("provider"))
         return rows
+
+    def _holds(self) -> Callable[[Row, str | None, str | None], str | None] | None:
+        """Why a task, bound to an account or free, of a provider, is held back. None: nothing is."""
+        if not self._reader.view("holds"):
+            return None
+        from holdfast.api.holding import holds, of_task, words
+
+        found = holds(self)
+
+        def why(task: Row, bound: str | None, provider: str | None) -> str | None:
+            row = of_task(found, task["agent"], bound, provider, task["id"])
+            return None if row is None else words(row)
+
+        return why
+
+    def held_names(self) -> list[str]:
+        """What is held back for a provider or an account, or after a mass death."""
+        return [f"{row['scope']}:{row['name']}" for row in self._reader.view("holds") if row["until"] is not None]
 
     def _shut_words(self) -> Callable[[str, str | None], str | None] | None:
         """Why a task of an agent, bound to an account or free, waits for one. None: no account is shut."""
@@ -95,6 +117,7 @@ class Queries:
         workspace = self._reader.view("workspace", id=task_id)
         task["workspace"] = workspace[0] if workspace else {"strategy": task["strategy"], "path": None, "state": None}
         task["needs"] = self._reader.view("needs", id=task_id)
+        task["children"] = self._reader.view("children", id=task_id)
         task["waits_for"] = [str(row["id"]) for row in self._reader.view("in_its_checkout", id=task_id)]
         task["salvages"] = self.salvages(task_id)
         task["crashes"] = self.crashes(task_id=task_id)

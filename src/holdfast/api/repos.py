@@ -69,7 +69,29 @@ def head_of(repo: Repo) -> str:
     return ref.removeprefix("refs/heads/") if ref is not None and ref.startswith("refs/heads/") else "HEAD"
 
 
-def check_base(top: str, base: str) -> None:
-    code, _out, _err = git.call("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}", cwd=top)
-    if code != 0 or not is_text(base):
-        raise UsageError(f"'{base}' is not a commit or branch in {top}.")
+def checked_base(top: str, directory: str, base: str) -> str:
+    """A base that was named in `directory`, as the checkout in `top` knows it: `HEAD` in an agent's workspace is not
+    the user's."""
+    if is_text(base):
+        if not _is_within(directory, top) and git.call("show-ref", "--verify", f"refs/heads/{base}", cwd=top)[0] != 0:
+            base = _commit(directory, base) or base
+        if _commit(top, base) is not None:
+            return base
+    raise UsageError(f"'{base}' is not a commit or branch in {top}.")
+
+
+def of_workspace(home: str, directory: str) -> str | None:
+    """The id of the repository of which the workspace of ours around `directory` was made; None: there is none."""
+    root, place = os.path.realpath(os.path.join(home, "workspaces")), os.path.realpath(directory)
+    within = os.path.relpath(place, root).split(os.sep)
+    return within[0] if len(within) > 1 and within[0] not in ("..", ".trash") else None
+
+
+def _is_within(directory: str, top: str) -> bool:
+    return (os.path.realpath(directory) + os.sep).startswith(os.path.realpath(top) + os.sep)
+
+
+def _commit(directory: str, base: str) -> str | None:
+    words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{base}^{{commit}}")
+    code, out, _err = git.call(*words, cwd=directory)
+    return out.split()[-1] if code == 0 and out.strip() else None

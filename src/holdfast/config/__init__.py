@@ -15,6 +15,7 @@ from holdfast.config.settings import (
     SETTINGS,
     STRATEGIES,
     Setting,
+    masked,
     shown,
     variable_of,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "Setting",
     "best_effort",
     "load",
+    "masked",
     "repo_file",
     "shown",
     "user_file",

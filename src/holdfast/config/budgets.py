@@ -5,7 +5,21 @@ from __future__ import annotations
 from holdfast.config.layers import Config
 from holdfast.core.budgets import Limits
 from holdfast.core.dispatch import Lane
+from holdfast.core.holds import HoldRules
 from holdfast.core.staffing import Staff, Worker
+
+
+def hold_rules_of(settings: Config) -> HoldRules:
+    return HoldRules(
+        failures=settings["breaker.failures"],
+        hold=settings["breaker.hold"],
+        longest=settings["breaker.max_hold"],
+        alone=settings["probe.alone"],
+        near_starts=settings["near_limit.starts"],
+        deaths=settings["mass_death.agents"],
+        death_window=settings["mass_death.window"],
+        death_hold=settings["mass_death.hold"],
+    )
 
 
 def limits_of(settings: Config) -> Limits:
@@ -16,6 +30,8 @@ def limits_of(settings: Config) -> Limits:
         retry=settings["retry.max"],
         retry_base=settings["retry.base"],
         lost=settings["lost.max"],
+        outage=settings["outage.max"],
+        outage_base=settings["breaker.hold"],
         default_hold=settings["resume.default_hold"],
     )
 

@@ -49,11 +49,79 @@ RECOVERY: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
+    "outage.max": Setting(
+        6 * 3600.0,
+        parse_duration,
+        "How long tasks wait for a provider that does not answer; then they are paused for an operator.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "breaker.failures": Setting(
+        2,
+        count(0),
+        "Failures of a provider in a row after which its tasks wait, and one goes first; 0: they never do.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "breaker.hold": Setting(
+        16.0,
+        parse_duration,
+        "How long a provider's tasks wait the first time; each later time is twice as long.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "breaker.max_hold": Setting(
+        300.0,
+        parse_duration,
+        "The longest that a provider's tasks wait before one goes first again.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "probe.alone": Setting(
+        60.0,
+        parse_duration,
+        "How long a task that goes first keeps the others waiting while it shows neither an answer nor trouble.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "near_limit.starts": Setting(
+        1,
+        count(0),
+        "Agents that may be at work on an account that is near its limit, of those that began after the warning; "
+        "0: no slowing down.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "mass_death.agents": Setting(
+        5,
+        count(0),
+        "So many deaths at once, of at least half of all agents, hold everything back; 0: they are not looked for.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "mass_death.window": Setting(
+        30.0, parse_duration, "What `at once` means for deaths of agents.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "mass_death.hold": Setting(
+        300.0,
+        parse_duration,
+        "How long everything is held back after a mass death before one task goes first.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "lost.max": Setting(
         5, count(0), "How often in a row a task may lose its host or keeper.", user_only=OF_THE_SUPERVISOR, reload=True
     ),
     "runs.max": Setting(
         12, count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
+    "subtasks.max_depth": Setting(
+        3,
+        count(0),
+        "How many levels of subtasks a task may have below it; 0 forbids subtasks. The first task's counts.",
+    ),
+    "subtasks.max": Setting(
+        50, count(0), "How many subtasks a task may have on all levels together, ended ones included."
     ),
     "retention.crashes": Setting(
         180 * 86400.0,

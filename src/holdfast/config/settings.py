@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.config.notify_settings import NOTIFY, without_path
 from holdfast.config.parsers import age, boolean, count, one_of, pairs, program, text, words, write
 from holdfast.config.recovery_settings import RECOVERY
 from holdfast.config.setting import DANGEROUS as DANGEROUS
@@ -185,6 +186,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     **RECOVERY,
     **TRACKERS,
+    **NOTIFY,
     "retention.events": Setting(
         30 * 86400.0,
         age,
@@ -223,6 +225,13 @@ SECTIONS = frozenset(key[:cut] for key in SETTINGS for cut in range(len(key)) if
 def variable_of(key: str) -> str:
     """The environment variable of a setting: HOLDFAST_WORKSPACE_STRATEGY is workspace.strategy."""
     return f"HOLDFAST_{key.replace('.', '_').upper()}"
+
+
+def masked(key: str, value: Any) -> Any:
+    """What may be shown of a value that may hold a secret, to whoever reads logs and screens."""
+    if key == "env.set":
+        return dict.fromkeys(value, "…")
+    return without_path(value) if key == "notify.webhook" else value
 
 
 def shown(key: str, value: Any) -> str:

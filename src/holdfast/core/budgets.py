@@ -30,6 +30,7 @@ class Limits:
     retry_base: float = 1.0  # seconds before the first retry; each later one waits twice as long
     lost: int = 5
     outage: float = 6 * 3600.0
+    outage_base: float = 16.0  # seconds before the first try after an outage; each later one waits twice as long
     session: int = 1
     backoff_cap: float = 300.0
     default_hold: float = 300.0  # a limit without a known reset time

@@ -23,14 +23,14 @@ class Terms:
     """Composed in one place (supervisor/terms.py), kept by the claim."""
 
     shut_out: ShutOut = NOBODY  # whose accounts are shut
-    agents_down: frozenset[str] = frozenset()  # whose provider does not answer, whatever the account
+    providers_down: frozenset[str] = frozenset()  # those that do not answer, whatever the agent and the account
     labels: frozenset[str] = frozenset()  # `key=value` of which nothing may start now
     held: bool = False  # nothing at all may start now
     lane: Lane | None = None  # None: an anonymous one, which takes whatever waits
 
     def __bool__(self) -> bool:
         """Whether anything has to be looked at beyond the queue itself."""
-        return bool(self.shut_out or self.agents_down or self.labels or self.held or self.lane)
+        return bool(self.shut_out or self.providers_down or self.labels or self.held or self.lane)
 
 
 ANY = Terms()

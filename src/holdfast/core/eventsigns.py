@@ -19,7 +19,7 @@ from holdfast.core.agentevents import (
     Usage,
 )
 from holdfast.core.plight import LONGEST_DELAY
-from holdfast.core.signs import Sign, SignKind
+from holdfast.core.signs import NearLimit, Sign, SignKind
 
 MOST_CONTENT = 4096  # characters that are compared with what was said before
 _HOPELESS = frozenset({Trouble.AUTH, Trouble.BILLING, Trouble.USAGE_LIMIT, Trouble.SESSION_LOST})
@@ -28,7 +28,6 @@ _HOPELESS = frozenset({Trouble.AUTH, Trouble.BILLING, Trouble.USAGE_LIMIT, Troub
 
 _PLAIN: dict[type, Sign] = {
     StepStarted: Sign(kind=SignKind.TOOL_CLOSED, content="a step"),  # of a tool without an id
-    LimitNotice: Sign(kind=SignKind.STEP, content="limit"),
 }
 
 
@@ -67,6 +66,9 @@ def _sign(event: AgentEvent) -> Sign | None:
             return Sign(kind=SignKind.DOOMED, content=event.message or str(event.trouble))
         case Failure():
             return Sign(kind=SignKind.STEP, content=event.message or str(event.trouble))
+        case LimitNotice():
+            warning = NearLimit(used=event.utilization, scope=event.scope, reset=event.reset)
+            return Sign(kind=SignKind.STEP, content="limit", near_limit=None if event.rejected else warning)
         case Usage(output=0):
             return Sign(kind=SignKind.STEP, content="a step without words")
         case SessionStarted(id=session):

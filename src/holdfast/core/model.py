@@ -12,11 +12,13 @@ from holdfast.core.rules import (
     DEFAULT_HEALTH,
     DEFAULT_LIMITS,
     DEFAULT_SALVAGE,
+    DEFAULT_SUBTASKS,
     DEFAULT_WORKSPACE,
     ContainerRules,
     HealthRules,
     RunLimits,
     SalvageRules,
+    SubtaskRules,
     WorkspaceRules,
 )
 from holdfast.core.states import RunState, TaskState, WorkspaceState
@@ -124,6 +126,9 @@ class TaskSpec:
     priority: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     parent_id: str | None = None
+    base_from_parent: bool = (
+        False  # starts from its parent's branch as that is when it is claimed; else from `base_ref`
+    )
     needs: tuple[str, ...] = ()
     not_before: float | None = None
     timeout: float = 3600.0
@@ -142,6 +147,8 @@ class TaskSpec:
     workspace: WorkspaceRules = DEFAULT_WORKSPACE
     salvage: SalvageRules = DEFAULT_SALVAGE
     container: ContainerRules = DEFAULT_CONTAINER
+    subtasks: SubtaskRules = DEFAULT_SUBTASKS
+    provider: str = ""  # who answers its agent's requests; empty: nobody knows
     adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
 
 

@@ -5,7 +5,7 @@ A delivery counts its attempts before anything is sent: whatever kills us in bet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -66,6 +66,26 @@ class Plan:
 
     targets: tuple[str, ...]
     why: str = ""
+
+
+def key_of(alert_id: int, transition: Transition, at: float) -> str:
+    """The same however often it is sent, and another one for every alert there will be, also after a restore."""
+    return f"alert-{alert_id}-{transition}-{int(at * 1000):x}"
+
+
+def body_of(
+    key: str, transition: Transition, alert: Mapping[str, object], at: float, by: str = "", why: str = ""
+) -> dict[str, object]:
+    """What is sent, stable and documented (docs/howto/alerts.md). Fields are only ever added."""
+    return {
+        "schema": 1,
+        "key": key,
+        "transition": str(transition),
+        "at": at,
+        "by": by or None,
+        "why": why or None,
+        "alert": {name: alert[name] for name in ("id", "key", "level", "task", "at", "message", "remedy", "details")},
+    }
 
 
 def at_least(level: str, least: str) -> bool:

@@ -71,6 +71,9 @@ class Cause(StrEnum):
     UNPROVEN = "unproven"  # nobody can say whether the tree is empty
 
 
+REBOOTED = "the machine was restarted since"  # the detail of such a KEEPER_DIED
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessEnd:
     """What the run directory says of the process."""

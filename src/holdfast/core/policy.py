@@ -207,7 +207,7 @@ def _delay(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant, ji
     if Budget.CRASH in rule.spends:
         return backoff(recent_crashes(ledger, limits, now), limits.backoff_cap, jitter)
     if Budget.OUTAGE in rule.spends:
-        return backoff(4 + spent(ledger, Budget.OUTAGE), limits.backoff_cap, jitter)
+        return backoff(spent(ledger, Budget.OUTAGE), limits.backoff_cap, jitter, limits.outage_base)
     if Budget.LOST in rule.spends:
         earlier = lost_without_progress(ledger)
         return 0.0 if earlier == 0 else backoff(earlier - 1, limits.backoff_cap, jitter)

@@ -66,13 +66,22 @@ class ContainerRules:
     user: str = ""  # uid:gid in the container; empty: the supervisor's own, so that files are not root's
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubtaskRules:
+    """How large a task's family may grow: what its subtasks add counts too."""
+
+    max_depth: int = 3  # levels below the task; 0: it can have no subtask
+    most: int = 50  # tasks below it, ended ones included
+
+
 DEFAULT_HEALTH = HealthRules()
 DEFAULT_LIMITS = RunLimits()
 DEFAULT_WORKSPACE = WorkspaceRules()
 DEFAULT_SALVAGE = SalvageRules()
 DEFAULT_CONTAINER = ContainerRules()
+DEFAULT_SUBTASKS = SubtaskRules()
 
-T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, ContainerRules)
+T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, ContainerRules, SubtaskRules)
 
 
 def differences(rules: T, default: T) -> dict[str, Any]:

@@ -33,6 +33,18 @@ class SignKind(StrEnum):
     DOOMED = "doomed"  # a fatal error: by itself it cannot succeed any more, even if it goes on
 
 
+_ANSWERS = frozenset({SignKind.PROGRESS, SignKind.TOOL_OPENED})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearLimit:
+    """Its provider warns: the account works, but not for much longer."""
+
+    used: float | None = None  # 0 to 1
+    scope: str = ""  # five_hour, weekly …
+    reset: str | float | None = None  # as it was written (core/resets.py reads it)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sign:
     """One event of an agent, in the same words for every agent."""
@@ -44,6 +56,7 @@ class Sign:
     deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
     delay: float | None = None  # seconds until its next try, if it says so
     is_hopeless: bool = False  # that try cannot help
+    near_limit: NearLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +91,14 @@ class Talk:
         self.last_step = ""  # what the newest of them said
         self.plight: Plight | None = None  # what stands in its way, while nothing new followed
         self.progress_at: float | None = None  # when the newest progress was made, at the earliest
+        self.has_answer = False  # its model said or did something: the provider answered
+        self.near_limit: NearLimit | None = None  # the newest warning
         self._lately: dict[int, None] = {}  # in order, the newest last; sums, so that it stays small
 
     def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
         """It is read now (`at`); it may have been written since the last reading (`not_before`)."""
+        self.has_answer = self.has_answer or sign.kind in _ANSWERS
+        self.near_limit = sign.near_limit or self.near_limit
         if sign.kind is SignKind.TOOL_OPENED:
             self._open(sign, at)
         elif sign.kind is SignKind.TOOL_CLOSED:
@@ -139,6 +156,7 @@ class Talk:
             "last_step": self.last_step,
             "plight": None if self.plight is None else self.plight.dump(),
             "progress_at": self.progress_at,
+            "has_answer": self.has_answer,
             "lately": list(self._lately),
         }
 
@@ -158,5 +176,6 @@ class Talk:
             plight = Plight.load(kept["plight"])
             talk.plight = replace(plight, words=printable(plight.words, MOST_WORDS))
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
+        talk.has_answer = kept.get("has_answer") is True
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from holdfast import clock, faults
 from holdfast.core.liveness import Identity, Life
-from holdfast.core.outcome import Cause, ProcessEnd
+from holdfast.core.outcome import REBOOTED, Cause, ProcessEnd
 from holdfast.core.streams import Stream
 from holdfast.errors import LaunchError
 from holdfast.processes import cgroups as groups
@@ -256,7 +256,7 @@ class KeptRun:
         if identities is None and not self._started:
             return ProcessEnd(cause=Cause.NEVER_STARTED)  # the go-pipe: an agent that is not recorded never ran
         if not swept and self._directory.is_of_an_earlier_boot():
-            return self._proven("the machine was restarted since", "reboot")
+            return self._proven(REBOOTED, "reboot")
         if ended:
             left = [] if swept else processes_marked(self._directory.path)
             if left:  # it left its cgroup, as whoever may enter one can

@@ -31,11 +31,13 @@ from holdfast.supervisor.handover import handed_over
 from holdfast.supervisor.intending import intend
 from holdfast.supervisor.launching import agents_word, launch_spec
 from holdfast.supervisor.listening import Listener
+from holdfast.supervisor.massdeath import fails_in, is_death, note_death
 from holdfast.supervisor.outside import look_after, note_before, tell
 from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.workspaces.threads import in_thread
 
 T = TypeVar("T")
+OTHERS_DIE_WITHIN = 0.25  # seconds between two looks at who else died
 _VERDICTS = frozenset(STOP_WHY.values())  # on its health
 
 
@@ -75,6 +77,7 @@ class Attempt:
                 guard.keep()
                 await freeze(self._context, self.grip, run_id, verdict)
                 return
+            await self._see_who_else_dies(run_id)
             if not await settle(self._context, self.task, self.grip, run_id, verdict):
                 guard.keep()  # between attempts the workspace stays: an agent's session resumes only at its own path
         except NotOwner:
@@ -223,11 +226,25 @@ class Attempt:
 
         def record(tx: Transaction) -> None:
             tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at)
+            if is_death(final, end):
+                note_death(self._context, tx, self.task, run.id, end.at)
             tell(tx, self._context, self.task, run.id, found)
 
         await self._write(record)
         self._context.fingerprints.forget(os.path.join(self._context.home, "runs", run.id))
         return final
+
+    async def _see_who_else_dies(self, run_id: str | None) -> None:
+        """A death that would fail the task may be one of many, of which it is none: that failing cannot be taken back,
+        what a first or second death costs can. Not for long, and not when we are asked to stop."""
+        if run_id is None:
+            return
+        died = run_id
+        while self._stop_wanted is None:
+            left = await self._write(lambda tx: fails_in(self._context, tx, self.task, died))
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, OTHERS_DIE_WITHIN))
 
     async def _naming_the_operator(self, verdict: Verdict) -> Verdict:
         """A cancel says whose wish it was, and why: the request is pending until the task is settled."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.agents.port import DEFAULT_ACCOUNT
-from holdfast.core.accounts import Choice, ShutOut, choose, shut_out
+from holdfast.core.accounts import Choice, ShutAccount, ShutOut, choose, shut_out
+from holdfast.core.holds import Hold, Scope, accounts_held
 from holdfast.core.model import Task
 from holdfast.errors import LaunchError
 from holdfast.store.port import Transaction
@@ -24,7 +25,7 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
     bound = task.account or (DEFAULT_ACCOUNT if task.session_id else None)  # a session from before there were accounts
     if bound is None:
         bound = _of_its_worker(context, task, names)
-    shut = [account.name for account in tx.accounts.shut(context.clock()) if account.agent == agent]
+    shut = [account.name for account in closed_accounts(context, tx, task.id) if account.agent == agent]
     choice = choose(bound, named if isinstance(named, str) else None, shut, names, choosable)
     if choice is None:
         raise NoAccountNow
@@ -44,9 +45,29 @@ def _of_its_worker(context: Context, task: Task, names: Sequence[str]) -> str | 
     return worker.lane.account
 
 
-def shut_out_now(context: Context, tx: Transaction, *, for_operator: bool = False) -> ShutOut:
-    """Who cannot start at the moment; `for_operator`: whom only an operator can help."""
-    shut = tx.accounts.shut(context.clock())
-    if for_operator:
-        shut = [account for account in shut if account.until is None]
+def closed_accounts(
+    context: Context, tx: Transaction, task_id: str | None = None, holds: Sequence[Hold] | None = None
+) -> Sequence[ShutAccount]:
+    """Those that are shut, and those where somebody else than this task goes first, or enough are at work."""
+    now, holds = context.clock(), tx.holds.all() if holds is None else holds
+    shut = tx.accounts.shut(now)
+    return [*shut, *accounts_held(holds, _crowded(context, tx, holds), now, task_id)] if holds else shut
+
+
+def shut_out_now(context: Context, tx: Transaction, holds: Sequence[Hold]) -> ShutOut:
+    """Who cannot start at the moment."""
+    shut = closed_accounts(context, tx, None, holds)
     return shut_out(shut, context.accounts.names, context.accounts.choosable)
+
+
+def waits_for_operators(context: Context, tx: Transaction) -> ShutOut:
+    """Whom only an operator can help."""
+    shut = [account for account in tx.accounts.shut(context.clock()) if account.until is None]
+    return shut_out(shut, context.accounts.names, context.accounts.choosable)
+
+
+def _crowded(context: Context, tx: Transaction, holds: Sequence[Hold]) -> list[str]:
+    """Accounts near their limit on which enough agents have begun since."""
+    most = context.settings.holds.near_starts
+    near = [hold for hold in holds if hold.scope is Scope.NEAR and hold.is_waiting(context.clock())]
+    return [hold.name for hold in near if most and tx.holds.crowd(hold.name, hold.since) >= most]

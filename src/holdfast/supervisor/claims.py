@@ -10,8 +10,8 @@ from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.gate import Gate
+from holdfast.supervisor.probes import claim_next
 from holdfast.supervisor.staff import Roll
-from holdfast.supervisor.terms import terms_now
 
 
 class Claims:
@@ -35,7 +35,7 @@ class Claims:
     def _take(self, tx: Transaction) -> Task | None:
         """For the first idle lane that finds something."""
         for lane in self._roll.lanes(tx):
-            task = tx.tasks.claim(self._context.host_id, self._context.clock(), terms_now(self._context, tx, lane))
+            task = claim_next(self._context, tx, lane)
             if task is not None:
                 return task
         return None

@@ -11,14 +11,17 @@ from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
 from holdfast.core.budgets import Limits
 from holdfast.core.handover import Changes
+from holdfast.core.holds import HoldRules, Sight
 from holdfast.core.liveness import Identity
 from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
+from holdfast.core.notices import NoticeRules
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
 from holdfast.core.staffing import Staff
 from holdfast.core.tracking import Issue
+from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Store, Transaction, Writer
 from holdfast.trackers.port import Tracker
@@ -70,6 +73,7 @@ class Settings:
     idle_exit: float | None = None
     keeping: Keeping = field(default_factory=Keeping)
     pressure: PressureLimits = field(default_factory=PressureLimits)
+    holds: HoldRules = field(default_factory=HoldRules)
     staff: Staff = field(default_factory=Staff)
 
 
@@ -128,6 +132,9 @@ class RunWatch(Protocol):
     def began(self, patient: Patient) -> None: ...
     def ending(self, run_id: str, grace: float) -> None: ...
     def over(self, run_id: str) -> None: ...
+    def sight(self, run_id: str) -> Sight:
+        """How a run fares; nothing is seen of one that is not watched."""
+        ...
 
 
 class Enclosure(Protocol):
@@ -199,6 +206,23 @@ class Trackers(Protocol):
         ...
 
 
+class Outlets(Protocol):
+    """Where alerts are sent, as the user's file has it now."""
+
+    def rules(self) -> NoticeRules: ...
+    def targets(self) -> Mapping[str, Target]: ...
+
+
+class NoOutlets:
+    """Alerts stay where they are: in the store, for whoever looks."""
+
+    def rules(self) -> NoticeRules:
+        return NoticeRules()
+
+    def targets(self) -> Mapping[str, Target]:
+        return {}
+
+
 @dataclass(kw_only=True, slots=True)
 class Context:
     """Fixed, except for `limits` and `settings`, which reloading.py replaces when the user's file changed."""
@@ -217,6 +241,7 @@ class Context:
     settings: Settings
     surroundings: Callable[[TaskSpec], Surroundings] = lambda _spec: Surroundings()  # where its agent will run
     accounts: Accounts = field(default_factory=OwnLogin)
+    outlets: Outlets = field(default_factory=NoOutlets)
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
     trackers: Trackers | None = None  # None where an attempt is driven alone

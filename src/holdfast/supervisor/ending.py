@@ -12,6 +12,8 @@ from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.massdeath import spared
+from holdfast.supervisor.probes import after_end
 from holdfast.supervisor.saving import deliver_work, save_work
 
 _TERMINAL = {
@@ -26,8 +28,12 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
 
     True: the task has ended. Otherwise it goes on later, in the same place.
     """
-    ledger = await context.writer.write(lambda tx: tx.tasks.ledger(task))
+    ledger, death = await context.writer.write(
+        lambda tx: (tx.tasks.ledger(task), None if run_id is None else tx.holds.death(run_id))
+    )
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
+    if death is not None:
+        decision = spared(decision, death[0])
     if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
         decision = _after_container(decision)
     disposition = await _save(context, task, decision)
@@ -51,6 +57,7 @@ def _settle(
     disposition: Disposition | None,
 ) -> TaskState:
     """The task, the named worker that had it, and the claim of the issue that it came from: at once."""
+    decision = after_end(context, tx, task, run_id, verdict, decision)
     crash = for_worker(context, tx, task, verdict, decision)
     decision = keeps_worker(context, task, decision, crash)
     state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
@@ -131,6 +138,7 @@ async def freeze(context: Context, grip: Grip, run_id: str | None, verdict: Verd
 
     def record(tx: Transaction) -> None:
         now = context.clock()
+        tx.holds.free(grip.task_id)
         tx.events.emit(
             Event(
                 kind="task.frozen",

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine, Iterable
 
 from holdfast import clock
 from holdfast.core.health import STOP_WHY, Condition, Diagnosis
+from holdfast.core.holds import Sight
+from holdfast.core.signs import NearLimit
 from holdfast.processes.port import Observer
 from holdfast.supervisor import verdicts
 from holdfast.supervisor.context import Bell, Context, Patient
@@ -47,6 +49,7 @@ class Health:
         self._reading_on: set[str] = set()  # runs that wrote more than one look reads: a timer for each
         self._written: set[str] = set()  # runs whose new output is read in a moment
         self._next_snapshot = -math.inf
+        self.on_warning: Callable[[str, NearLimit], None] | None = None  # its account is near a limit: (run id, which)
         self.on_channel: Callable[[str], None] | None = None  # a run's agent wrote into its channel: (run id)
 
     # -- from the attempts -------------------------------------------------------------------------------------------
@@ -77,6 +80,16 @@ class Health:
         if not watch.view.leader_ended():
             watch.view.look(self._now())  # what it wrote in the last moment waits for READ_EVERY
             self._save(watch)
+
+    def sight(self, run_id: str) -> Sight:
+        """How a run fares that goes first where dispatch is held back."""
+        watch = self._watches.get(run_id)
+        if watch is None or watch.leader_ended:
+            return Sight()
+        talk = watch.view.talk
+        return Sight(
+            lived=self._now() - watch.view.started_at, has_answer=talk.has_answer, in_trouble=talk.plight is not None
+        )
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
@@ -162,6 +175,10 @@ class Health:
             watch.is_unsaved = True
         if seen.channel and self.on_channel is not None:
             self.on_channel(run_id)
+        near = watch.view.talk.near_limit
+        if near is not None and near != watch.near_limit and self.on_warning is not None:
+            watch.near_limit = near
+            self.on_warning(run_id, near)
         if not watch.leader_ended and watch.view.leader_ended():
             watch.leader_ended = True
             watch.ending_within(watch.patient.grace, now)

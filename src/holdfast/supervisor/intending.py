@@ -10,6 +10,7 @@ from holdfast.core.model import Run, Task
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.choosing import account_for
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.probes import take_account
 
 
 def intend(context: Context, tx: Transaction, task: Task, grip: Grip, run_id: str) -> tuple[Task, Run]:
@@ -19,6 +20,7 @@ def intend(context: Context, tx: Transaction, task: Task, grip: Grip, run_id: st
     if choice.left is not None:
         tx.tasks.leave_session(grip, choice.left, now)
         task = replace(task, session_id=None, account=None)
+    take_account(context, tx, task, choice.account)
     return task, tx.runs.intend(grip, run_id, now, _allotted(tx, task), choice.account)
 
 

@@ -64,6 +64,8 @@ def launch_spec(
         HOLDFAST_RUN_TOKEN=token,
         PWD=workspace.path,
     )
+    if spec.strategy is not Strategy.CONTAINER:
+        env["HOLDFAST_HOME"] = context.home  # so that what it adds comes to us
     if task.worker is not None:
         env["HOLDFAST_WORKER"] = task.worker
     return LaunchSpec(

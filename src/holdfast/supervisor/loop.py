@@ -15,13 +15,15 @@ from holdfast.errors import Unavailable
 from holdfast.store import doorbell
 from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
-from holdfast.supervisor.choosing import shut_out_now
+from holdfast.supervisor.choosing import waits_for_operators
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.expiry import Expiry
 from holdfast.supervisor.health import Health
+from holdfast.supervisor.holding import Holding
 from holdfast.supervisor.narrator import Narrator
+from holdfast.supervisor.notifying import Notifying
 from holdfast.supervisor.outside import LockAlerts
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.reloading import Reloading, has_terminal
@@ -38,6 +40,7 @@ SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
 NEAR = 3.0  # seconds; a clean-up that is tried again so soon keeps `--idle-exit` here
 CLEANUP_PATIENCE = 10.0
 FAREWELL_PATIENCE = 10.0
+NOTICE_PATIENCE = 2.0
 TROUBLE_PAUSE = 1.0
 PATIENT_SIGNALS = 2
 LIFELINE_BEATS = 2  # keepers wait for minutes: they are told half as often as the store
@@ -59,7 +62,9 @@ class Supervisor:
         self._reports = Reports(self._attempts, context.clock)
         self._health.on_channel = self._reports.changed
         self._requests = Requests(context, self._attempts)
-        self._resumes = Resumes(context)
+        holding = Holding(context)
+        self._health.on_warning = holding.warned
+        self._resumes = Resumes(context, holding)
         self._claims = Claims(context, self._attempts)
         self._expiry = Expiry(context)
         self._cleanup = Cleanup(context)
@@ -68,6 +73,7 @@ class Supervisor:
         self._retention = Retention(context)
         self._tracking = Tracking(context)
         self._lock_alerts = LockAlerts(context)
+        self._notifying = Notifying(context)
         self._narrator = Narrator(context.store, context.news)
         self._reloading = Reloading(context)
         # nohup leaves SIGHUP ignored: whoever used it wants us to outlive the terminal
@@ -107,6 +113,7 @@ class Supervisor:
                         *self._cleanup.tasks,
                         *self._retention.tasks,
                         *self._tracking.tasks,
+                        *self._notifying.tasks,
                     ]
                 )
             finally:
@@ -147,11 +154,14 @@ class Supervisor:
         await self._cleanup.tick()
         self._retention.tick()
         await self._lock_alerts.tick()
+        await self._notifying.tick()
 
     async def _until_next_moment(self) -> float:
         due = [await self._resumes.next_due(), await self._cleanup.next_retry(), self._expiry.due]
         now = self._context.clock().wall
         waits = [max(0.01, moment - now) for moment in due if moment is not None]
+        next_notice = self._notifying.next_in()
+        waits += [] if next_notice is None else [next_notice]
         return min([SLOW_POLL, await self._idle_left(), self._tracking.until_next(), *waits])
 
     async def _idle_left(self) -> float:
@@ -160,13 +170,8 @@ class Supervisor:
         if limit is None:
             return math.inf
         unfinished = await self._context.writer.write(self._unfinished)
-        busy = (
-            self._attempts.running
-            or self._sweep.busy
-            or self._cleanup.busy
-            or self._retention.busy
-            or self._tracking.busy
-        )
+        duties = (self._sweep, self._cleanup, self._retention, self._notifying, self._tracking)
+        busy = self._attempts.running or any(duty.busy for duty in duties)
         if unfinished or busy or await self._cleanup_is_near():
             self._idle_since = None
             return math.inf
@@ -177,8 +182,7 @@ class Supervisor:
 
     def _unfinished(self, tx: Transaction) -> int:
         """A task that waits for an operator to mend its account is no reason to stay, queued or paused."""
-        shut_out = shut_out_now(self._context, tx, for_operator=True)
-        return tx.tasks.unfinished_count(shut_out) + self._tracking.owed(tx)
+        return tx.tasks.unfinished_count(waits_for_operators(self._context, tx)) + self._tracking.owed(tx)
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""
@@ -189,8 +193,8 @@ class Supervisor:
         """Say farewell in the transaction that sees nothing left to do: a task added before it keeps us here."""
 
         def close(tx: Transaction) -> bool:
-            if self._unfinished(tx) or tx.workspaces.to_clean(self._context.clock()):
-                return False  # a task that ended since our last look may have left its workspace to be put away
+            if self._unfinished(tx) or tx.workspaces.to_clean(self._context.clock()) or tx.notices.waiting():
+                return False  # a task that ended since our last look may have left its workspace, or an alert, behind
             tx.hosts.close(self._context.host_id, self._context.clock())
             return True
 
@@ -250,6 +254,7 @@ class Supervisor:
             watching.cancel()
         if not self.lease_lost and not self._closed:
             await self._last_clean_up()
+            await self._last_notices()
             await self._farewell()
 
     async def _wait_for_attempts(self) -> None:
@@ -270,6 +275,13 @@ class Supervisor:
                 await self._cleanup.tick()
         await self._cleanup.wait_idle(CLEANUP_PATIENCE)
         self._cleanup.cancel()
+
+    async def _last_notices(self) -> None:
+        """What ended the last agents may be an alert. What does not go through now waits for the next supervisor."""
+        if self._stop is StopMode.GRACEFUL:
+            with contextlib.suppress(Unavailable):
+                await self._notifying.tick()
+            await self._notifying.finish(NOTICE_PATIENCE)
 
     async def _watch_requests(self) -> None:
         """While agents get their grace, cancels and a more urgent `down` are still heard."""

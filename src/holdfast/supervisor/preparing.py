@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
@@ -11,6 +13,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import furnish
 from holdfast.supervisor.putting_away import put_away
 from holdfast.supervisor.saving import save_work
+from holdfast.workspaces.port import Plan
 
 
 async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspace:
@@ -34,8 +37,7 @@ async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspac
 
 
 async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Workspace:
-    fresh_name = task.generation if task.fresh else 0
-    plan = await context.strategy_of(task.spec).plan(repo, task.id, task.spec.base_ref, task.branch, fresh_name)
+    plan, base_ref = await _plan(context, task, repo)
     base = plan.base_commit if task.fresh or task.base_commit is None else task.base_commit
     workspace = Workspace(
         id=new_id(),
@@ -51,11 +53,27 @@ async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Works
     now = context.clock()
 
     def record(tx: Transaction) -> None:
-        tx.tasks.set_base(grip, base, plan.branch, now)
+        tx.tasks.set_base(grip, base, plan.branch, now, base_ref)
         tx.workspaces.intend(grip, workspace, now)
 
     await context.writer.write(record)
     return workspace
+
+
+async def _plan(context: Context, task: Task, repo: Repo) -> tuple[Plan, str | None]:
+    """And where its base was found, if that is its parent's branch."""
+    fresh_name = task.generation if task.fresh else 0
+    strategy = context.strategy_of(task.spec)
+    parent_id = task.spec.parent_id if task.spec.base_from_parent else None
+    if parent_id is not None and (task.fresh or task.base_commit is None):
+        parent = await context.writer.write(lambda tx: tx.tasks.get(parent_id))
+        # An empty branch is deleted at its task's end: then its base has all there was. A clone's comes only then.
+        for base in (parent.branch, parent.base_commit) if parent.spec.repo_id == repo.id else ():
+            if base is not None:
+                with contextlib.suppress(LaunchError):
+                    plan = await strategy.plan(repo, task.id, base, task.branch, fresh_name)
+                    return plan, base if base == parent.branch else None
+    return await strategy.plan(repo, task.id, task.spec.base_ref, task.branch, fresh_name), None
 
 
 async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace) -> Workspace:

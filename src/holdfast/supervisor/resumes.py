@@ -4,24 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.core.accounts import full_name
+from holdfast.core.holds import Hold, Scope, proving
+from holdfast.core.model import Instant, PauseReason
+from holdfast.core.states import TaskState
 from holdfast.errors import Conflict
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.holding import Holding
+
+_OF_AN_ACCOUNT = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT})
 
 
 class Resumes:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, holding: Holding) -> None:
         self._context = context
+        self._holding = holding
+        self._looked: Instant | None = None  # what was due by then has been seen to
 
     async def tick(self) -> None:
-        for task_id in await self._context.writer.write(self._due):
+        now = self._context.clock()
+        due = await self._context.writer.write(self._due)
+        self._looked = now
+        self._holding.written()
+        for task_id in due:
             await self._resume(task_id)
 
     def _due(self, tx: Transaction) -> Sequence[str]:
-        """Accounts first. A task that waited for one may start as soon as it is open: the claim sees it."""
+        """Accounts first: one task goes first under each, the others stay paused meanwhile, no resume spent."""
         now = self._context.clock()
-        tx.accounts.open_due(now)
-        return tx.tasks.due_to_resume(now)
+        for account in tx.accounts.open_due(now):
+            tx.holds.keep(proving(account, now), now)
+        self._holding.look(tx)
+        due = tx.tasks.due_to_resume(now)
+        if not due:
+            return due
+        holds = {hold.name: hold for hold in tx.holds.all() if hold.scope is Scope.ACCOUNT}
+        return [task_id for task_id in due if self._may_go_on(tx, task_id, holds, now)]
+
+    def _may_go_on(self, tx: Transaction, task_id: str, holds: dict[str, Hold], now: Instant) -> bool:
+        task = tx.tasks.get(task_id)
+        if task.pause_reason not in _OF_AN_ACCOUNT:
+            return True
+        shut = tx.accounts.keeping_back(task, now)
+        if shut is not None and shut.until is not None:
+            return False  # another run under it met a limit that lasts longer
+        account = tx.holds.account_of(task_id)
+        hold = None if account is None else holds.get(full_name(task.spec.agent, account))
+        if hold is None:
+            return True
+        if not hold.lets_resume(now):
+            return False
+        holds[hold.name] = hold.with_probe(task_id, now, TaskState.QUEUED)
+        tx.holds.keep(holds[hold.name], now)
+        return True
 
     async def _resume(self, task_id: str) -> None:
         try:
@@ -33,4 +69,9 @@ class Resumes:
         self._context.bell.ring()
 
     async def next_due(self) -> float | None:
-        return await self._context.writer.write(lambda tx: tx.tasks.next_due(self._context.clock()))
+        """Not what was due at the last look already: that waits for somebody who goes first."""
+        return await self._context.writer.write(self._next_due)
+
+    def _next_due(self, tx: Transaction) -> float | None:
+        moments = (tx.tasks.next_due(self._looked or self._context.clock()), self._holding.next_moment(tx))
+        return min((at for at in moments if at is not None), default=None)

@@ -163,6 +163,9 @@ class Retention:
         while dropped := await self._write(lambda tx: tx.history.drop_answered(before, PIECE)):
             removed.records += dropped
             await asyncio.sleep(PAUSE)
+        while dropped := await self._write(lambda tx: tx.notices.forget(before, PIECE)):
+            removed.records += dropped
+            await asyncio.sleep(PAUSE)
         before = self._moment(self._context.settings.keeping.crashes)
         while dropped := await self._write(lambda tx: tx.crashes.forget(before, MOST_CRASHES, PIECE)):
             removed.records += dropped

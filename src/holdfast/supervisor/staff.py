@@ -7,6 +7,7 @@ from holdfast.core.model import StopWhy
 from holdfast.core.staffing import WorkerState, bench_is_over
 from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.choosing import closed_accounts
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say
 
@@ -40,7 +41,7 @@ class Roll:
                 continue
             if worker.lane.account is not None:
                 if shut is None:
-                    shut = {account.full_name for account in tx.accounts.shut(self._context.clock())}
+                    shut = {account.full_name for account in closed_accounts(self._context, tx)}
                 if f"{worker.lane.agent}/{worker.lane.account}" in shut:
                     continue  # it would give its tasks an account that nobody may have
             found.append(worker.lane)

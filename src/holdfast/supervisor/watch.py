@@ -7,6 +7,7 @@ import math
 from holdfast.core.cputrail import CpuTrail
 from holdfast.core.health import Diagnosis, Facts, TreeFacts, judge, window_of
 from holdfast.core.plight import Plight
+from holdfast.core.signs import NearLimit
 from holdfast.processes.port import Tree, View
 from holdfast.supervisor.context import Patient
 
@@ -27,6 +28,7 @@ class Watch:
         self.leader_ended = False
         self.alarm_at = view.started_at + patient.timeout + patient.grace + UNENDED_AFTER
         self.diagnosis: Diagnosis | None = None
+        self.near_limit: NearLimit | None = None  # what was told of it
         self.watched_since = now if patient.adopted else view.started_at
         self._trail: CpuTrail | None = None
         self._tree: Tree | None = None

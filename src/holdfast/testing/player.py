@@ -85,7 +85,17 @@ def do_exit(code: int) -> None:
     os._exit(code)
 
 
+def do_provider(_name: str) -> None:
+    """Who it stands for is of no interest to an agent."""
+
+
+def do_near_limit(what: dict[str, float]) -> None:
+    tell("near_limit", used=what["used"] / 100, until=time.time() + what["for"] if "for" in what else None)
+
+
 def do_limit(what: dict[str, object]) -> None:
+    if "while" in what and not os.path.exists(str(what["while"])):
+        return
     wait = what.get("for")
     tell("limit", kind=what["kind"], until=time.time() + float(str(wait)) if wait is not None else None)
     do_exit(1)

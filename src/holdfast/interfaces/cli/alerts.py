@@ -17,7 +17,7 @@ _COLOURS = {"critical": "red", "warning": "yellow"}
 
 
 def configure_alerts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=["ack"], help="acknowledge alerts")
+    parser.add_argument("action", nargs="?", choices=["ack", "test"], help="acknowledge alerts; send a test notice")
     parser.add_argument("number", nargs="?", type=number(1), help="which one")
     parser.add_argument("--all", "-a", action="store_true", help="acknowledged ones too; with ack: every open one")
     parser.add_argument("--level", choices=LEVELS, help="only those that are at least so bad")
@@ -28,6 +28,8 @@ def configure_alerts(parser: argparse.ArgumentParser) -> None:
 def run_alerts(arguments: argparse.Namespace) -> int:
     if arguments.action == "ack":
         return _ack(arguments)
+    if arguments.action == "test":
+        return _test(as_json=arguments.json)
     if arguments.why:
         raise UsageError("--why belongs to `holdfast alerts ack`.")
     queries = Queries(home_directory())
@@ -75,6 +77,25 @@ def _ack(arguments: argparse.Namespace) -> int:
     else:
         print(f"{len(done)} alerts acknowledged." if done else "No alert is open; nothing was changed.")
     return 0
+
+
+def _test(*, as_json: bool) -> int:
+    """Exit code 1 when a target did not take it."""
+    from holdfast.api.commands import who
+    from holdfast.api.notices import send_test
+
+    answers = send_test(who())
+    for answer in answers:
+        if as_json:
+            print_json(answer)
+        else:
+            print(
+                f"{answer['target']}: {paint('taken', 'green') if answer['ok'] else paint('not taken', 'red')}"
+                f" ({clean(answer['told'])})"
+            )
+    if not answers and not as_json:
+        print("Alerts are sent nowhere: set `notify.command` or `notify.webhook` in your own config file.")
+    return 0 if all(answer["ok"] for answer in answers) else 1
 
 
 # -- crashes -----------------------------------------------------------------------------------------------------------

@@ -38,9 +38,25 @@ def run_up(arguments: argparse.Namespace) -> int:
         names = [worker.name for worker in best_effort().workers]
         if names:
             print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
+        _say_what_is_held(home)
         return 0
+    _say_what_is_held(home)
     run_here(home, agents=arguments.agents, idle_exit=idle)
     return 0
+
+
+def _say_what_is_held(home: str) -> None:
+    """Who starts a supervisor would wonder why it starts nothing."""
+    from holdfast.api.holding import holds, words
+    from holdfast.api.queries import Queries
+    from holdfast.errors import Unavailable
+
+    try:
+        found = holds(Queries(home))
+    except Unavailable:  # there is no store yet, or it has to be brought up to date first
+        return
+    for row in found:
+        print(clean(f"Held back: {words(row)}. `holdfast dispatch release {row['hold']}` lets it start."), flush=True)
 
 
 def configure_down(parser: argparse.ArgumentParser) -> None:

@@ -60,7 +60,10 @@ _PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
 
 def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """With a column of workers where one has a task, and one of costs where an agent told some."""
-    headers, lines = list(_PS_HEADERS), [_ps_row(row) for row in rows]
+    from holdfast.api.family import in_tree
+
+    tree = list(in_tree(rows))  # subtasks behind their parents
+    headers, lines, rows = list(_PS_HEADERS), [_ps_row(row, level) for level, row in tree], [row for _, row in tree]
     if any(row["worker"] for row in rows):
         headers.insert(3, "WORKER")
         for row, line in zip(rows, lines, strict=True):
@@ -83,14 +86,15 @@ def _took(row: Row) -> str:
     return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else "-"
 
 
-def _ps_row(row: Row) -> list[str]:
+def _ps_row(row: Row, level: int) -> list[str]:
+    below = f"{'  ' * (level - 1)}└ " if level else ""
     return [
         row["id"],
         row["state"],
         row["agent"],
         ago(row["created_at"]),
         str(row["runs"]),
-        one_line(row["prompt"], 40),
+        below + one_line(row["prompt"], 40 - len(below)),
         one_line(f"held: {row['held']}" if row["held"] else row["reason"] or "", 70),
     ]
 
@@ -102,6 +106,9 @@ def _summary(queries: Queries) -> str:
     state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
     if running and running["held"]:
         state += f"; nothing new starts: {clean(running['held'])}"
+    held = queries.held_names()
+    if held:
+        state += f"; held back: {clean(', '.join(held))} (`holdfast dispatch`)"
     alerts, worst = queries.open_alerts()
     noted = f"; {alerts} alert(s), the worst {worst}: `holdfast alerts`" if alerts else ""
     return f"{listed}; {state}{noted}"
@@ -159,6 +166,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         branch=task["branch"],
         labels=clean(" ".join(f"{key}={value}" for key, value in task["labels"].items())),
         needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
+        parent=task["parent_id"],
         paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after'])}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
         budgets=", ".join(f"{name} {used['spent']}/{used['limit']}" for name, used in task["budgets"].items()),
@@ -170,6 +178,8 @@ def run_show(arguments: argparse.Namespace) -> int:
         print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
         for line in details(run):
             print(f"      {paint(clean(line), 'dim')}")
+    for child in task["children"]:
+        print(f"  subtask {child['id']}  {child['state']}  {one_line(child['prompt'], 60)}")
     for line in crash_lines(task["crashes"]):
         print(f"  {clean(line)}")
     for salvage in task["salvages"]:
@@ -206,7 +216,9 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.accounts import kept_back, waits_for_account
     from holdfast.api.crashes import crash_summary
+    from holdfast.api.family import family_lines
     from holdfast.api.health import health_lines
+    from holdfast.api.holding import explain as held_back
     from holdfast.api.show import budgets, explain
     from holdfast.api.usage import complete, usage_lines
     from holdfast.api.workers import waits_for_worker
@@ -217,10 +229,12 @@ def run_why(arguments: argparse.Namespace) -> int:
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
     waits = waits_for_account(queries, task)
     lines += [waits] if waits else []
+    lines += held_back(queries, task)
     lane = waits_for_worker(queries, task)
     lines += [lane] if lane else []
     lines += health_lines(queries, task)
     complete(queries, task)
+    lines += family_lines(queries, task)
     lines += usage_lines(task)
     lines += crash_summary(task["crashes"])
     lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]

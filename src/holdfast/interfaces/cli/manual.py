@@ -157,6 +157,18 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 3, 4, 69),
         ("why", "alerts", "config"),
     ),
+    "dispatch": Page(
+        "Lists what is held back: tasks of a provider that does not answer, of an account whose limit should be over, "
+        "or all of them after a mass death; since when, until when, and which task goes first to see whether it works "
+        "again. `release` lets them start now; tasks that an outage had paused go on.",
+        (
+            ("what is held back", "holdfast dispatch"),
+            ("everything may start", "holdfast dispatch release"),
+            ("the provider answers again", "holdfast dispatch release provider:anthropic"),
+        ),
+        (0, 2, 3, 69),
+        ("why", "accounts", "alerts"),
+    ),
     "stats": Page(
         "How reliable each agent is: runs that are over, how they ended, the share that ended otherwise than anybody "
         "wanted (not completed, cancelled or stopped), how long they took, and how many continued a task after an "

@@ -104,14 +104,16 @@ WORK_PAGES: dict[str, Page] = {
     ),
     "alerts": Page(
         "What needs a person, each with a remedy. One open alert per episode; it is closed by itself when its cause is "
-        "over (a retry, a completion, room on the disk). `ack` says that you have seen it, and records who and why.",
+        "over (a retry, a completion, room on the disk). `ack` says that you have seen it, and records who and why. "
+        "`test` sends a test to `notify.command` and `notify.webhook` and says what each answered.",
         (
             ("what is open", "holdfast alerts"),
             ("only what is bad", "holdfast alerts --level critical"),
             ("seen and dealt with", 'holdfast alerts ack 3 --why "disk replaced"'),
             ("all of them", "holdfast alerts ack --all"),
+            ("would I be told?", "holdfast alerts test"),
         ),
-        READS,
+        (*READS, 1),
         ("crashes", "why", "doctor"),
     ),
     "crashes": Page(

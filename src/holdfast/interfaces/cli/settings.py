@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from holdfast.config import SETTINGS, shown
+from holdfast.config import SETTINGS, masked, shown
 from holdfast.config.accounts import lines_to_show
 from holdfast.config.parsers import toml
 from holdfast.config.survey import Survey, survey
@@ -17,8 +17,6 @@ from holdfast.errors import UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import clean, paint, print_json
 
-MASK = "…"
-
 
 def configure_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -26,7 +24,9 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have it")
     parser.add_argument("--origin", action="store_true", help="where each value comes from")
-    parser.add_argument("--reveal", action="store_true", help="show the values of env.set and accounts: maybe secrets")
+    parser.add_argument(
+        "--reveal", action="store_true", help="show what may be secret: env.set, accounts, notify.webhook"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
 
 
@@ -56,7 +56,7 @@ def _repository(directory: str) -> str | None:
 
 def _show(found: Survey, arguments: argparse.Namespace) -> int:
     for key in SETTINGS:
-        value = found.config[key] if arguments.reveal else _masked(key, found.config[key])
+        value = found.config[key] if arguments.reveal else masked(key, found.config[key])
         _show_one(key, key, value, found.config.origins[key], arguments)
     for agent, table in found.config.overrides.items():
         for key, value in table.items():
@@ -83,10 +83,6 @@ def _print(name: str, value: Any, written: str | None, origin: str, arguments: a
         return
     line = f"{name} = {written}" if written is not None else f"# {name} is not set"
     print(clean(f"{line:<51} # {origin}" if arguments.origin else line))
-
-
-def _masked(key: str, value: Any) -> Any:
-    return dict.fromkeys(value, MASK) if key == "env.set" else value
 
 
 def _ignored(found: Survey) -> list[str]:

@@ -19,6 +19,9 @@ def configure_cancel(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--why", default="", help="recorded with the request")
     parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
     parser.add_argument(
+        "--keep-subtasks", action="store_true", help="its subtasks go on; without this they are cancelled too"
+    )
+    parser.add_argument(
         "--assume-dead", action="store_true", help="for a frozen task: you vouch that none of its processes lives"
     )
 
@@ -29,7 +32,12 @@ def run_cancel(arguments: argparse.Namespace) -> int:
     task_id = queries.resolve(arguments.id)
     if not is_text(arguments.why):
         raise UsageError("--why is not text (it has NUL or undecodable bytes).")
-    request = Commands(home, create=False).cancel(task_id, arguments.why, assume_dead=arguments.assume_dead)
+    going = [] if arguments.keep_subtasks else queries.view("living_below", id=task_id)
+    request = Commands(home, create=False).cancel(
+        task_id, arguments.why, assume_dead=arguments.assume_dead, subtasks=not arguments.keep_subtasks
+    )
+    if going:
+        print(f"With it {len(going)} unfinished subtask(s): {', '.join(str(row['id']) for row in going[:5])} …")
     if request is None:
         print(f"Cancelled {task_id}.")
         return 0

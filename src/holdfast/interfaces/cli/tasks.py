@@ -42,7 +42,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget-usd", type=float, metavar="X", help="end a run that cost more, where the CLI can")
     parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, likewise")
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
-    parser.add_argument("--base", metavar="REF", help="where to start from (the current branch)")
+    parser.add_argument("--base", metavar="REF", help="where to start from (the current branch; its parent's branch)")
     parser.add_argument(
         "--workspace", metavar="KIND", help="worktree, clone, container, directory, directory:copy or none"
     )
@@ -64,7 +64,9 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
     parser.add_argument("--priority", type=number(), default=0, metavar="N", help="higher first (0)")
     parser.add_argument("--label", action="append", default=[], metavar="K=V", help="a label; may be repeated")
-    parser.add_argument("--parent", metavar="ID", help="the task that this one belongs to")
+    parser.add_argument(
+        "--parent", metavar="ID", help="the task that this one is a subtask of; `none`: of no one (an agent's own task)"
+    )
     parser.add_argument("--after", action="append", default=[], metavar="ID", help="start after that task completed")
     parser.add_argument(
         "--preserve-on-failure",
@@ -78,12 +80,13 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _new_task(arguments: argparse.Namespace) -> NewTask:
+    from holdfast.api.family import chosen_parent
     from holdfast.api.scenarios import load_scenario
     from holdfast.api.show import duration_of, patience_of
 
     queries: Queries | None = None
     ids: dict[str, str] = {}
-    for wanted in [*arguments.after, *([] if arguments.parent is None else [arguments.parent])]:
+    for wanted in arguments.after:
         queries = queries or Queries(home_directory())
         ids[wanted] = queries.resolve(wanted)
     return NewTask(
@@ -101,7 +104,7 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         workspace=arguments.workspace,
         priority=arguments.priority,
         labels=_labels(arguments.label),
-        parent=ids.get(arguments.parent),
+        parent=chosen_parent(home_directory(), arguments.parent),
         after=[ids[wanted] for wanted in arguments.after],
         delay=duration_of("--delay", arguments.delay),
         timeout=duration_of("--timeout", arguments.timeout),
@@ -178,9 +181,12 @@ def run_add(arguments: argparse.Namespace) -> int:
     task = Commands(home).add(_new_task(arguments))
     running = Queries(home).supervisor()
     if arguments.json:
-        print_json({"id": task.id, "state": str(task.state), "supervisor": running is not None})
+        found = {"id": task.id, "state": str(task.state), "supervisor": running is not None}
+        print_json(found | {"parent_id": task.spec.parent_id})
         return 0
     print(task.id)
+    if task.spec.parent_id is not None and arguments.parent is None:
+        print(f"It is a subtask of {task.spec.parent_id}, which adds it.", file=sys.stderr)
     _say_if_it_waits(home, task.id)
     if running is None:
         print("Queued. No supervisor is running: start one with `holdfast up`.", file=sys.stderr)

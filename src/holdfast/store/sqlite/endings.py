@@ -20,6 +20,7 @@ from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.families import Families
 from holdfast.store.sqlite.guard import require_owner
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
@@ -50,6 +51,7 @@ class Endings:
         runs: SqliteRuns,
         workspaces: SqliteWorkspaces,
         accounts: SqliteAccounts,
+        families: Families,
         get: Callable[[str], Task],
     ) -> None:
         self._sql = Cursor(connection, "tasks")
@@ -57,6 +59,7 @@ class Endings:
         self._runs = runs
         self._workspaces = workspaces
         self._accounts = accounts
+        self._families = families
         self._crashes = SqliteCrashes(connection, events)
         self._get = get
 
@@ -113,8 +116,7 @@ class Endings:
         if state in TASK_TERMINAL:
             if disposition is not None:
                 self._workspaces.dispose_of_task(grip.task_id, self._kept_since(grip, state, disposition), now)
-            if state is not TaskState.COMPLETED:
-                self.cancel_dependents(grip.task_id, str(state), now)
+            self.tell_kin(grip.task_id, state, now, spare_children=self._families.spares_children(grip.task_id))
         return state
 
     def _kept_since(self, grip: Grip, state: TaskState, disposition: Disposition) -> Disposition:
@@ -127,21 +129,31 @@ class Endings:
         task = self._get(grip.task_id)
         return grip if task.owner is None else Grip(task_id=task.id, fence=task.fence, owner=task.owner)
 
-    def cancel_dependents(self, task_id: str, how: str, now: Instant) -> None:
-        """Everything that waited for a task that will not complete, and in turn what waited for those."""
+    def tell_kin(self, task_id: str, how: TaskState, now: Instant, *, spare_children: bool = False) -> None:
+        """Whom the end of a task concerns: its parent is told; what waited for one that will not complete is cancelled,
+        and so are the subtasks of one that was cancelled; and in turn those whom that concerns."""
         ended = [(task_id, how)]
         while ended:
-            needed, how = ended.pop()
-            for row in self._sql.rows("waiting_dependents", id=needed):
-                dependent = str(row["id"])
-                reason = f"it needs task {needed}, which {'was' if how == 'cancelled' else 'has'} {how}"
-                if self._sql.change("cancel_waiting", id=dependent, reason=reason, now=now.wall):
+            over, how = ended.pop()
+            self._families.ended(over, how, now)
+            concerned = self._in_vain(over, how)
+            if not (spare_children and over == task_id):
+                concerned += self._families.going_with(over, how, now)
+            for waiting, reason in concerned:
+                if self._sql.change("cancel_waiting", id=waiting, reason=reason, now=now.wall):
                     faults.tx("task.cancel_dependent")
-                    message = f"Task {dependent} cancelled: {reason}."
-                    event = Event(kind="task.cancelled", task_id=dependent, message=message, reason=reason)
+                    message = f"Task {waiting} cancelled: {reason}."
+                    event = Event(kind="task.cancelled", task_id=waiting, message=message, reason=reason)
                     self._events.emit(event, now)
-                    self._workspaces.dispose_by_setting(self._get(dependent).spec, TaskState.CANCELLED, now)
-                    ended.append((dependent, "cancelled"))
+                    self._workspaces.dispose_by_setting(self._get(waiting).spec, TaskState.CANCELLED, now)
+                    ended.append((waiting, TaskState.CANCELLED))
+
+    def _in_vain(self, over: str, how: TaskState) -> list[tuple[str, str]]:
+        """(what waits for a task that has ended, why it waits in vain)."""
+        if how is TaskState.COMPLETED:
+            return []
+        reason = f"it needs task {over}, which {'was' if how is TaskState.CANCELLED else 'has'} {how}"
+        return [(str(row["id"]), reason) for row in self._sql.rows("waiting_dependents", id=over)]
 
     def spend(self, task_id: str, budgets: Sequence[Budget], run_id: str | None, now: Instant) -> None:
         """Paid within the task's present generation."""

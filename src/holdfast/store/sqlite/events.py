@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 
 import apsw
@@ -9,6 +10,7 @@ import apsw
 from holdfast import faults
 from holdfast.core.crashes import crash_alert
 from holdfast.core.model import Event, Instant, Level
+from holdfast.core.notices import Transition, body_of, key_of
 from holdfast.errors import NotFound
 from holdfast.store.port import stuck_alert, unended_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
@@ -18,6 +20,7 @@ from holdfast.store.sqlite.rows import encode
 class SqliteEvents:
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Cursor(connection, "hosts")
+        self._outbox = Cursor(connection, "notices")
 
     def emit(self, event: Event, now: Instant) -> None:
         self._sql.put(
@@ -68,13 +71,14 @@ class SqliteEvents:
                 ),
                 now,
             )
+            self._notice(row, Transition.RAISED, now)
 
     def ack_alert(self, alert_id: int, by: str, now: Instant, why: str = "") -> None:
         row = self._sql.row("ack_alert", id=alert_id, by=by, why=why or None, now=now.wall)
         if row is None:
             raise NotFound(f"No open alert {alert_id}. `holdfast alerts --all` lists every one.")
         faults.tx("alert.acknowledge")
-        self._over(row, by, now, why)
+        self._over(row, by, now, why, Transition.ACKNOWLEDGED)
 
     def open_alerts(self) -> Sequence[tuple[int, Level]]:
         return [(int(row["id"]), Level(row["level"])) for row in self._sql.rows("open_alerts")]
@@ -108,7 +112,26 @@ class SqliteEvents:
         for row in closed:
             self._over(row, by, now)
 
-    def _over(self, alert: Row, by: str, now: Instant, why: str = "") -> None:
+    def _notice(self, alert: Row, transition: Transition, now: Instant, by: str = "", why: str = "") -> None:
+        """It goes on its way in the transaction that it tells of."""
+        key = key_of(alert["id"], transition, now.wall)
+        told = {**alert, "task": alert["task_id"], "details": json.loads(alert["details"])}
+        self._outbox.change(
+            "put",
+            key=key,
+            alert_id=alert["id"],
+            alert_key=alert["key"],
+            transition=str(transition),
+            level=alert["level"],
+            body=encode(body_of(key, transition, told, now.wall, by, why)),
+            now=now.wall,
+        )
+        faults.tx("notice.put")
+
+    def _over(
+        self, alert: Row, by: str, now: Instant, why: str = "", transition: Transition = Transition.RESOLVED
+    ) -> None:
+        self._notice(alert, transition, now, by, why)
         message = f"Alert {alert['id']} acknowledged by {by}{f': {why}' if why else ''}."
         event = Event(
             kind="alert.acknowledged",

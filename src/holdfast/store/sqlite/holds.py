@@ -2,13 +2,215 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import apsw
 
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast import faults
+from holdfast.core.holds import Hold, Probe, Scope
+from holdfast.core.massdeath import Death
+from holdfast.core.model import Event, Instant, Level
+from holdfast.core.states import TaskState
+from holdfast.store.holding import MASS_DEATH_ALERT, provider_alert
+from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.rows import decode, encode
+
+_REMEMBERED = 86400.0  # seconds; a death counts for half a minute
 
 
 class SqliteHolds:
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "holds")
         self._events = events
+
+    def all(self) -> Sequence[Hold]:
+        return [_hold(row) for row in self._sql.rows("all")]
+
+    def keep(self, hold: Hold, now: Instant) -> None:
+        before = self._get(hold.scope, hold.name)
+        probe = hold.probe
+        self._sql.change(
+            "keep",
+            scope=str(hold.scope),
+            held=hold.name,
+            since=_written(hold.since),
+            until=hold.until,
+            decided=hold.decided,
+            reason=hold.reason,
+            failures=hold.failures,
+            rounds=hold.rounds,
+            probe_task=probe.task_id if probe else None,
+            probe_since=_written(probe.since) if probe else None,
+        )
+        faults.tx("hold.keep")
+        if hold.is_held and (before is None or not before.is_held or before.rounds != hold.rounds):
+            self._tell_held(hold, now)
+        if probe is not None and probe.state is TaskState.RUNNING and not (before and before.is_probe(probe.task_id)):
+            self._tell_probe(hold, probe, now)
+
+    def release(self, scope: Scope, name: str, why: str, now: Instant, *, tell: bool = True) -> bool:
+        hold = self._get(scope, name)
+        if hold is None:
+            return False
+        self._sql.change("drop", scope=str(scope), held=name)
+        faults.tx("hold.release")
+        if scope is Scope.PROVIDER:
+            self._events.close_alert(provider_alert(name), why, now)
+        elif scope is Scope.FLEET:
+            self._events.close_alert(MASS_DEATH_ALERT, why, now)
+        if hold.is_held and tell:
+            self._events.emit(
+                Event(
+                    kind="dispatch.released",
+                    component="holds",
+                    message=f"{_what(hold)} may start again: {why}.",
+                    reason=why,
+                    data={"scope": str(scope), "name": name, "rounds": hold.rounds},
+                ),
+                now,
+            )
+        return True
+
+    def free(self, task_id: str) -> None:
+        if self._sql.change("free", task_id=task_id):
+            faults.tx("hold.free")
+
+    def crowd(self, account: str, since: Instant) -> int:
+        agent, _, name = account.partition("/")
+        return int(self._sql.value("crowd", agent=agent, account=name, since=since.wall))
+
+    def account_of(self, task_id: str) -> str | None:
+        value = self._sql.value("account_of", task_id=task_id)
+        return None if value is None else str(value)
+
+    def pause_waiting(self, provider: str, reason: str, now: Instant) -> Sequence[str]:
+        paused = [str(row["id"]) for row in self._sql.rows("waits_for_provider", provider=provider)]
+        for task_id in paused:
+            self._sql.change("pause", id=task_id, reason=reason, now=now.wall)
+            faults.tx("hold.pause")
+            self._events.emit(
+                Event(
+                    kind="task.paused",
+                    component="holds",
+                    task_id=task_id,
+                    message=f"Task {task_id} paused: {reason}.",
+                    reason=reason,
+                    data={"pause_reason": "outage", "resume_after": None, "provider": provider},
+                ),
+                now,
+            )
+        return paused
+
+    def paused_by_outage(self, provider: str) -> Sequence[str]:
+        return [str(row["id"]) for row in self._sql.rows("paused_by_outage", provider=provider)]
+
+    # -- deaths --------------------------------------------------------------------------------------------------
+
+    def died(self, run_id: str, task_id: str, at: float, now: Instant) -> None:
+        self._sql.change("forget_deaths", before=now.wall - _REMEMBERED, after=now.wall + _REMEMBERED)
+        self._sql.change("note_death", run_id=run_id, task_id=task_id, at=at, noted=_written(now))
+        faults.tx("death.note")
+
+    def death(self, run_id: str) -> tuple[Death, Instant] | None:
+        row = self._sql.row("death", run_id=run_id)
+        return None if row is None else (_death(row), _instant(row["noted"]))
+
+    def deaths_around(self, at: float, window: float) -> Sequence[Death]:
+        return [_death(row) for row in self._sql.rows("deaths", first=at - window, last=at + window)]
+
+    def ran(self, agents: Collection[str], since: float) -> tuple[int, int]:
+        ended = self._sql.value("ended_since", agents=encode(sorted(agents)), since=since)
+        return int(self._sql.value("alive")), int(ended)
+
+    def of_many(self, run_ids: Sequence[str], now: Instant) -> None:
+        for run_id in run_ids:
+            if self._sql.change("is_of_many", run_id=run_id):
+                self._sql.change("give_back", run_id=run_id)
+                faults.tx("death.of_many")
+
+    # -- pieces --------------------------------------------------------------------------------------------------
+
+    def _get(self, scope: Scope, name: str) -> Hold | None:
+        row = self._sql.row("get", scope=str(scope), held=name)
+        return _hold(row) if row else None
+
+    def _tell_held(self, hold: Hold, now: Instant) -> None:
+        again = f" (for the {hold.rounds}. time)" if hold.rounds > 1 else ""
+        if hold.scope is Scope.NEAR:
+            message = f"The account {hold.name} is near its limit, and agents start on it one by one: {hold.reason}."
+        elif hold.scope is Scope.ACCOUNT:
+            message = f"One task under the account {hold.name} goes first, the others follow: {hold.reason}."
+        else:
+            message = f"{_what(hold)} is held back{again}: {hold.reason}. Then one task goes first."
+        self._events.emit(
+            Event(
+                kind="dispatch.held",
+                level=Level.INFO if hold.scope is Scope.ACCOUNT else Level.WARNING,
+                component="holds",
+                message=message,
+                reason=hold.reason,
+                data={
+                    "scope": str(hold.scope),
+                    "name": hold.name,
+                    "until": hold.until,
+                    "failures": hold.failures,
+                    "rounds": hold.rounds,
+                },
+            ),
+            now,
+        )
+
+    def _tell_probe(self, hold: Hold, probe: Probe, now: Instant) -> None:
+        self._events.emit(
+            Event(
+                kind="dispatch.probing",
+                component="holds",
+                task_id=probe.task_id,
+                message=f"Task {probe.task_id} goes first, to see whether {hold.full_name} works again.",
+                reason=hold.reason,
+                data={"scope": str(hold.scope), "name": hold.name, "rounds": hold.rounds},
+            ),
+            now,
+        )
+
+
+def _what(hold: Hold) -> str:
+    if hold.scope is Scope.FLEET:
+        return "Whatever waits"
+    return f"What waits for the {'provider' if hold.scope is Scope.PROVIDER else 'account'} {hold.name}"
+
+
+def _hold(row: Row) -> Hold:
+    probe = None
+    if row["probe_task"] is not None:
+        state = row["probe_state"]
+        probe = Probe(
+            task_id=row["probe_task"],
+            since=_instant(row["probe_since"]),
+            state=None if state is None else TaskState(state),
+        )
+    return Hold(
+        scope=Scope(row["scope"]),
+        name=row["name"],
+        since=_instant(row["since"]),
+        until=row["until"],
+        decided=row["decided"],
+        reason=row["reason"],
+        failures=row["failures"],
+        rounds=row["rounds"],
+        probe=probe,
+    )
+
+
+def _death(row: Row) -> Death:
+    return Death(run_id=row["run_id"], task_id=row["task_id"], at=row["at"], is_mass=bool(row["is_mass"]))
+
+
+def _written(moment: Instant) -> str:
+    return encode([moment.wall, moment.boottime, moment.boot_id])
+
+
+def _instant(text: str) -> Instant:
+    wall, boottime, boot_id = decode(text)
+    return Instant(wall=wall, boottime=boottime, boot_id=boot_id)

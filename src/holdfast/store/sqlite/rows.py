@@ -29,6 +29,7 @@ from holdfast.core.rules import (
     DEFAULT_HEALTH,
     DEFAULT_LIMITS,
     DEFAULT_SALVAGE,
+    DEFAULT_SUBTASKS,
     DEFAULT_WORKSPACE,
     differences,
     rules_from,
@@ -61,6 +62,7 @@ _RULES: dict[str, Any] = {  # the fields of a specification that are rules: only
     "workspace": DEFAULT_WORKSPACE,
     "salvage": DEFAULT_SALVAGE,
     "container": DEFAULT_CONTAINER,
+    "subtasks": DEFAULT_SUBTASKS,
 }
 
 _OF_USAGE = ("input", "output", "cached", "reasoning", "turns", "model")
@@ -80,8 +82,12 @@ def settings_of(spec: TaskSpec) -> str:
         rules = getattr(spec, name)
         if rules is not default and (different := differences(rules, default)):
             kept[name] = different
+    if spec.provider:
+        kept["provider"] = spec.provider
     if spec.adaptive_floor is not None:
         kept["adaptive_floor"] = spec.adaptive_floor
+    if spec.base_from_parent:
+        kept["base_from_parent"] = True
     return encode(kept)
 
 

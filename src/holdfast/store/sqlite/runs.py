@@ -173,6 +173,10 @@ class SqliteRuns:
             now,
         )
 
+    def under(self, run_id: str) -> tuple[str, str] | None:
+        row = self._sql.row("get", id=run_id)
+        return None if row is None or row["account"] is None else (str(row["agent"]), str(row["account"]))
+
     def verdict(self, run_id: str) -> Verdict:
         row = self._sql.row("get", id=run_id)
         if row is None or row["outcome"] is None:

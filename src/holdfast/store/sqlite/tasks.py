@@ -23,6 +23,7 @@ from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.endings import Endings
 from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.families import Families
 from holdfast.store.sqlite.guard import refused
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
@@ -41,13 +42,14 @@ class SqliteTasks:
         self._events = events
         self._runs = runs
         self._workspaces = workspaces
-        self._endings = Endings(connection, events, runs, workspaces, accounts, self.get)
+        self._families = Families(connection, events, self.get)
+        self._endings = Endings(connection, events, runs, workspaces, accounts, self._families, self.get)
 
     # -- operators -----------------------------------------------------------------------------------------------
 
     def add(self, spec: TaskSpec, now: Instant) -> Task:
         if spec.parent_id is not None:
-            self.get(spec.parent_id)
+            self._families.refuse_too_many(spec.parent_id)
         self._refuse_hopeless(spec.needs)
         try:
             self._sql.change(
@@ -73,6 +75,8 @@ class SqliteTasks:
             self._sql.change("add_need", task_id=spec.id, needs_id=needed)
         faults.tx("task.add")
         self._emit("task.queued", spec.id, f"Task {spec.id} queued.", now, data={"priority": spec.priority})
+        if spec.parent_id is not None:
+            self._families.added(spec.id, spec.parent_id, now)
         return self.get(spec.id) if spec.needs else rows.added_task(spec)
 
     def _refuse_hopeless(self, needs: Sequence[str]) -> None:
@@ -85,7 +89,7 @@ class SqliteTasks:
                     f"Retry it first: `holdfast retry {needed}`."
                 )
 
-    def cancel_waiting(self, task_id: str, by: str, why: str, now: Instant) -> None:
+    def cancel_waiting(self, task_id: str, by: str, why: str, now: Instant, *, subtasks: bool = True) -> None:
         task = self.get(task_id)
         reason = f"cancelled by {by}: {why}" if why else f"cancelled by {by}"
         if self._sql.change("cancel_waiting", id=task_id, reason=reason, now=now.wall) == 0:
@@ -94,7 +98,7 @@ class SqliteTasks:
         self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.cancelled", task_id, f"Task {task_id} cancelled by {by}.", now, reason=reason)
         self._workspaces.dispose_by_setting(task.spec, TaskState.CANCELLED, now)
-        self._endings.cancel_dependents(task_id, "cancelled", now)
+        self._endings.tell_kin(task_id, TaskState.CANCELLED, now, spare_children=not subtasks)
 
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None:
         task = self.get(task_id)
@@ -146,7 +150,7 @@ class SqliteTasks:
             data=data,
         )
         self._workspaces.dispose_by_setting(task.spec, TaskState.FAILED, now)
-        self._endings.cancel_dependents(task_id, "failed", now)
+        self._endings.tell_kin(task_id, TaskState.FAILED, now)
         return decision
 
     # -- supervisor ----------------------------------------------------------------------------------------------
@@ -189,7 +193,9 @@ class SqliteTasks:
         )
         return adopted
 
-    def set_base(self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant) -> None:
+    def set_base(
+        self, grip: Grip, base_commit: str | None, branch: str | None, now: Instant, base_ref: str | None = None
+    ) -> None:
         if (
             self._sql.change(
                 "set_base",
@@ -198,6 +204,7 @@ class SqliteTasks:
                 owner=grip.owner,
                 base_commit=base_commit,
                 branch=branch,
+                base_ref=base_ref,
                 now=now.wall,
             )
             == 0
@@ -291,7 +298,7 @@ def _terms(terms: Terms) -> dict[str, str | None]:
     lane = terms.lane
     return {
         **_lists(terms.shut_out),
-        "agents_down": rows.encode(sorted(terms.agents_down)),
+        "providers_down": rows.encode(sorted(terms.providers_down)),
         "spent_labels": rows.encode(sorted(terms.labels)),
         "lane": lane.name if lane else None,
         "lane_agent": lane.agent if lane else None,

@@ -87,7 +87,7 @@ class Runner:
         except Stuck as stuck:
             return [f"loops: {stuck}", *self._look(world)]
         changed = [f"loops: a second recovery changed {part}" for part in before if before[part] != after.get(part)]
-        return [*changed, *self._look(world), *_unexpected(world, case), *scenario.outside(world)]
+        return [*changed, *self._look(world), *_unexpected(world, case)]
 
     def _look(self, world: World) -> list[str]:
         if not (world.home / "holdfast.db").exists():
@@ -102,7 +102,7 @@ def _unexpected(world: World, case: Case) -> list[str]:
         ended = state(world, prompt)
         if ended not in gitfaults.allowed(case, allowed):
             found.append(f"lost: '{prompt}' ended {ended}, not {' or '.join(allowed)}")
-    return found
+    return [*found, *SCENARIOS[case.scenario].also(world)]
 
 
 def _missed(case: Case, reached: dict[str, list[tuple[str, int, bool]]]) -> tuple[str, ...]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.api import workspaces
 from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import staffed, tracked, variations
+from holdfast.testing.matrix import alerting, families, providers, staffed, tracked, variations
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -23,6 +22,7 @@ from holdfast.testing.matrix.steps import (
     forget_row,
     insist,
     litter,
+    retry,
     state,
     task_id,
     up_to_the_end,
@@ -45,7 +45,7 @@ class Scenario:
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
     is_variation: bool = False  # not in the short run: it passes no step of its own, or costs too much for that
-    outside: Callable[[World], list[str]] = lambda _world: []  # what is wrong where the checker does not look
+    also: Callable[[World], list[str]] = lambda _world: []  # what else must be true at the end; the violations
 
 
 def success(world: World) -> None:
@@ -97,24 +97,6 @@ def keeper_killed(world: World) -> None:
         + "[ -e $WORLD/killed ] || { touch $WORLD/killed; (setsid sleep 1000 &); kill -9 $PPID; sleep 1000; }\n"
     )
     add(world, "kill the keeper", script + write("two.txt", "two"))
-    world.up("up")
-
-
-def limit(world: World) -> None:
-    """A usage limit pauses the task, and it is resumed when that is over. Then its context is full: another agent takes
-    over."""
-    steps: list[dict[str, Any]] = [
-        {"do": "write", "with": {"path": "before.txt", "text": "before"}, "run": 1},
-        {"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": 1},
-        {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
-        {"do": "limit", "with": {"kind": "context"}, "run": 2},
-    ]
-
-    def work() -> None:
-        added = Commands(str(world.home)).add(NewTask(prompt="be limited", directory=str(world.repo), scenario=steps))
-        world.acknowledge(added.id)
-
-    insist(world, "add", work, lambda: state(world, "be limited") != "missing")
     world.up("up")
 
 
@@ -173,7 +155,7 @@ def operator(world: World) -> None:
     insist(world, "add3", lambda: _add_after(world), lambda: state(world, "never run either") != "missing")
     insist(world, "cancel", lambda: commands_of(world).cancel(task_id(world, "never run"), ""), lambda: _is_over(world))
     up_to_the_end(world, "up")
-    _retry(world, "be kept")
+    retry(world, "be kept")
     up_to_the_end(world, "up2")
     if state(world, "be kept") == "failed":
         kept = task_id(world, "be kept")
@@ -188,13 +170,6 @@ def expiry(world: World) -> None:
     insist(world, "keep", pin, lambda: events_tell(world, "workspace.pinned"))
     up_to_the_end(world, "up")
     world.up("up-to-expire")  # the first one may have gone when it had nothing left to do
-
-
-def _retry(world: World, prompt: str) -> None:
-    if state(world, prompt) == "failed":
-        failed = task_id(world, prompt)
-        again = lambda: commands_of(world).retry(failed, fresh=False)  # noqa: E731 - opened in the child, after the fork
-        insist(world, "retry", again, lambda: state(world, prompt) != "failed")
 
 
 def _is_over(world: World) -> bool:
@@ -218,7 +193,7 @@ def retry_from_salvage(world: World) -> None:
     script = "[ -e saved.txt ] || {\n" + write("saved.txt", "saved") + "exit 1; }\n" + write("rest.txt", "rest")
     add(world, "be retried", script)
     up_to_the_end(world, "up")
-    _retry(world, "be retried")
+    retry(world, "be retried")
     up_to_the_end(world, "up2")
 
 
@@ -283,6 +258,12 @@ SCENARIOS: dict[str, Scenario] = {
     "failure": Scenario(failure, {"fail": ("failed",)}, "what a failed agent left is salvaged"),
     "cancel": Scenario(cancel, {"hang": ("cancelled",)}, "cancelled at work, with strays", is_attended=True),
     "agent-killed": Scenario(agent_killed, {"be killed": ("completed",)}, "killed once, requeued, done"),
+    "crash-out": Scenario(
+        alerting.crash_out,
+        {"crash out": ("completed", "failed")},
+        "recorded, alerted, told; retried, and told again",
+        also=alerting.told,
+    ),
     "keeper-killed": Scenario(
         keeper_killed,
         {"kill the keeper": ("completed",)},
@@ -290,7 +271,12 @@ SCENARIOS: dict[str, Scenario] = {
         keepers_may_die=False,
         supervisor_may_die=False,
     ),
-    "limit": Scenario(limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "limit": Scenario(providers.limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "outage": Scenario(
+        providers.outage,
+        {"meet an outage": ("completed",), "meet it too": ("completed",)},
+        "a provider is down: held back, one goes first, all follow",
+    ),
     "adoption": Scenario(
         adoption,
         {"be adopted": ("completed",)},
@@ -330,9 +316,10 @@ SCENARIOS: dict[str, Scenario] = {
         {tracked.prompt("m-crash"): ("completed",), tracked.prompt("m-fail"): ("failed",)},
         "issues of a tracker: crash and claim again, fail and give back, closed by a person in the same moment",
         is_variation=True,
-        outside=tracked.problems,
+        also=tracked.problems,
     ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
+    "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
     "dirty": Scenario(
         variations.dirty, {"leave a mess": ("failed",)}, "all that a tree can hold, saved", is_variation=True

@@ -70,6 +70,13 @@ def up_to_the_end(world: World, role: str) -> None:
         world.up(f"{role}-again")
 
 
+def retry(world: World, prompt: str) -> None:
+    if state(world, prompt) == "failed":
+        failed = task_id(world, prompt)
+        again = lambda: commands_of(world).retry(failed, fresh=False)  # noqa: E731 - opened in the child, after the fork
+        insist(world, "retry", again, lambda: state(world, prompt) != "failed")
+
+
 def task(world: World, prompt: str) -> dict[str, object] | None:
     if not (world.home / "holdfast.db").exists():
         return None

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast import config, faults, wiring
-from holdfast.config.budgets import staff_of
+from holdfast.config.budgets import hold_rules_of, staff_of
 from holdfast.core.pressure import PressureLimits
 from holdfast.errors import HoldfastError
 from holdfast.supervisor.context import Keeping, Settings
@@ -30,6 +30,7 @@ PATIENCE = 60.0  # a recovery that takes longer than this does not end
 USURPATION = 3.0  # how far a usurper may get before the first one goes on; it may wait for a lock of that one
 KEEPER = "keeper"  # the role of every keeper that a supervisor of ours starts
 _NO_PRESSURE = PressureLimits()
+_QUICK = {"breaker.hold": "30ms", "breaker.max_hold": "60ms"}
 
 
 class Stuck(Exception):
@@ -52,7 +53,7 @@ class World:
         self._codes: dict[str, int] = {}
         shutil.copytree(template, self.repo, symlinks=True)
         self.witness.touch()
-        self._config = config.load()
+        self._config = config.load(flags=_QUICK)
 
     def configure(self, text: str) -> None:
         """The user's file, for every process of this case."""
@@ -82,9 +83,16 @@ class World:
 
     def _supervise(self, agents: int, keeping: Keeping | None = None, pressure: PressureLimits = _NO_PRESSURE) -> None:
         kept = keeping or Keeping()
-        settings = config.load() if self.settings.exists() else self._config
-        staff = staff_of(settings)
-        how = Settings(agents=agents, idle_exit=0.0, beat_every=0.3, keeping=kept, pressure=pressure, staff=staff)
+        settings = config.load(flags=_QUICK) if self.settings.exists() else self._config
+        how = Settings(
+            agents=agents,
+            idle_exit=0.0,
+            beat_every=0.3,
+            keeping=kept,
+            pressure=pressure,
+            staff=staff_of(settings),
+            holds=hold_rules_of(settings),
+        )
         wiring.run_supervisor(str(self.home), settings, how)
 
     def _usurp(self, role: str) -> None:

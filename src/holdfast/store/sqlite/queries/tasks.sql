@@ -35,7 +35,8 @@ CASE WHEN t.account IS NULL THEN t.agent IN (SELECT value FROM json_each(:agents
 -- name: on_terms
 -- What core/dispatch.Terms says. Only asked while something holds back, or for a worker.
 NOT ({shut_out})
-      AND t.agent NOT IN (SELECT value FROM json_each(:agents_down))
+      AND (:providers_down = '[]' OR coalesce(json_extract(t.settings, '$.provider'), '') NOT IN (
+          SELECT value FROM json_each(:providers_down)))
       AND (:spent_labels = '[]' OR NOT EXISTS (
           SELECT 1 FROM json_each(t.settings, '$.labels') mine
           WHERE mine.key || '=' || mine.value IN (SELECT value FROM json_each(:spent_labels))))
@@ -104,7 +105,7 @@ WHERE id = :id AND state = 'running' AND owner = :from_host AND fence = :fence
 RETURNING {task_columns}
 
 -- name: set_base
-UPDATE tasks SET base_commit = :base_commit, branch = :branch, updated_at = :now
+UPDATE tasks SET base_commit = :base_commit, branch = :branch, base_ref = coalesce(:base_ref, base_ref), updated_at = :now
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
 -- name: say
@@ -186,7 +187,7 @@ ORDER BY resume_after
 SELECT min(at) FROM (
     SELECT min(not_before) AS at FROM tasks WHERE state = 'queued' AND not_before > :now
     UNION ALL
-    SELECT min(resume_after) FROM tasks WHERE state = 'paused'
+    SELECT min(resume_after) FROM tasks WHERE state = 'paused' AND resume_after > :now
     UNION ALL
     SELECT min(until) FROM accounts WHERE until > :now)
 

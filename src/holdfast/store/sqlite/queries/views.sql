@@ -1,6 +1,6 @@
 -- name: tasks
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
-       priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings,
+       priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, session_id, seq, settings, parent_id,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account,
@@ -15,6 +15,23 @@ SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_a
        parent_id, generation, fence, owner, repo_id, account, account AS bound, worker,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
 FROM tasks WHERE id = :id
+
+-- name: children
+SELECT id, state, outcome, substr(prompt, 1, 200) AS prompt FROM tasks WHERE parent_id = :id ORDER BY seq
+
+-- name: living_below
+WITH RECURSIVE below(id) AS (
+    SELECT id FROM tasks WHERE parent_id = :id
+    UNION
+    SELECT t.id FROM tasks t JOIN below ON t.parent_id = below.id)
+SELECT t.id, t.state FROM below JOIN tasks t ON t.id = below.id
+WHERE t.state IN ('queued', 'running', 'paused') ORDER BY t.seq
+
+-- name: to_start_from
+-- Tasks whose unfinished subtasks are to start from their branch, and have not yet.
+SELECT DISTINCT parent_id AS id FROM tasks
+WHERE parent_id IS NOT NULL AND base_commit IS NULL AND state IN ('queued', 'running', 'paused')
+  AND json_extract(settings, '$.base_from_parent')
 
 -- name: ids_like
 SELECT id FROM tasks WHERE id >= :prefix AND id < :prefix || '~' ORDER BY id LIMIT 12
@@ -211,3 +228,14 @@ FROM links l JOIN repos r ON r.id = l.repo_id LEFT JOIN tasks t ON t.id = l.task
 -- name: trackers
 SELECT r.path AS repo, k.kind, k.trouble, k.since, k.failures, k.next_at, (SELECT name FROM tracker_name) AS name
 FROM trackers k JOIN repos r ON r.id = k.repo_id ORDER BY r.path
+
+-- name: undelivered
+SELECT n.alert_id AS alert, n.key, n.transition, n.level, n.at, d.target, d.state, d.attempts, d.told
+FROM deliveries d JOIN notices n ON n.id = d.notice_id WHERE d.state != 'sent' ORDER BY n.id, d.target
+
+-- name: notices
+SELECT n.id, n.alert_id AS alert, n.key, n.transition, n.level, n.at, n.planned, d.target, d.state, d.attempts, d.told, d.over_at
+FROM notices n LEFT JOIN deliveries d ON d.notice_id = n.id ORDER BY n.id, d.target
+
+-- name: holds
+SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name

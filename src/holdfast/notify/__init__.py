@@ -1,0 +1,1 @@
+"""How alerts reach people: the port and its adapters."""

@@ -1,0 +1,71 @@
+"""A command of the user's as receiver: the notice as JSON on its standard input, the main words as variables.
+
+It runs as a helper: in a group of its own, with a deadline, ended with all that it started. Exit code 0 is success.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.notices import Notice
+from holdfast.ids import new_id
+from holdfast.notify.port import LATE, LONGEST_TOLD, Answer, Runner
+from holdfast.notify.tail import Tail
+from holdfast.text import one_line
+from holdfast.units import show_duration
+
+
+class CommandTarget:
+    name = "command"
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], run: Runner, timeout: float) -> None:
+        self._argv = list(argv)
+        self._env = env
+        self._run = run
+        self._timeout = timeout
+
+    async def send(self, notice: Notice) -> Answer:
+        tail = Tail()
+        said = ""
+        try:
+            code, _out, err = await self._run(
+                self._argv,
+                cwd="/",
+                env={**self._env, **variables(notice)},
+                timeout=self._timeout,
+                stdin=notice.body.encode(),
+                output=tail.fd,
+                mark=new_id(),
+            )
+        except OSError as error:
+            return Answer(ok=False, told=f"`{self._argv[0]}` could not be started: {error.strerror}")
+        finally:
+            said = tail.close()
+        if code == 0:
+            return Answer(ok=True, told="exit code 0")
+        return Answer(ok=False, told=one_line(f"{_how(code, err, self._timeout)}{_last(said)}", LONGEST_TOLD))
+
+
+def variables(notice: Notice) -> dict[str, str]:
+    """For scripts that do not want to read JSON."""
+    alert = json.loads(notice.body)["alert"]
+    return {
+        "HOLDFAST_NOTICE_KEY": notice.key,
+        "HOLDFAST_NOTICE_TRANSITION": str(notice.transition),
+        "HOLDFAST_ALERT_ID": str(alert["id"]),
+        "HOLDFAST_ALERT_LEVEL": str(notice.level),
+        "HOLDFAST_ALERT_MESSAGE": str(alert["message"])[:4000],
+        "HOLDFAST_TASK_ID": str(alert["task"] or ""),
+    }
+
+
+def _how(code: int, err: bytes, timeout: float) -> str:
+    if code == 124 and err.startswith(LATE):
+        return f"it took longer than {show_duration(timeout)} and was ended"
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _last(said: str) -> str:
+    lines = said.strip().splitlines()[-3:]
+    return f"; it said: {' / '.join(lines)}" if lines else ""

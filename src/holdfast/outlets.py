@@ -1,0 +1,84 @@
+"""Where alerts are sent: from the user's settings to targets. Beside the packages, because it picks their adapters.
+
+Secrets are looked up when a notice is sent; a target whose secret is not to be had answers so, and is tried again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from holdfast import __version__, clock, config
+from holdfast.agents.environment import allowed
+from holdfast.core.model import Level
+from holdfast.core.notices import Notice, NoticeRules
+from holdfast.notify.command import CommandTarget
+from holdfast.notify.port import Answer, Runner, Target
+from holdfast.notify.webhook import WebhookTarget
+from holdfast.secretplaces import NotThere, look_up
+
+COMMAND, WEBHOOK = "command", "webhook"
+
+
+class UserOutlets:
+    """What the user's file says of notices, as it holds now. Implements supervisor.context.Outlets."""
+
+    def __init__(self, held: Callable[[], config.Config], run: Runner) -> None:
+        self._held = held
+        self._run = run
+
+    def rules(self) -> NoticeRules:
+        return rules_of(self._held())
+
+    def targets(self) -> Mapping[str, Target]:
+        return targets_of(self._held(), self._run)
+
+
+class _Unusable:
+    """A target of which something is missing."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self._why = why
+
+    async def send(self, _notice: Notice) -> Answer:
+        return Answer(ok=False, told=self._why)
+
+
+def rules_of(settings: config.Config) -> NoticeRules:
+    return NoticeRules(
+        level=Level(settings["notify.level"]),
+        resolved=settings["notify.resolved"],
+        crashes=settings["crash.notify"],
+        attempts=settings["notify.attempts"],
+    )
+
+
+def targets_of(settings: config.Config, run: Runner, environment: Mapping[str, str] = os.environ) -> dict[str, Target]:
+    """By name. A command sees the user's own environment; the request needs only what every agent may have."""
+    found: dict[str, Target] = {}
+    timeout = float(settings["notify.timeout"])
+    if settings["notify.command"]:
+        found[COMMAND] = CommandTarget(settings["notify.command"], environment, run, timeout)
+    if settings["notify.webhook"]:
+        found[WEBHOOK] = _webhook(settings, run, timeout, environment)
+    return found
+
+
+def _webhook(settings: config.Config, run: Runner, timeout: float, environment: Mapping[str, str]) -> Target:
+    looked_up: dict[str, str | None] = {}
+    for key in ("notify.webhook", "notify.secret"):
+        try:
+            looked_up[key] = look_up(settings[key], environment) if settings[key] else None
+        except NotThere as missing:
+            return _Unusable(WEBHOOK, f"{key} {missing}")
+    url = looked_up["notify.webhook"] or ""
+    if not url.startswith(("http://", "https://")) or not url.isascii() or any(letter.isspace() for letter in url):
+        return _Unusable(WEBHOOK, "notify.webhook names a place that holds no http:// or https:// address")
+    return WebhookTarget(
+        url, looked_up["notify.secret"], allowed(environment, ()), run, timeout, _wall, f"holdfast/{__version__}"
+    )
+
+
+def _wall() -> float:
+    return clock.now().wall

@@ -1,0 +1,39 @@
+"""A secret by the place that it is at: "env:NAME" or "file:PATH". Looked up when it is needed, kept nowhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+LARGEST = 64 * 1024
+ELSEWHERE = ("env:", "file:")
+
+
+class NotThere(Exception):
+    """Its text says what is missing, never what a secret is."""
+
+
+def look_up(value: str, environment: Mapping[str, str] = os.environ) -> str:
+    """What the place holds; a value that names no place is the secret itself."""
+    how, _, where = value.partition(":")
+    if how == "env":
+        found = environment.get(where)
+        if not found:
+            raise NotThere(f"names the variable {where}, which the supervisor's environment does not have")
+        return found
+    return _from_file(os.path.expanduser(where)) if how == "file" else value
+
+
+def _from_file(path: str) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            text = os.read(fd, LARGEST + 1).decode().strip()
+        finally:
+            os.close(fd)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise NotThere(f"names the file {path}: {why}") from None
+    if not text or len(text) > LARGEST or "\0" in text:
+        raise NotThere(f"names the file {path}, which holds no usable text")
+    return text

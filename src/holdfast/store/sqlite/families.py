@@ -1,0 +1,72 @@
+"""Subtasks in the store: whether one may be added, and who goes with a task that was cancelled (core/family.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import apsw
+
+from holdfast import faults
+from holdfast.core.family import Fate, fate, reaches_children, refusal
+from holdfast.core.model import Event, Instant, RequestKind, Task
+from holdfast.core.states import TaskState
+from holdfast.errors import Conflict
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.hosts import SqliteRequests
+
+BY = "holdfast"
+
+
+class Families:
+    """Part of the tasks facet. `get` reads a task."""
+
+    def __init__(self, connection: apsw.Connection, events: SqliteEvents, get: Callable[[str], Task]) -> None:
+        self._sql = Cursor(connection, "families")
+        self._events = events
+        self._requests = SqliteRequests(connection)
+        self._get = get
+
+    def refuse_too_many(self, parent_id: str) -> None:
+        """The first task of a family says how large it may grow: whoever adds cannot have it otherwise."""
+        parent = self._get(parent_id)
+        [line] = self._sql.rows("line", id=parent_id)
+        root = self._get(str(line["id"]))
+        known = int(self._sql.value("how_many", id=root.id))
+        why = refusal(parent_id, parent.state, int(line["depth"]) + 1, known, root.spec.subtasks)
+        if why is not None:
+            raise Conflict(why)
+
+    def added(self, task_id: str, parent_id: str, now: Instant) -> None:
+        message = f"Task {task_id} was added as a subtask of {parent_id}."
+        self._events.emit(Event(kind="subtask.added", task_id=parent_id, message=message, data={"child": task_id}), now)
+
+    def ended(self, task_id: str, how: TaskState, now: Instant) -> None:
+        """Its parent's history says so; that is all that reaches the parent."""
+        parent = self._sql.value("parent_of", id=task_id)
+        if parent is not None:
+            message = f"Subtask {task_id} of {parent} {'was cancelled' if how is TaskState.CANCELLED else how}."
+            data = {"child": task_id, "state": str(how)}
+            self._events.emit(Event(kind="subtask.ended", task_id=str(parent), message=message, data=data), now)
+
+    def spares_children(self, task_id: str) -> bool:
+        """Whether who had a running task cancelled wants its subtasks to go on."""
+        return bool(self._sql.value("spares", id=task_id))
+
+    def going_with(self, task_id: str, how: TaskState, now: Instant) -> Iterator[tuple[str, str]]:
+        """(waiting subtask, why it is cancelled now); those that run are asked to end. The caller cancels."""
+        if not reaches_children(how):
+            return
+        for row in self._sql.rows("living", id=task_id):
+            child, state = str(row["id"]), TaskState(str(row["state"]))
+            match fate(how, state):
+                case Fate.CANCELLED:
+                    yield child, f"task {task_id}, which it is a subtask of, was cancelled"
+                case Fate.ENDING:
+                    self._ask_to_end(child, task_id, now)
+
+    def _ask_to_end(self, child: str, parent: str, now: Instant) -> None:
+        if self._sql.value("is_asked_to_end", id=child) is None:
+            why = f"task {parent}, which it is a subtask of, was cancelled"
+            self._requests.ask(RequestKind.CANCEL, child, BY, why, {}, now)
+            faults.tx("family.ask")

@@ -1,0 +1,84 @@
+"""Many agents that die at once: told once, everything held back, nobody's budget spent. core/massdeath.py decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast.core.holds import Scope
+from holdfast.core.massdeath import DEATHS, Death, after_mass, among, is_mass, may_become_mass
+from holdfast.core.model import Task
+from holdfast.core.outcome import REBOOTED, Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.policy import Action, Decision, decide
+from holdfast.store.holding import MASS_DEATH_ALERT
+from holdfast.store.port import Transaction
+from holdfast.supervisor.context import Context
+
+
+def is_death(verdict: Verdict, end: ProcessEnd) -> bool:
+    """Nobody asked for it, and neither did the machine's own restart."""
+    if verdict.outcome in DEATHS:
+        return True
+    return verdict.outcome is Outcome.LOST and end.cause is Cause.KEEPER_DIED and end.detail != REBOOTED
+
+
+def note_death(context: Context, tx: Transaction, task: Task, run_id: str, at: float | None) -> None:
+    """In the transaction that records its end. Many of them within a moment are one trouble, which is told once."""
+    rules, now = context.settings.holds, context.clock()
+    if rules.deaths == 0:
+        return
+    at = now.wall if at is None else min(at, now.wall)
+    tx.holds.died(run_id, task.id, at, now)
+    together = among(tx.holds.deaths_around(at, rules.death_window), at, rules.death_window)
+    alive, ended = tx.holds.ran(list(context.agents), together[0].at)
+    if any(death.is_mass for death in together) or is_mass(len(together), alive + ended, rules):
+        _tell_mass_death(context, tx, together, alive)
+
+
+def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], alive: int) -> None:
+    now, rules = context.clock(), context.settings.holds
+    held = next((hold for hold in tx.holds.all() if hold.scope is Scope.FLEET), None)
+    is_new = not any(death.is_mass for death in dead)
+    tx.holds.of_many([death.run_id for death in dead if not death.is_mass], now)
+    if held is not None or not is_new:
+        return  # of the same storm; an operator may have released it since
+    reason = f"{len(dead)} agents died within {rules.death_window:g} s, {alive} live on"
+    tx.holds.keep(after_mass(held, reason, rules, now, context.jitter()), now)
+    tx.events.raise_alert(
+        MASS_DEATH_ALERT,
+        f"{reason[0].upper()}{reason[1:]}: something ends processes of this machine (its memory, its service manager, "
+        "somebody). Nothing new starts; nobody's budget is spent.",
+        "See `dmesg` and `journalctl` for what killed them. In a while one task goes first by itself; "
+        "`holdfast dispatch release` lets all start now.",
+        now,
+    )
+
+
+def spared(decision: Decision, death: Death) -> Decision:
+    """One of many: it goes on, and it cost nothing."""
+    if not death.is_mass or decision.action not in (Action.REQUEUE, Action.FAIL):
+        return decision
+    return replace(
+        decision,
+        action=Action.REQUEUE,
+        reason=f"{decision.reason} (one of many agents that died at once; its budgets are untouched)",
+        spends=(),
+        failure=None,
+        alert=False,
+        delay=0.0,
+    )
+
+
+def fails_in(context: Context, tx: Transaction, task: Task, run_id: str) -> float:
+    """Seconds for which it is open whether a death that fails its task was one of many. 0: it is known."""
+    rules, now, found = context.settings.holds, context.clock(), tx.holds.death(run_id)
+    if found is None or found[0].is_mass or rules.deaths == 0:
+        return 0.0
+    if decide(tx.runs.verdict(run_id), tx.tasks.ledger(task), context.limits, now).action is not Action.FAIL:
+        return 0.0
+    death, noted = found
+    together = among(tx.holds.deaths_around(death.at, rules.death_window), death.at, rules.death_window)
+    alive, ended = tx.holds.ran(list(context.agents), together[0].at)
+    if not may_become_mass(len(together), alive, alive + ended, rules):
+        return 0.0
+    return max(0.0, rules.death_window - now.since(noted))

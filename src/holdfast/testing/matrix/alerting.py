@@ -1,0 +1,43 @@
+"""A task that crashes out, and who is told of it: crash, record, alert, outbox, sent; killed between any two."""
+
+from __future__ import annotations
+
+from holdfast.api.queries import Queries
+from holdfast.testing.matrix.steps import add, retry, task_id, up_to_the_end, write
+from holdfast.testing.matrix.world import World
+
+HOOK = """printf '%s\\n' "$HOLDFAST_NOTICE_KEY" >> "$WORLD/notices" """
+
+
+def crash_out(world: World) -> None:
+    """One crash is too many here: recorded, alerted, told to somebody. A retry ends that, which is told, too."""
+    hook = HOOK.replace("\\", "\\\\").replace('"', '\\"')
+    world.settings.write_text(
+        f'[crash]\nmax_in_window = 1\n[notify]\nresolved = true\ncommand = ["sh", "-c", "{hook}"]\n'
+    )
+    script = "[ -e half.txt ] || {\n" + write("half.txt", "half") + "kill -9 $$; }\n" + write("rest.txt", "rest")
+    add(world, "crash out", script)
+    up_to_the_end(world, "up")
+    retry(world, "crash out")
+    up_to_the_end(world, "up2")
+
+
+def told(world: World) -> list[str]:
+    """Each notice arrived, in order; what came twice had the same key. One record and one alert per crash (none, when
+    the fault was its keeper's death instead)."""
+    found = task_id(world, "crash out")
+    if not found:
+        return []  # it was never added, which is told elsewhere
+    queries = Queries(str(world.home))
+    task = queries.task(found)
+    crashed = sum(run["outcome"] == "external_kill" for run in task["runs"])
+    notices = world.root / "notices"
+    keys = notices.read_text().split() if notices.exists() else []
+    kinds = [key.split("-")[2] for key in dict.fromkeys(keys)]
+    expected = ["raised", "resolved"] * crashed
+    if task["state"] == "failed":
+        expected.pop()  # nobody could retry it
+    wrong = [] if kinds == expected else [f"silent: {crashed} crash(es), but people were told {kinds}"]
+    wrong += [f"silent: {row['state']}: notice {row['key']}" for row in queries.view("undelivered")]
+    records = len(task["crashes"])
+    return wrong if records == crashed else [*wrong, f"twice: {crashed} crash(es) have {records} record(s)"]

@@ -1,0 +1,111 @@
+"""Alerts reach people: from a crash to the receiver's own records, from outside (R-CRASH-02 to 06, R-CRASH-09)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.fleet import Fleet, wait_until
+from tests.receivers import Hook, WebReceiver, web_receiver
+
+SECRET = "s3cret-that-nobody-may-see"
+
+
+def configure(fleet: Fleet, hook: Hook, receiver: WebReceiver, **more: str) -> Path:
+    """The user's own file; one crash is enough."""
+    (fleet.root / "secret").write_text(f"{SECRET}\n")
+    values = {
+        "command": json.dumps(hook.argv),
+        "webhook": json.dumps(receiver.url),
+        "secret": json.dumps(f"file:{fleet.root}/secret"),
+        "resolved": "true",
+        "timeout": '"20s"',
+    } | more
+    path = fleet.root / "user" / ".config" / "holdfast" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = "\n".join(f"{key} = {value}" for key, value in values.items())
+    path.write_text(f"[crash]\nmax_in_window = 1\n[notify]\n{lines}\n")
+    return path
+
+
+def transitions(received: list[Any]) -> list[str]:
+    """What was told, with what came again taken once: by its key, as a receiver would."""
+    return [json.loads(got.body)["transition"] for got in {got.key: got for got in received}.values()]
+
+
+def is_sent(fleet: Fleet) -> bool:
+    return fleet._queries().view("undelivered") == []  # type: ignore[no-any-return]  # rows
+
+
+def test_a_crash_reaches_people_though_the_supervisor_dies_between_sending_and_recording(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """R-CRASH-04, R-CRASH-06: sent at least once, again only with the same key, in order, signed; a receiver that is
+    out of order delays nobody else; one alert per episode; a retry ends it; and no secret is told to anybody."""
+    hook = Hook(tmp_path)
+    with web_receiver("refuse") as receiver:
+        configure(fleet, hook, receiver)
+        tried = fleet.cli("alerts", "test", code=1)
+        assert "command: taken" in tried.stdout
+        assert "webhook: not taken (HTTP 503" in tried.stdout
+        assert transitions(hook.received) == ["raised"]
+        tests_sent = len(hook.received)
+
+        task_id = fleet.queue("echo it broke >&2; kill -SEGV $$")
+        dying = fleet.up(env={"HOLDFAST_FAULT": "tx.notice.sent:1:kill"})
+        dying.wait(timeout=60)
+        assert len(hook.received) == tests_sent + 1, "it was sent, and not recorded"
+        receiver.behaviour = "take"
+        fleet.up()
+        wait_until(lambda: fleet._queries().view("notices") and is_sent(fleet), "everything arrived")
+
+        [alert] = fleet.json("alerts")
+        again = [got for got in hook.received if got.key.startswith(f"alert-{alert['id']}-")]
+        assert len(again) == 2, "sent again, because nobody knew"
+        assert again[0].body == again[1].body
+        told = json.loads(again[0].body)["alert"]
+        assert (told["level"], told["task"], told["message"]) == ("critical", task_id, alert["message"])
+        assert "it broke" in told["details"]["error_text"]
+        assert told["details"]["restart"] == f"holdfast retry {task_id}"
+        assert all("Holdfast-Signature" in got.headers for got in receiver.received)
+
+        fleet.wait_clean()
+        fleet.cli("retry", task_id)  # it crashes again: a new episode
+        wait_until(lambda: len(fleet.json("crashes", task_id)) == 2, "it crashed once more")
+        wait_until(
+            lambda: transitions(hook.received)[1:] == ["raised", "resolved", "raised"] and is_sent(fleet),
+            "the first is over, and the second told",
+        )
+        assert transitions(receiver.received)[-3:] == ["raised", "resolved", "raised"]
+        fleet.cli("alerts", "ack", "--all", "--why", "known")
+        wait_until(
+            lambda: transitions(hook.received)[-1] == "acknowledged" and is_sent(fleet), "the acknowledgement is told"
+        )
+        said = json.dumps(fleet.events()) + fleet.log() + fleet.cli("doctor", code=None).stdout
+        shown = fleet.cli("config", "show").stdout
+    assert "alerts from warning on go to a command and an address" in said
+    for secret in (SECRET, "t0ken"):
+        assert secret not in said
+        assert secret not in shown
+    assert f'notify.webhook = "http://127.0.0.1:{receiver.port}/…"' in shown
+
+
+def test_a_repository_cannot_say_who_is_told(fleet: Fleet) -> None:
+    """A clone must not run commands or send alerts away: not even a trusted one."""
+    (fleet.repo / "holdfast.toml").write_text('[notify]\ncommand = ["touch", "/tmp/pwned"]\n')
+    refused = fleet.cli("add", "work", "--", "true", code=2)
+    assert "notify.command" in refused.stderr
+
+
+def test_what_cannot_be_an_address_or_a_secret_is_refused_without_quoting_it(fleet: Fleet, tmp_path: Path) -> None:
+    with web_receiver() as receiver:
+        path = configure(fleet, Hook(tmp_path), receiver, webhook='"ftp://t0ken"', secret=f'"{SECRET}"')
+        wrong = fleet.cli("config", "check", code=2)
+        assert "notify.webhook" in wrong.stdout + wrong.stderr
+        assert "notify.secret" in wrong.stdout + wrong.stderr
+        assert "t0ken" not in wrong.stdout + wrong.stderr
+        assert SECRET not in wrong.stdout + wrong.stderr
+        path.write_text('[notify]\nwebhook = "env:NO_SUCH_VARIABLE"\n')
+        tried = fleet.cli("alerts", "test", code=1)
+    assert "names the variable NO_SUCH_VARIABLE" in tried.stdout

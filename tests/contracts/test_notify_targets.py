@@ -1,0 +1,209 @@
+"""What every way to reach people must do: the same suite for the command and the webhook (holdfast/notify/port.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.fleet import lives, wait_until
+from tests.receivers import FLOOD, Hook, Received, WebReceiver, web_receiver
+
+from holdfast.core.model import Level
+from holdfast.core.notices import LONGEST_WAIT, Notice, Transition, body_of
+from holdfast.notify.command import CommandTarget
+from holdfast.notify.port import LONGEST_TOLD, Answer, Target
+from holdfast.notify.webhook import WebhookTarget, seconds_of
+from holdfast.processes.children import Children
+from holdfast.processes.helpers import HelperRunner
+
+SECRET = "s3cret-of-the-receiver"
+PATIENT, IMPATIENT = 20.0, 0.4
+ALERT = {
+    "id": 3,
+    "key": "crash:task:x",
+    "level": "critical",
+    "task": "x",
+    "at": 1.0,
+    "message": 'Täsk x is stopped.\nIt said: "\'$(no)"',
+    "remedy": "Retry.",
+    "details": {"error_text": "…"},
+}
+NOTICE = Notice(
+    id=1,
+    key="alert-3-raised-1",
+    alert_key="crash:task:x",
+    transition=Transition.RAISED,
+    level=Level.CRITICAL,
+    body=json.dumps(body_of("alert-3-raised-1", Transition.RAISED, ALERT, 2.0), ensure_ascii=False),
+)
+
+
+class Bench:
+    """One adapter with its receiver. `behave` is said in words that both understand."""
+
+    def __init__(self, receiver: Hook | WebReceiver) -> None:
+        self.receiver = receiver
+
+    def target(self, timeout: float) -> Target:
+        runner = HelperRunner(Children())
+        if isinstance(self.receiver, Hook):
+            return CommandTarget(self.receiver.argv, {"PATH": os.environ["PATH"], "TOKEN": SECRET}, runner, timeout)
+        return WebhookTarget(self.receiver.url, SECRET, {}, runner, timeout, lambda: 1_700_000_000.0, "holdfast/test")
+
+    def behave(self, how: str) -> None:
+        if isinstance(self.receiver, Hook):
+            self.receiver.behave(how)
+        else:
+            self.receiver.behaviour = how
+
+    def send(self, timeout: float = PATIENT) -> Answer:
+        return asyncio.run(self.target(timeout).send(NOTICE))
+
+    @property
+    def received(self) -> list[Received]:
+        return self.receiver.received
+
+
+@pytest.fixture(params=["command", "webhook"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "command":
+        yield Bench(Hook(tmp_path))
+    else:
+        with web_receiver() as receiver:
+            yield Bench(receiver)
+
+
+class TestEveryTarget:
+    """R-CRASH-05, R-CRASH-06: how an alert reaches people."""
+
+    def test_a_notice_arrives_whole_and_twice_the_same(self, bench: Bench) -> None:
+        """What was sent again has the same key and the same body, byte by byte."""
+        answers = [bench.send(), bench.send()]
+        assert [answer.ok for answer in answers] == [True, True]
+        assert [received.body for received in bench.received] == [NOTICE.body.encode()] * 2
+
+    def test_a_refusal_is_told_briefly_and_without_secrets(self, bench: Bench) -> None:
+        bench.behave("refuse")
+        answer = bench.send()
+        assert not answer.ok
+        assert "out of order" in answer.told
+        assert "\n" not in answer.told
+        assert SECRET not in answer.told
+        assert "t0ken" not in answer.told
+
+    def test_however_much_it_says_the_answer_is_short(self, bench: Bench) -> None:
+        bench.behave("flood")
+        answer = bench.send()
+        assert not answer.ok
+        assert len(answer.told) <= LONGEST_TOLD < FLOOD
+
+    @pytest.mark.parametrize("how", ["hang", "close"])
+    def test_one_that_hangs_or_dies_is_a_failure_in_bounded_time(self, bench: Bench, how: str) -> None:
+        bench.behave(how)
+        answer = bench.send(IMPATIENT if how == "hang" else PATIENT)
+        assert not answer.ok
+        assert answer.told
+        bench.behave("take")
+        assert bench.send().ok, "and the next one is not its victim"
+
+    def test_cancelled_it_leaves_nothing_behind(self, bench: Bench) -> None:
+        """The supervisor stops: the fixture that looks for processes would find one."""
+        bench.behave("hang")
+
+        async def begin_and_cancel() -> None:
+            sending = asyncio.create_task(bench.target(PATIENT).send(NOTICE))
+            while not bench.received:  # noqa: ASYNC110 - a fact of another process
+                await asyncio.sleep(0.01)
+            sending.cancel()
+            await asyncio.wait([sending])
+            assert sending.cancelled()
+
+        asyncio.run(begin_and_cancel())
+
+    def test_where_nobody_is_there_it_says_so(self, bench: Bench) -> None:
+        if isinstance(bench.receiver, Hook):
+            target: Target = CommandTarget(["/no/such/program"], {}, HelperRunner(Children()), PATIENT)
+        else:
+            free = "http://127.0.0.1:1/hook/t0ken"  # nobody listens on port 1
+            target = WebhookTarget(free, None, {}, HelperRunner(Children()), PATIENT, lambda: 0.0, "t")
+        answer = asyncio.run(target.send(NOTICE))
+        assert not answer.ok
+        assert answer.told
+        assert "t0ken" not in answer.told
+
+
+class TestCommand:
+    def test_what_it_leaves_in_the_background_ends_with_it(self, tmp_path: Path) -> None:
+        hook = Hook(tmp_path, "daemon")
+        assert Bench(hook).send().ok
+        pid = int((hook.folder / "pid").read_text())
+        wait_until(lambda: not lives(pid), "its daemon is gone")
+
+    def test_the_main_words_are_variables(self, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        argv = ["/bin/sh", "-c", f'env | grep -a "^HOLDFAST_[NAT]" | sort > {out}']
+        assert asyncio.run(CommandTarget(argv, dict(os.environ), HelperRunner(Children()), PATIENT).send(NOTICE)).ok
+        said = out.read_text()
+        for line in ("HOLDFAST_NOTICE_KEY=alert-3-raised-1", "HOLDFAST_ALERT_LEVEL=critical", "HOLDFAST_TASK_ID=x"):
+            assert line in said
+
+
+class TestWebhook:
+    def test_the_signature_is_what_the_manual_says(self) -> None:
+        """The receiver's side is the snippet of docs/howto/alerts.md itself."""
+        page = (Path(__file__).parents[2] / "docs" / "howto" / "alerts.md").read_text()
+        found = re.search(r"test_notify_targets.py runs this -->\n```python\n(.*?)```", page, re.DOTALL)
+        assert found is not None
+        said: dict[str, Callable[..., bool]] = {}
+        exec(found.group(1), said)
+        check = said["is_from_holdfast"]
+        with web_receiver() as receiver:
+            assert Bench(receiver).send().ok
+        [got] = receiver.received
+        assert check(SECRET, got.headers, got.body, float("inf"))
+        assert not check("another", got.headers, got.body, float("inf"))
+        assert not check(SECRET, got.headers, got.body + b" ", float("inf"))
+        later = {**got.headers, "Holdfast-Timestamp": "1700000001"}
+        assert not check(SECRET, later, got.body, float("inf")), "the time stamp is signed, too"
+        assert not check(SECRET, got.headers, got.body), "and it is old"
+        assert (got.headers["Idempotency-Key"], got.headers["Content-Type"]) == (NOTICE.key, "application/json")
+
+    def test_a_redirect_is_not_followed(self) -> None:
+        with web_receiver("redirect") as receiver:
+            answer = Bench(receiver).send()
+        assert not answer.ok
+        assert "redirects are not followed" in answer.told
+        assert [got.path for got in receiver.received] == ["/hook/t0ken"]
+
+    def test_one_byte_now_and_then_is_no_answer(self) -> None:
+        with web_receiver("drip") as receiver:
+            answer = Bench(receiver).send(IMPATIENT)
+        assert not answer.ok
+        assert "no whole answer within 0.4 s" in answer.told
+
+    def test_it_is_heard_how_long_to_stay_away(self) -> None:
+        with web_receiver("refuse") as receiver:
+            receiver.retry_after = "7"
+            assert Bench(receiver).send().retry_after == 7.0
+
+    @pytest.mark.parametrize(
+        ("word", "seconds"),
+        [
+            ("", None),
+            ("soon", None),
+            ("-5", None),
+            ("0", 0.0),
+            ("120", 120.0),
+            ("9" * 400, LONGEST_WAIT),
+            ("Tue, 14 Nov 2023 22:13:50 GMT", 30.0),
+            ("Tue, 14 Nov 2023 22:00:00 GMT", 0.0),
+            ("Tue, 14 Nov 2999 22:00:00 GMT", LONGEST_WAIT),
+        ],
+    )
+    def test_retry_after_in_every_way_it_is_said(self, word: str, seconds: float | None) -> None:
+        assert seconds_of(word, 1_700_000_000.0) == seconds

@@ -1,0 +1,275 @@
+"""What every store must do for notices, and the service that sends them: at least once, in order, not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.contracts.store_contract import Scene
+from tests.contracts.test_sqlite_store import SqliteBench
+
+from holdfast.core.budgets import Limits
+from holdfast.core.model import Level
+from holdfast.core.notices import Delivery, Notice, NoticeRules, Plan
+from holdfast.errors import Conflict
+from holdfast.notify.port import Answer, Target
+from holdfast.store.port import Transaction
+from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.notifying import Notifying
+
+BOTH = Plan(targets=("command", "webhook"))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    bench = SqliteBench(tmp_path)
+    yield Scene(bench)
+    bench.close_all()
+
+
+def alert(scene: Scene, key: str = "disk", level: Level = Level.CRITICAL) -> None:
+    scene.write(lambda tx: tx.events.raise_alert(key, "Full.", "Free it.", scene.tick(), level=level))
+
+
+def plan_all(scene: Scene, plan: Plan = BOTH) -> None:
+    def work(tx: Transaction) -> None:
+        for notice in tx.notices.unplanned(100):
+            tx.notices.plan(notice, plan)
+
+    scene.write(work)
+
+
+def heads(scene: Scene) -> dict[str, Delivery]:
+    return {delivery.target: delivery for delivery in scene.write(lambda tx: tx.notices.heads())}
+
+
+def waiting(scene: Scene) -> int:
+    return scene.write(lambda tx: tx.notices.waiting())
+
+
+class TestOutbox:
+    def test_a_notice_is_written_with_what_it_tells_of_or_not_at_all(self, scene: Scene) -> None:
+        """R-CRASH-06: raised, acknowledged, closed: one each, with all that is known; of a second raise none;
+        and a transaction that dies takes the notice with the alert."""
+        alert(scene)
+        alert(scene)
+        scene.write(lambda tx: tx.events.ack_alert(1, "ann", scene.tick(), "seen"))
+        alert(scene)
+        scene.write(lambda tx: tx.events.close_alert("disk", "room", scene.tick()))
+
+        def raise_and_die(tx: Transaction) -> None:
+            tx.events.raise_alert("other", "m", "r", scene.now)
+            raise RuntimeError("killed before the commit")
+
+        with pytest.raises(RuntimeError):
+            scene.write(raise_and_die)
+        scene.reopen()
+        notices = scene.write(lambda tx: tx.notices.unplanned(100))
+        assert [str(notice.transition) for notice in notices] == ["raised", "acknowledged", "raised", "resolved"]
+        assert len({notice.key for notice in notices}) == 4
+        bodies = [json.loads(notice.body) for notice in notices]
+        assert [body["key"] for body in bodies] == [notice.key for notice in notices]
+        first, seen, second, over = (body["alert"]["id"] for body in bodies)
+        assert (first == seen, second == over, first == second) == (True, True, False)
+        assert (bodies[1]["by"], bodies[1]["why"], bodies[3]["by"]) == ("ann", "seen", "room")
+        assert bodies[0]["alert"]["message"] == "Full."
+
+    def test_each_target_gets_them_in_order_and_waits_for_nobody_else(self, scene: Scene) -> None:
+        for key in ("one", "two"):
+            alert(scene, key)
+        plan_all(scene)
+        first = heads(scene)
+        assert {target: delivery.notice.id for target, delivery in first.items()} == {"command": 1, "webhook": 1}
+        scene.write(lambda tx: tx.notices.sent(tx.notices.begin(first["command"], 2.0, scene.now), "ok", scene.now))
+        now = heads(scene)
+        assert {target: delivery.notice.id for target, delivery in now.items()} == {"command": 2, "webhook": 1}
+        assert waiting(scene) == 3
+
+    def test_two_senders_cannot_both_have_an_attempt(self, scene: Scene) -> None:
+        """R-CRASH-03's fence, for notices: whoever comes second is refused, and nothing is written."""
+        alert(scene)
+        plan_all(scene)
+        seen = heads(scene)["command"]
+        begun = scene.write(lambda tx: tx.notices.begin(seen, 2.0, scene.now))
+        assert (begun.attempts, begun.last) == (1, scene.now)
+        with pytest.raises(Conflict):
+            scene.write(lambda tx: tx.notices.begin(seen, 2.0, scene.now))
+        scene.write(lambda tx: tx.notices.give_up(begun, "enough", scene.now))
+        for late in (
+            lambda tx: tx.notices.sent(begun, "ok", scene.now),
+            lambda tx: tx.notices.failed(begun, "no", 1.0, scene.now),
+            lambda tx: tx.notices.give_up(begun, "no", scene.now),
+        ):
+            with pytest.raises(Conflict):
+                scene.write(late)
+        assert scene.kinds() == ["alert.raised", "notice.given-up"]
+
+    def test_what_is_done_with_is_forgotten_and_nothing_else(self, scene: Scene) -> None:
+        for key in ("told", "nobody", "waits", "new"):
+            alert(scene, key)
+        notices = scene.write(lambda tx: tx.notices.unplanned(3))
+        for notice, plan in zip(notices, (Plan(targets=("command",)), Plan(targets=(), why="off"), BOTH), strict=True):
+            scene.write(lambda tx, n=notice, p=plan: tx.notices.plan(n, p))  # type: ignore[misc]  # defaults, not parameters
+        told = heads(scene)["command"]
+        scene.write(lambda tx: tx.notices.sent(tx.notices.begin(told, 1.0, scene.now), "ok", scene.now))
+        assert scene.write(lambda tx: tx.notices.forget(scene.now.wall + 1, 1)) == 1, "a bounded piece"
+        assert scene.write(lambda tx: tx.notices.forget(scene.now.wall + 1, 10)) == 1
+        assert waiting(scene) == 3
+
+
+class Listed:
+    """A target that says what it is told to, in order; then it takes everything."""
+
+    def __init__(self, name: str, *answers: Answer | Exception) -> None:
+        self.name = name
+        self.answers = list(answers)
+        self.got: list[str] = []
+
+    async def send(self, notice: Notice) -> Answer:
+        self.got.append(notice.key)
+        answer = self.answers.pop(0) if self.answers else Answer(ok=True, told="ok")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Outlets:
+    def __init__(self, *targets: Listed, rules: NoticeRules | None = None) -> None:
+        self.held = {target.name: target for target in targets}
+        self._rules = rules or NoticeRules()
+
+    def rules(self) -> NoticeRules:
+        return self._rules
+
+    def targets(self) -> Mapping[str, Target]:
+        return self.held
+
+
+def serve(scene: Scene, outlets: Outlets, work: Callable[[Notifying], Awaitable[None]]) -> None:
+    """With a service of its own, like after a restart."""
+
+    async def whole() -> None:
+        context = Context(
+            home="/nowhere",
+            host_id="h",
+            clock=lambda: scene.now,
+            jitter=lambda: 0.0,
+            store=scene.store,
+            writer=scene.bench.writer(),
+            processes=cast(Any, None),
+            strategy_of=cast(Any, None),
+            agents={},
+            environment=cast(Any, None),
+            limits=Limits(),
+            settings=Settings(agents=1),
+            outlets=outlets,
+        )
+        await work(Notifying(context))
+
+    asyncio.run(whole())
+    scene.reopen()
+
+
+async def look(service: Notifying) -> None:
+    await service.tick()
+    await service.finish(20.0)
+
+
+NO = Answer(ok=False, told="HTTP 500")
+
+
+class TestSending:
+    def test_it_is_tried_again_after_its_wait_across_restarts_and_then_sent(self, scene: Scene) -> None:
+        target = Listed("webhook", NO, Answer(ok=False, told="HTTP 429", retry_after=50.0), ValueError("secret"))
+        alert(scene)
+        waits = []
+        for _ in range(4):
+            serve(scene, Outlets(target), look)
+            sent = len(target.got)
+            serve(scene, Outlets(target), look)
+            assert len(target.got) == sent, "not before its time"
+            found = heads(scene)
+            waits.append(found["webhook"].delay if found else None)
+            scene.tick(waits[-1] or 0.0)
+        assert waits == [2.0, 50.0, 8.0, None], "the back-off, what the receiver asked for, the back-off"
+        assert len(target.got) == 4
+        assert len(set(target.got)) == 1, "always the same key"
+        kinds = [kind for kind in scene.kinds() if kind.startswith("notice")]
+        assert kinds == ["notice.failed"] * 3 + ["notice.sent"]
+        assert "secret" not in json.dumps(scene.events())
+        assert waiting(scene) == 0
+
+    def test_it_is_given_up_aloud_and_the_next_one_gets_its_turn(self, scene: Scene) -> None:
+        target = Listed("command", *[NO] * 3)
+        for key in ("one", "two"):
+            alert(scene, key)
+        for _ in range(9):
+            serve(scene, Outlets(target, rules=NoticeRules(attempts=3)), look)
+            scene.tick(10)
+        assert [target.got.count(key) for key in dict.fromkeys(target.got)] == [3, 1]
+        kinds = [kind for kind in scene.kinds() if kind.startswith("notice")]
+        assert kinds == ["notice.failed", "notice.failed", "notice.given-up", "notice.sent"]
+
+    def test_a_supervisor_that_always_dies_while_sending_does_not_send_for_ever(self, scene: Scene) -> None:
+        """Nothing loops: the attempt is counted before it is made."""
+        alert(scene)
+        plan_all(scene, Plan(targets=("command",)))
+        for _ in range(8):
+            scene.write(lambda tx: tx.notices.begin(heads_of(tx), 1.0, scene.now))  # … and dies
+            scene.tick(2)
+        target = Listed("command")
+        serve(scene, Outlets(target), look)
+        assert target.got == []
+        assert [kind for kind in scene.kinds() if kind.startswith("notice")] == ["notice.given-up"]
+
+    def test_a_clock_that_was_set_back_by_years_hangs_nothing(self, scene: Scene) -> None:
+        target = Listed("command", NO)
+        alert(scene)
+        serve(scene, Outlets(target), look)
+        scene.now = replace(scene.now, wall=scene.now.wall - 3e8, boottime=1.0, boot_id="boot-two")
+        serve(scene, Outlets(target), look)
+        assert len(target.got) == 2
+        assert waiting(scene) == 0
+
+    def test_targets_do_not_wait_for_one_another_and_one_that_is_gone_is_given_up(self, scene: Scene) -> None:
+        slow, quick = Listed("command", *[NO] * 9), Listed("webhook")
+        for key in ("one", "two", "three"):
+            alert(scene, key)
+
+        async def work(service: Notifying) -> None:
+            for _ in range(4):
+                await look(service)
+            assert service.busy
+            assert service.next_in() is not None
+
+        serve(scene, Outlets(slow, quick), work)
+        assert (len(slow.got), len(quick.got)) == (1, 3)
+        scene.tick(1000)
+
+        async def without(service: Notifying) -> None:
+            for _ in range(4):
+                await look(service)
+            assert not service.busy
+
+        serve(scene, Outlets(quick), without)
+        assert waiting(scene) == 0
+        assert scene.kinds().count("notice.given-up") == 3
+
+    def test_what_nobody_wants_is_not_kept_waiting(self, scene: Scene) -> None:
+        """R-CRASH-05: with notify off the alert is still there, and the record says why nobody was told."""
+        target = Listed("command")
+        alert(scene, "crash:task:x")
+        serve(scene, Outlets(target, rules=NoticeRules(crashes=False)), look)
+        assert (target.got, waiting(scene)) == ([], 0)
+        assert len(scene.store.view("alerts", all=False)) == 1
+        (row,) = scene.store.view("notices")
+        assert row["planned"] == "nobody: `crash.notify` is off"
+
+
+def heads_of(tx: Transaction) -> Delivery:
+    return tx.notices.heads()[0]

@@ -1,0 +1,339 @@
+"""Dispatch that is held back: who waits, who goes first, and that it always ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.holds import (
+    LONGEST_PROBE,
+    Hold,
+    HoldRules,
+    Progress,
+    Sight,
+    accounts_held,
+    after_account,
+    after_provider,
+    answered,
+    given_up,
+    is_everything_held,
+    is_given_up,
+    judge_probe,
+    near,
+    next_moment,
+    providers_down,
+    proving,
+)
+from holdfast.core.massdeath import Death, after_fleet, after_mass, among, is_mass, may_become_mass
+from holdfast.core.model import Instant
+from holdfast.core.outcome import Outcome, RunUsage, Verdict
+from holdfast.core.states import TaskState
+
+RULES = HoldRules()
+NOW = Instant(wall=1_000_000.0, boottime=500.0, boot_id="a")
+DOWN = Verdict(outcome=Outcome.OVERLOADED, reason="529")
+FINE = Verdict(outcome=Outcome.COMPLETED, reason="done")
+YEARS = 10 * 365 * 86400.0
+
+
+def later(seconds: float, now: Instant = NOW) -> Instant:
+    return Instant(wall=now.wall + seconds, boottime=now.boottime + seconds, boot_id=now.boot_id)
+
+
+def after(
+    hold: Hold | None, verdict: Verdict, task: str = "t1", now: Instant = NOW, jitter: float = 0.0
+) -> Hold | None:
+    return after_provider(hold, "acme", task, verdict, RULES, now, jitter)
+
+
+def opened(now: Instant = NOW) -> Hold:
+    hold = after(after(None, DOWN, now=now), DOWN, "t2", now)
+    assert hold is not None
+    return hold
+
+
+class TestProvider:
+    def test_one_failure_is_counted_and_two_in_a_row_hold_back(self) -> None:
+        """R-RES-12: one broken request is no outage."""
+        once = after(None, DOWN)
+        assert once is not None
+        assert (once.failures, once.is_held) == (1, False)
+        assert providers_down([once], NOW) == frozenset()
+        twice = after(once, DOWN, "t2", later(5))
+        assert twice is not None
+        assert (twice.failures, twice.until, twice.since) == (2, later(5).wall + 16, later(5))
+        assert providers_down([twice], later(6)) == {"acme"}
+        assert after(once, FINE) is None, "an answer between them ends the row"
+
+    def test_those_that_ran_already_prolong_nothing(self) -> None:
+        hold = opened()
+        again = after(hold, DOWN, "t3", later(3))
+        assert again is not None
+        assert (again.until, again.rounds, again.failures) == (hold.until, 1, 3)
+        assert after(hold, FINE, "t3", later(3)) == hold, "nor does their success end it"
+
+    def test_a_failing_probe_makes_the_wait_twice_as_long_up_to_a_limit(self) -> None:
+        hold, waits = opened(), []
+        now = NOW
+        for number in range(7):
+            assert hold.until is not None
+            now = replace(now, wall=hold.until, boottime=now.boottime + hold.until - now.wall)
+            assert hold.lets_one_go(now)
+            failed = after(hold.with_probe(f"p{number}", now), DOWN, f"p{number}", now)
+            assert failed is not None
+            assert failed.until is not None
+            hold = failed
+            waits.append(failed.until - now.wall)
+            assert failed.probe is None
+        assert waits == [32, 64, 128, 256, 300, 300, 300]
+        assert hold.since == NOW, "the outage began once"
+
+    def test_a_probe_that_is_answered_ends_it(self) -> None:
+        hold = opened().with_probe("p", later(20))
+        assert after(hold, FINE, "p", later(21)) is None
+        limited = Verdict(outcome=Outcome.USAGE_LIMITED, reason="limit")
+        assert after(hold, limited, "p", later(21)) is None, "who refuses, answers"
+
+    def test_a_probe_of_which_nothing_is_known_frees_its_place(self) -> None:
+        hold = opened().with_probe("p", later(20))
+        for outcome in (Outcome.CANCELLED, Outcome.STOPPED, Outcome.LOST, Outcome.EXTERNAL_KILL, Outcome.TIMEOUT):
+            free = after(hold, Verdict(outcome=outcome, reason=""), "p", later(21))
+            assert free is not None
+            assert (free.probe, free.rounds) == (None, 1)
+            assert free.lets_one_go(later(21)), "the next one may go at once"
+
+    @pytest.mark.parametrize("state", [s for s in TaskState if s is not TaskState.RUNNING] + [None])
+    def test_a_probe_that_is_not_at_work_holds_nobody(self, state: TaskState | None) -> None:
+        """Cancelled, paused, forgotten: whatever the way, its place is free without anybody's doing."""
+        hold = opened().with_probe("p", later(20))
+        assert hold.probe is not None
+        assert hold.blocks(later(21))
+        gone = replace(hold, probe=replace(hold.probe, state=state))
+        assert not gone.blocks(later(21))
+        assert gone.lets_one_go(later(21))
+
+    def test_tokens_prove_an_answer_whatever_the_end(self) -> None:
+        used = RunUsage(input=5, output=2)
+        assert answered(Verdict(outcome=Outcome.FAILED, reason="", usage=used))
+        assert not answered(Verdict(outcome=Outcome.FAILED, reason=""))
+        assert not answered(Verdict(outcome=Outcome.NETWORK, reason="", usage=used))
+
+    def test_an_outage_beyond_everybodys_budget_is_given_up_once(self) -> None:
+        hold = opened()
+        assert not is_given_up(hold, 100.0, later(99))
+        assert is_given_up(hold, 100.0, later(100))
+        assert not is_given_up(hold.with_probe("p", later(99)), 100.0, later(100)), "not while somebody tries"
+        over = given_up(hold, later(100))
+        assert (over.is_held, over.failures) == (False, 0)
+        assert not is_given_up(over, 100.0, later(300))
+
+    def test_zero_switches_it_off(self) -> None:
+        off = HoldRules(failures=0)
+        assert after_provider(None, "acme", "t", DOWN, off, NOW, 0.0) is None
+
+
+class TestClocks:
+    """A clock that jumps neither holds for ever nor lets everybody go."""
+
+    @pytest.mark.parametrize("jump", [-YEARS, YEARS])
+    def test_ten_years_either_way_end_the_wait_with_one_probe(self, jump: float) -> None:
+        hold, now = opened(), replace(later(1), wall=NOW.wall + jump)
+        assert hold.lets_one_go(now)
+        assert hold.with_probe("p", now).blocks(now), "and with one only"
+
+    def test_a_candidate_and_a_long_probe_are_measured_by_boottime(self) -> None:
+        hold = proving("claude/work", NOW).with_probe("p", NOW, TaskState.QUEUED)
+        jumped = replace(later(30), wall=NOW.wall + YEARS)
+        assert not hold.lets_resume(jumped)
+        assert hold.lets_resume(later(61))
+
+
+class TestAccount:
+    def test_one_goes_first_and_the_rest_stay_paused(self) -> None:
+        """R-RES-08: the resume of the others is not spent while they wait."""
+        hold = proving("claude/work", NOW)
+        assert hold.lets_resume(NOW)
+        chosen = hold.with_probe("t1", NOW, TaskState.QUEUED)
+        assert not chosen.lets_resume(later(1))
+        assert chosen.lets_one_go(later(1)), "whoever is taken first goes first"
+        running = hold.with_probe("t1", later(2))
+        assert [a.full_name for a in accounts_held([running], (), later(3), "t2")] == ["claude/work"]
+        assert accounts_held([running], (), later(3), "t1") == []
+
+    def test_its_end_opens_the_account_or_shuts_it(self) -> None:
+        hold = proving("claude/work", NOW).with_probe("t1", NOW)
+        assert after_account(hold, "t1", FINE) is None
+        assert after_account(hold, "t1", Verdict(outcome=Outcome.USAGE_LIMITED, reason="")) is None
+        free = after_account(hold, "t1", Verdict(outcome=Outcome.EXTERNAL_KILL, reason=""))
+        assert free is not None
+        assert free.lets_one_go(NOW)
+        assert after_account(hold, "t2", FINE) == hold
+
+    def test_near_a_limit_only_a_crowd_waits(self) -> None:
+        hold = near("claude/work", NOW.wall + 60, "93 % are used", NOW)
+        assert not hold.blocks(NOW)
+        assert not hold.lets_one_go(NOW)
+        assert accounts_held([hold], (), NOW, None) == []
+        assert [a.name for a in accounts_held([hold], ("claude/work",), NOW, None)] == ["work"]
+
+
+class TestProbes:
+    HOLD = proving("claude/work", NOW).with_probe("t1", NOW)
+
+    @pytest.mark.parametrize(
+        ("sight", "seconds", "expected"),
+        [
+            (Sight(), 10, Progress.OPEN),
+            (Sight(lived=1.0), 10, Progress.OPEN),
+            (Sight(lived=1.0, has_answer=True), 10, Progress.THROUGH),
+            (Sight(lived=60.0), 61, Progress.THROUGH),
+            (Sight(lived=60.0, has_answer=True, in_trouble=True), 61, Progress.OPEN),
+            (Sight(lived=60.0, in_trouble=True), LONGEST_PROBE, Progress.TOO_LONG),
+            (Sight(), LONGEST_PROBE, Progress.TOO_LONG),
+        ],
+    )
+    def test_a_probe_is_through_by_an_answer_or_by_living_on(
+        self, sight: Sight, seconds: float, expected: Progress
+    ) -> None:
+        assert judge_probe(self.HOLD, sight, RULES, later(seconds)) is expected
+
+    def test_after_a_mass_death_words_prove_nothing(self) -> None:
+        fleet = after_mass(None, "dead", RULES, NOW, 0.0).with_probe("t1", later(300))
+        assert judge_probe(fleet, Sight(lived=5.0, has_answer=True), RULES, later(305)) is Progress.OPEN
+        assert judge_probe(fleet, Sight(lived=60.0), RULES, later(360)) is Progress.THROUGH
+
+    def test_next_moment(self) -> None:
+        hold = opened()
+        assert next_moment([], NOW) is None
+        assert next_moment([hold], NOW) == hold.until
+        assert next_moment([hold.with_probe("p", later(20))], later(20)) == later(21).wall
+
+
+class TestMassDeath:
+    def deaths(self, *moments: float) -> list[Death]:
+        return [Death(run_id=f"r{n}", task_id=f"t{n}", at=at) for n, at in enumerate(moments)]
+
+    @pytest.mark.parametrize(
+        ("dead", "ran", "expected"),
+        [(4, 4, False), (5, 5, True), (5, 10, True), (5, 11, False), (6, 8, True), (50, 101, False), (0, 0, False)],
+    )
+    def test_five_and_half(self, dead: int, ran: int, expected: bool) -> None:
+        """R-CRASH-07."""
+        assert is_mass(dead, ran, RULES) is expected
+
+    def test_only_what_fits_into_one_window_counts(self) -> None:
+        spread = self.deaths(0, 10, 20, 29, 30, 45, 70)
+        assert [d.at for d in among(spread, 30, 30)] == [0, 10, 20, 29, 30]
+        assert [d.at for d in among(spread, 70, 30)] == [45, 70]
+        assert [d.at for d in among(spread, 45, 30)] == [20, 29, 30, 45]
+
+    def test_while_others_could_still_die_it_is_open(self) -> None:
+        assert may_become_mass(1, 4, 5, RULES)
+        assert not may_become_mass(1, 3, 4, RULES)
+        assert not may_become_mass(1, 4, 11, RULES)
+        assert not may_become_mass(9, 9, 9, HoldRules(deaths=0))
+
+    def test_one_hold_then_one_probe_then_all(self) -> None:
+        hold = after_mass(None, "dead", RULES, NOW, 0.0)
+        assert after_mass(hold, "more", RULES, later(1), 0.0) == hold
+        assert is_everything_held([hold], later(299))
+        assert hold.lets_one_go(later(300))
+        probing = hold.with_probe("p", later(300))
+        assert is_everything_held([probing], later(301))
+        died = after_fleet(probing, "p", Verdict(outcome=Outcome.EXTERNAL_KILL, reason="9"), RULES, later(302), 0.0)
+        assert died is not None
+        assert died.until == later(302).wall + 600
+        assert after_fleet(probing, "p", FINE, RULES, later(302), 0.0) is None
+        failed = Verdict(outcome=Outcome.FAILED, reason="exit 1")
+        assert after_fleet(probing, "p", failed, RULES, later(302), 0.0) is None, "it lived"
+        stopped = after_fleet(probing, "p", Verdict(outcome=Outcome.STOPPED, reason=""), RULES, later(302), 0.0)
+        assert stopped is not None
+        assert stopped.lets_one_go(later(302))
+
+
+# -- any sequence ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class World:
+    """Tasks that start when nothing blocks them, end in any way, in a world whose clock jumps."""
+
+    hold: Hold | None = None
+    now: Instant = NOW
+    running: dict[str, bool] = field(default_factory=dict)  # task → did it begin while dispatch was held?
+    count: int = 0
+
+    def start(self) -> bool:
+        hold = self.hold
+        if hold is not None and hold.blocks(self.now):
+            return False
+        self.count += 1
+        task = f"t{self.count}"
+        is_probe = hold is not None and hold.lets_one_go(self.now)
+        if is_probe and hold is not None:
+            self.hold = hold.with_probe(task, self.now)
+        self.running[task] = is_probe
+        return True
+
+    def end(self, verdict: Verdict, which: int) -> None:
+        if not self.running:
+            return
+        task = list(self.running)[which % len(self.running)]
+        del self.running[task]
+        self.hold = after_provider(self.hold, "acme", task, verdict, RULES, self.now, 0.5)
+
+    def vanish(self, which: int) -> None:
+        """Cancelled, paused, frozen: its row says so."""
+        if self.running:
+            task = list(self.running)[which % len(self.running)]
+            del self.running[task]
+            if self.hold is not None and self.hold.probe is not None and self.hold.is_probe(task):
+                self.hold = replace(self.hold, probe=replace(self.hold.probe, state=TaskState.CANCELLED))
+
+    @property
+    def probes(self) -> int:
+        hold = self.hold
+        if hold is None or not hold.is_held:
+            return 0
+        return sum(hold.is_probe(task) for task in self.running)
+
+
+steps = st.one_of(
+    st.tuples(st.just("start")),
+    st.tuples(st.just("end"), st.sampled_from(list(Outcome)), st.integers(0, 5)),
+    st.tuples(st.just("vanish"), st.integers(0, 5)),
+    st.tuples(st.just("pass"), st.floats(0.1, 400)),
+    st.tuples(st.just("jump"), st.sampled_from([-YEARS, YEARS, -3600.0, 3600.0])),
+    st.tuples(st.just("reboot"), st.floats(0, 100)),
+)
+
+
+@given(st.lists(steps, max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_never_two_probes_and_never_for_ever(sequence: list[tuple[object, ...]]) -> None:
+    """R-RES-08, R-RES-12: whatever happens in whatever order, one goes first at a time, and somebody always may."""
+    world = World()
+    for step in sequence:
+        match step:
+            case ("start",):
+                world.start()
+            case ("end", Outcome() as outcome, int(which)):
+                world.end(Verdict(outcome=outcome, reason=""), which)
+            case ("vanish", int(which)):
+                world.vanish(which)
+            case ("pass", float(seconds)):
+                world.now = later(seconds, world.now)
+            case ("jump", float(seconds)):
+                world.now = replace(world.now, wall=world.now.wall + seconds)
+            case ("reboot", float(boottime)):
+                world.now = replace(world.now, boottime=boottime, boot_id=world.now.boot_id + "b")
+        assert world.probes <= 1
+    for task in list(world.running):  # everybody ends some time, and time goes on
+        world.end(Verdict(outcome=Outcome.STOPPED, reason=""), 0)
+        assert task not in world.running
+    for _ in range(3):
+        world.now = later(RULES.longest, world.now)
+    assert world.start(), "no hold outlasts its longest wait without a probe"

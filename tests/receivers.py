@@ -1,0 +1,135 @@
+"""Receivers of notices that behave as told: a web server on loopback, and a hook script."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+FLOOD = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def key(self) -> str:
+        return str(json.loads(self.body)["key"])
+
+
+@dataclass
+class WebReceiver:
+    """`behaviour` may change between requests: take, refuse, hang, flood, close, redirect, drip."""
+
+    behaviour: str = "take"
+    retry_after: str = ""
+    port: int = 0
+    received: list[Received] = field(default_factory=list)
+    let_go: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook/t0ken"
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        self.received.append(Received(handler.path, dict(handler.headers), body))
+        if self.behaviour == "hang":
+            self.let_go.wait(60)
+        if self.behaviour in ("hang", "close"):
+            return
+        if self.behaviour == "redirect":
+            self._say(handler, 302, b"", Location=f"http://127.0.0.1:{self.port}/elsewhere")
+        elif self.behaviour == "refuse":
+            more = {"Retry-After": self.retry_after} if self.retry_after else {}
+            self._say(handler, 503, b"out of order; you sent /hook/t0ken", **more)
+        elif self.behaviour == "flood":
+            self._say(handler, 500, b"x" * FLOOD)
+        elif self.behaviour == "drip":
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            while not self.let_go.wait(0.05):
+                handler.wfile.write(b"X-Slow: 1\r\n")
+                handler.wfile.flush()
+        else:
+            self._say(handler, 204, b"")
+
+    def _say(self, handler: BaseHTTPRequestHandler, status: int, body: bytes, **headers: str) -> None:
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+
+@contextlib.contextmanager
+def web_receiver(behaviour: str = "take") -> Iterator[WebReceiver]:
+    receiver = WebReceiver(behaviour)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the name that http.server wants
+            with contextlib.suppress(OSError):  # whoever asked may be gone by now
+                receiver.answer(self)
+
+        def log_message(self, *_words: Any) -> None:
+            """A test's output is not the place."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    receiver.port = server.server_address[1]
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    serving.start()
+    try:
+        yield receiver
+    finally:
+        receiver.let_go.set()
+        server.shutdown()
+        server.server_close()
+        serving.join()
+
+
+class Hook:
+    """A shell script that keeps what it is given, then behaves as told."""
+
+    def __init__(self, folder: Path, behaviour: str = "take") -> None:
+        self.folder = folder / "hook"
+        self.folder.mkdir()
+        self.script = self.folder / "hook.sh"
+        self.behave(behaviour)
+
+    @property
+    def argv(self) -> list[str]:
+        return ["/bin/sh", str(self.script)]
+
+    def behave(self, behaviour: str) -> None:
+        end = {
+            "take": "exit 0",
+            "refuse": "echo out of order >&2; exit 3",
+            "hang": f"echo $$ > {self.folder}/pid; trap '' TERM; while :; do sleep 60; done",
+            "flood": f"head -c {FLOOD} /dev/zero | tr '\\0' x; exit 3",
+            "close": "kill -9 $$",
+            "daemon": f"(setsid sh -c 'echo $$ > {self.folder}/pid; exec sleep 1000' &); "
+            f"until [ -s {self.folder}/pid ]; do sleep 0.01; done; exit 0",
+        }[behaviour]
+        kept = f"{self.folder}/received"
+        new = self.folder / "new.sh"
+        new.write_text(
+            f"t=$(mktemp {self.folder}/in.XXXXXX)\ncat > $t\ncat $t >> {kept}\necho >> {kept}\nrm $t\n{end}\n"
+        )
+        os.rename(new, self.script)
+
+    @property
+    def received(self) -> list[Received]:
+        try:
+            lines = (self.folder / "received").read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        return [Received("", {}, line) for line in lines]
