@@ -98,11 +98,13 @@ def test_a_crashed_agents_issue_is_free_at_once_and_another_home_takes_it(fleet:
     """R-CRASH-03, R-CRASH-08: our requeued task stands back, its work is kept; the other home's is closed."""
     tracker = StandIn(fleet.repo)
     go = fleet.root / "go"
-    beads(fleet, f"echo half > half.txt; {waiting_for(go)}")
+    written = fleet.root / "written"
+    beads(fleet, f"echo half > half.txt; touch {written}; {waiting_for(go)}")
     tracker.add("bd-1")
     fleet.up()
     ours = task_of(fleet, "bd-1")
     pid = fleet.wait_started(ours)["runs"][-1]["pid"]
+    wait_until(written.exists, "it has begun its work")
     name = tracker.get("bd-1")["assignee"]
     again = fleet.root / "again"
     tracker.behave(gates={"update --claim": str(again)})  # our next claim waits for us
