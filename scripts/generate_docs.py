@@ -217,6 +217,7 @@ def _budget_table() -> str:
         Budget.OUTAGE: duration(limits.outage),
         Budget.SESSION: number(limits.session),
         Budget.RESUME: str(resumes),
+        Budget.WAIT: duration(limits.max_wait),
     }
     meaning = {
         Budget.RUNS: "runs of one task, so that budgets cannot multiply; the last one leads to no other",
@@ -226,6 +227,7 @@ def _budget_table() -> str:
         Budget.OUTAGE: "from the first failure of an unbroken row of provider failures",
         Budget.SESSION: "times that a lost session is replaced by a new one with a hand-over",
         Budget.RESUME: "resumes, by hand or by the clock; one more fails the task; 0 forbids them",
+        Budget.WAIT: "time in pauses for limits, all together and the next one; beyond it an operator decides (alert)",
     }
     rows = [(code([budget]), default[budget], meaning[budget]) for budget in Budget]
     return table(("budget", "default", "what it counts"), rows)
@@ -273,6 +275,9 @@ when it is added and stored with it.
 
 **Accounts.** `[accounts.AGENT.NAME]` tables with `config_dir`, `base_url`, `env` and `auto` name more logins of
 an agent, in your own file only: [accounts](../howto/accounts.md).
+
+**Budgets of labels.** `[budget.labels."team=web"]` tables with `day_usd`, `day_tokens`, `total_usd` and
+`total_tokens`, in your own file only, reloaded at once: [budgets](../howto/budgets.md).
 
 **Workers.** `[[worker]]` tables with `name`, `agent`, `account`, `labels` and `restart` name long-lived workers, in
 your own file only: [workers](../howto/workers.md).

@@ -72,6 +72,7 @@ WARM_COMMANDS = frozenset(
         "init",
         "keep",
         "logs",
+        "pause",
         "ps",
         "resume",
         "retry",

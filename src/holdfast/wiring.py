@@ -13,7 +13,7 @@ from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
 from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import hold_rules_of, limits_of, staff_of
+from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -39,6 +39,7 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.pressure import Machine
+from holdfast.processes.trees import trees
 from holdfast.roster import AGENTS
 from holdfast.store.port import Host
 from holdfast.store.sqlite.connection import refuse_network_filesystem
@@ -96,6 +97,8 @@ class UserSettings:
         }
         if new.accounts != self._holds.accounts:
             changed["accounts"] = _new_accounts(new.accounts)
+        if new.label_budgets != self._holds.label_budgets:
+            changed["budget.labels"] = f"now {', '.join(new.label_budgets) or 'none'}"
         if new.workers != self._holds.workers:
             changed["workers"] = f"now {', '.join(worker.name for worker in new.workers) or 'none'}"
         later = [key for key in changed if key in config.SETTINGS and not config.SETTINGS[key].reload]
@@ -107,6 +110,7 @@ class UserSettings:
                 agents=agents,
                 keeping=keeping_of(self._read),
                 pressure=pressure_of(self._read),
+                checkpoint=checkpoint_rules_of(self._read),
                 holds=hold_rules_of(self._read),
                 staff=staff_of(self._read),
             ),
@@ -266,6 +270,7 @@ async def _supervise_locked(
         reclaimer=Reclaimer(home, git),
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,
+        trees=trees,
         home_is_ours=lock.is_held,
         news=news,
         so_far=SoFar(home, git).read,

@@ -270,7 +270,7 @@ def test_json_of_tasks_has_the_promised_fields(fleet: Fleet) -> None:
     assert run["pid"] > 0
     assert run["ended_at"] >= run["started_at"] > 1e9
     assert run["session_id"].startswith("scripted-")
-    assert task["budgets"]["runs"] == {"spent": 1, "limit": 12}
+    assert task["budgets"]["runs"] == {"spent": 1, "limit": 12, "left": 11}
     assert isinstance(task["checkpoints"], list)
 
     [why] = fleet.json("why", failed["id"])

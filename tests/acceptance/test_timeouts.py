@@ -72,5 +72,5 @@ def test_a_timed_out_task_is_tried_three_times_with_growing_delays(fleet: Fleet,
     requeued = [event["at"] for event in events if event["kind"] == "task.requeued"]
     for claimed, put_back, delay in zip(claims, requeued, delays, strict=True):
         assert claimed - put_back >= delay - 0.001
-    assert fleet.shown(task["id"])["budgets"]["retry"] == {"spent": 4, "limit": 3}
+    assert fleet.shown(task["id"])["budgets"]["retry"] == {"spent": 4, "limit": 3, "left": 0}
     assert "retries_spent" in fleet.cli("why", task_id).stdout

@@ -46,7 +46,15 @@ from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.preserve import Disposition
 from holdfast.core.resuming import ResumeDecision
-from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
+from holdfast.core.rules import (
+    BudgetRules,
+    ContainerRules,
+    HealthRules,
+    RunLimits,
+    SalvageRules,
+    SubtaskRules,
+    WorkspaceRules,
+)
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.ids import new_id
@@ -381,6 +389,7 @@ class TestAdd:
             workspace=WorkspaceRules(setup=("make deps", "true"), copy=(".env",), preserve_ttl=math.inf),
             salvage=SalvageRules(max_files=3, ignored=("*.log",)),
             container=ContainerRules(image="tools:1", network="none"),
+            budget=BudgetRules(usd=2.5),
             subtasks=SubtaskRules(max_depth=1),
             base_from_parent=True,
             provider="acme",
@@ -988,7 +997,7 @@ class TestRuns:
         grip = scene.running()
         scene.ended_run(grip, ended_with(outcome))
         (told,) = [e for e in scene.events(grip.task_id) if e["kind"] == "agent.terminated"]
-        wanted = outcome in {Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED}
+        wanted = outcome in {Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED, Outcome.PAUSED}
         assert told["data"]["unexpected"] is not wanted
         assert told["level"] == ("info" if wanted else "warning")
 
@@ -1482,7 +1491,7 @@ class TestResume:
         (told,) = scene.events(task_id, after)
         assert told["kind"] == "task.resumed"
         assert "resume 1 of 3" in told["message"]
-        assert told["data"] == {"resume_attempts": 1, "max_resume_attempts": 3, "by": "ann"}
+        assert told["data"] == {"resume_attempts": 1, "max_resume_attempts": 3, "by": "ann", "forced": False}
 
     @pytest.mark.parametrize("decision", [None, REQUEUE, COMPLETE, FAIL, CANCEL])
     def test_what_is_not_paused_is_a_conflict_that_changes_nothing(
@@ -1557,14 +1566,16 @@ class TestResume:
             "ended_at": scene.now.wall,
         }
         assert (paused["pause_reason"], paused["resume_after"]) == ("rate_limit", PAUSE.resume_after)
-        (told,) = scene.events(grip.task_id, after)
-        assert (told["kind"], told["level"], told["message"]) == ("task.failed", "warning", decision.message)
-        assert told["data"] == {
-            "resume_attempts": limit + 1,
-            "max_resume_attempts": limit,
-            "by": "ann",
-            "failure_reason": "max_resume_attempts_exceeded",
-        }
+        told = scene.events(grip.task_id, after)
+        assert [event["kind"] for event in told] == ["task.resume-refused", "task.failed"], "in this order"
+        for event in told:
+            assert (event["level"], event["message"]) == ("warning", decision.message)
+            assert event["data"] == {
+                "resume_attempts": limit + 1,
+                "max_resume_attempts": limit,
+                "by": "ann",
+                "failure_reason": "max_resume_attempts_exceeded",
+            }
         assert scene.spends(grip.task_id) == spends, "a refused resume spends nothing"
         (workspace,) = scene.write(lambda tx: tx.workspaces.to_clean(scene.now))
         assert workspace.disposition == "preserve"
@@ -2433,7 +2444,8 @@ class TestAccounts:
         scene.write(lambda tx: tx.runs.ended(grip, run_id, verdict, scene.now))
         decision = COMPLETE
         if outcome is not Outcome.COMPLETED:
-            decision = replace(PAUSE, parking=Parking(until=until, outcome=outcome, reason="it said so"), alert=True)
+            parking = Parking(until=until, outcome=outcome, reason="it said so")
+            decision = replace(PAUSE, parking=parking, alert=until is None)
         scene.settle(grip, decision, run_id, verdict)
 
     def shut(self, scene: Scene) -> list[tuple[str, float | None]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.spending_contract import TestSpending as TestSpending
 from tests.contracts.store_contract import *  # noqa: F403 - the whole suite: a class added there runs here by itself
 from tests.contracts.store_contract import Bench
 

@@ -54,6 +54,7 @@ TABLE = [
     # We went, or nobody of us was there: claimed work is not done again.
     (COMPLETE, Cause.STOPPED, -TERM, StopWhy.DOWN, FAILED, COMPLETED),
     (FAIL, Cause.STOPPED, -TERM, StopWhy.DOWN, FAILED, FAILED),
+    (COMPLETE, Cause.STOPPED, -TERM, StopWhy.PAUSE, FAILED, COMPLETED),
     (COMPLETE, Cause.ORPHANED, -TERM, None, FAILED, COMPLETED),
     (FAIL, Cause.ORPHANED, -TERM, None, FAILED, FAILED),
     (COMPLETE, Cause.TIMEOUT, -TERM, None, FAILED, COMPLETED),

@@ -45,8 +45,20 @@ TABLE = [
     (Cause.STOPPED, signal.SIGTERM, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, None, StopWhy.DOWN, Outcome.COMPLETED, Outcome.STOPPED),
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.WORKER, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGTERM, StopWhy.DOWN, Outcome.FAILED, Outcome.STOPPED),
     (Cause.STOPPED, signal.SIGTERM, StopWhy.CANCEL, Outcome.FAILED, Outcome.CANCELLED),
+    # An operator's pause: whatever ended it meanwhile costs nothing, but what it ended with by itself counts.
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.STOPPED, None, StopWhy.PAUSE, Outcome.COMPLETED, Outcome.PAUSED),
+    (Cause.EXITED, signal.SIGKILL, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.NEVER_STARTED, None, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.ORPHANED, signal.SIGTERM, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.KEEPER_DIED, signal.SIGKILL, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.TIMEOUT, signal.SIGKILL, StopWhy.PAUSE, Outcome.FAILED, Outcome.PAUSED),
+    (Cause.EXITED, None, StopWhy.PAUSE, Outcome.COMPLETED, Outcome.COMPLETED),
+    (Cause.EXITED, None, StopWhy.PAUSE, Outcome.RATE_LIMITED, Outcome.RATE_LIMITED),
+    (Cause.EXEC_FAILED, None, StopWhy.PAUSE, Outcome.FAILED, Outcome.LAUNCH_ERROR),
     # ... because of what health.py saw.
     (Cause.STOPPED, signal.SIGTERM, StopWhy.STUCK, Outcome.FAILED, Outcome.STUCK),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.LOOPING, Outcome.COMPLETED, Outcome.LOOPING),
@@ -63,6 +75,12 @@ TABLE = [
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.AUTH, Outcome.AUTH),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.FAILED, Outcome.FAILED),
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.COMPLETED, Outcome.STUCK),
+    # Its worker was stopped: the task goes on elsewhere.
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.WORKER, Outcome.FAILED, Outcome.STOPPED),
+    # Its task's budget is spent; but what was done before the signal is done.
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.BUDGET, Outcome.FAILED, Outcome.OVER_BUDGET),
+    (Cause.STOPPED, signal.SIGTERM, StopWhy.BUDGET, Outcome.COMPLETED, Outcome.COMPLETED),
+    (Cause.EXITED, None, StopWhy.BUDGET, Outcome.COMPLETED, Outcome.COMPLETED),
     # Limits that the kernel or the keeper holds.
     (Cause.OUT_OF_MEMORY, signal.SIGKILL, None, Outcome.FAILED, Outcome.OUT_OF_MEMORY),
     (Cause.OUTPUT_LIMIT, signal.SIGTERM, None, Outcome.COMPLETED, Outcome.OUTPUT_LIMIT),

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.agents.port import Account, Command, Ended, Surroundings, WorkOrder
+from holdfast.agents.port import Account, Capabilities, Command, Ended, Surroundings, WorkOrder
 from holdfast.core.agentevents import AgentEvent
 from holdfast.core.budgets import Limits
 from holdfast.core.model import Instant, StopWhy, Strategy, TaskSpec
@@ -153,6 +153,7 @@ class PlayedAgent:
     passes: Sequence[str] = ()
     litter: Sequence[str] = ()
     quiet_answers = 0.0
+    capabilities = Capabilities(tokens=False)
 
     def provider(self, options: Mapping[str, object]) -> str:
         return ""

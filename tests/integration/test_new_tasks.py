@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.newtask import NewTask, agent_of
+from holdfast.api.newtask import NewTask, agent_of, budget_of
 from holdfast.config.layers import merge
+from holdfast.core.rules import BudgetRules
 from holdfast.errors import UsageError
 
 WITH_CLAUDE = merge([]).but({"agent": "claude"})
@@ -17,16 +18,42 @@ WITH_CLAUDE = merge([]).but({"agent": "claude"})
 @pytest.mark.parametrize("amount", [math.nan, math.inf, -1.0, 0.0])
 def test_a_budget_that_is_no_amount_is_refused(amount: float) -> None:
     with pytest.raises(UsageError, match="--budget-usd"):
-        agent_of(NewTask(prompt="x", directory="/", budget_usd=amount), WITH_CLAUDE)
+        budget_of(NewTask(prompt="x", directory="/", budget_usd=amount), "claude", WITH_CLAUDE)
 
 
-@pytest.mark.parametrize("limit", [{"budget_usd": 1.0}, {"max_turns": 3}])
-def test_a_command_cannot_be_given_limits_of_a_cli(limit: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("agent", "limit"),
+    [
+        ("command", {"budget_usd": 1.0}),
+        ("command", {"budget_tokens": 1000}),
+        ("codex", {"budget_usd": 1.0}),
+        ("gemini", {"budget_usd": 1.0}),
+    ],
+)
+def test_a_budget_that_nothing_would_hold_is_refused(agent: str, limit: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="cannot be given"):
-        agent_of(NewTask(prompt="x", directory="/", command=("true",), **limit), merge([]))
+        budget_of(NewTask(prompt="x", directory="/", **limit), agent, merge([]))
+
+
+def test_a_command_cannot_be_given_a_number_of_turns() -> None:
+    with pytest.raises(UsageError, match="cannot be given"):
+        agent_of(NewTask(prompt="x", directory="/", command=("true",), max_turns=3), merge([]))
+
+
+def test_a_setting_that_cannot_hold_is_told_and_the_task_accepted() -> None:
+    set_for_all = merge([]).but({"budget.task_usd": 2.0, "budget.task_tokens": 5000})
+    new = NewTask(prompt="x", directory="/")
+    assert budget_of(new, "claude", set_for_all) == (BudgetRules(usd=2.0, tokens=5000), [])
+    rules, notes = budget_of(new, "codex", set_for_all)
+    assert rules == BudgetRules(tokens=5000)
+    assert [note for note in notes if "budget.task_usd" in note] == notes
+    assert len(notes) == 1
+    assert len(budget_of(new, "command", set_for_all)[1]) == 2
+    mine = NewTask(prompt="x", directory="/", budget_usd=0.5, budget_tokens=7)
+    assert budget_of(mine, "claude", set_for_all) == (BudgetRules(usd=0.5, tokens=7), [])
 
 
 def test_a_good_one_is_taken() -> None:
-    new = NewTask(prompt="x", directory="/", budget_usd=0.5, max_turns=3, permission="edit")
+    new = NewTask(prompt="x", directory="/", max_turns=3, permission="edit")
     name, options = agent_of(new, WITH_CLAUDE)
-    assert (name, options["budget_usd"], options["max_turns"]) == ("claude", 0.5, 3)
+    assert (name, options["max_turns"]) == ("claude", 3)

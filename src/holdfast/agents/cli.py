@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.agents.port import Account, Command, Ended, Permission, Stream, Surroundings, WorkOrder
+from holdfast.agents.port import Capabilities as Capabilities  # adapters import it from here
 from holdfast.core.agentevents import AgentEvent, Raw
 from holdfast.core.digest import Digest
 from holdfast.core.eventsigns import signs_of
@@ -20,20 +21,6 @@ CONTINUE = (
     "You were interrupted and are now continued in the same session and the same directory. "
     "Look at what is already done (git status, git log, your own notes above), then go on until the task is complete."
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Capabilities:
-    """What the CLI can do for us."""
-
-    preassigned_session: bool = False  # we choose the id of a new session
-    resume: bool = True
-    cost: bool = False  # it tells money, not only tokens
-    tokens: bool = True
-    reset_time: bool = False  # a usage limit comes with its end
-    budget: bool = False  # it stops by itself at an amount of money
-    turns: bool = False  # it stops by itself after so many turns
-    session_usage: bool = False  # what it tells of tokens is the sum of its session, earlier runs of it included
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,8 +72,6 @@ class CliAgent:
         return self.served_by or (model.partition("/")[0] if "/" in model else self.name)
 
     def problem(self, options: Mapping[str, object], surroundings: Surroundings) -> str | None:
-        if options.get("budget_usd") is not None and not self.capabilities.budget:
-            return f"{self.title} cannot be given a budget in money (--budget-usd)"
         if options.get("max_turns") is not None and not self.capabilities.turns:
             return f"{self.title} cannot be given a number of turns (--max-turns)"
         return self.refusal(options, surroundings)

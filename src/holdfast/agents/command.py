@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.agents.port import Command, Ended, Stream, Surroundings, WorkOrder
+from holdfast.agents.port import Capabilities, Command, Ended, Stream, Surroundings, WorkOrder
 from holdfast.core.outcome import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 class CommandAgent:
     name = "command"
+    capabilities = Capabilities(resume=False, tokens=False)
     reads_events = False
     reads_errors = False
     leaves: Sequence[str] = ()

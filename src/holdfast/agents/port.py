@@ -43,6 +43,20 @@ USERS_OWN = Account()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Capabilities:
+    """What the CLI can do for us."""
+
+    preassigned_session: bool = False  # we choose the id of a new session
+    resume: bool = True
+    cost: bool = False  # it tells money, not only tokens
+    tokens: bool = True
+    reset_time: bool = False  # a usage limit comes with its end
+    budget: bool = False  # it stops by itself at an amount of money
+    turns: bool = False  # it stops by itself after so many turns
+    session_usage: bool = False  # what it tells of tokens is the sum of its session, earlier runs of it included
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
     """Where the agent will run: some CLIs refuse some modes in some places."""
 
@@ -98,6 +112,9 @@ class Ended:
 class AgentAdapter(Protocol):
     @property
     def name(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
 
     @property
     def reads_events(self) -> bool:

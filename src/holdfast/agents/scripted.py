@@ -6,8 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from holdfast.agents.port import Command, Ended, Stream, Surroundings, WorkOrder
+from holdfast.agents.port import Capabilities, Command, Ended, Stream, Surroundings, WorkOrder
 from holdfast.core.agentevents import (
     AgentEvent,
     Failure,
@@ -19,10 +20,12 @@ from holdfast.core.agentevents import (
     ToolFinished,
     ToolStarted,
     Trouble,
+    Usage,
 )
 from holdfast.core.eventsigns import signs_of
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.signs import Sign, SignKind
+from holdfast.core.spending import Spending
 from holdfast.testing import player
 
 PLAYER = os.path.abspath(player.__file__)
@@ -44,10 +47,12 @@ _TROUBLES = {
     "overloaded": Trouble.OVERLOADED,
     "network": Trouble.NETWORK,
 }
+_MARKED = tuple(f'{{"holdfast": "{event}"' for event in ("tool", "event", "usage", "near_limit"))
 
 
 class ScriptedAgent:
     name = "scripted"
+    capabilities = Capabilities(cost=True, reset_time=True)
     reads_events = True
     reads_errors = False
     leaves: Sequence[str] = ()
@@ -82,6 +87,7 @@ class ScriptedAgent:
         session: str | None = None
         result: str | None = None
         limit: dict[str, object] | None = None
+        spending = Spending()
         for event in _events(ended.output):
             if event["holdfast"] == "session":
                 session = str(event["id"])
@@ -89,14 +95,18 @@ class ScriptedAgent:
                 result = str(event["status"])
             elif event["holdfast"] == "limit":
                 limit = event
+            elif event["holdfast"] == "usage":
+                spending.add(_usage(event))
+        usage = spending.total if spending.is_told else None
         if limit is not None:
-            return _limited(limit, session, ended.error_tail)
+            return replace(_limited(limit, session, ended.error_tail), usage=usage)
         if result == "success" and ended.end.code == 0:
             return Verdict(
                 outcome=Outcome.COMPLETED,
                 reason="the scenario reported success",
                 session_id=session,
                 error_tail=ended.error_tail,
+                usage=usage,
             )
         code = ended.end.code
         reason = f"exit code {code}" if code else "it ended without reporting success"
@@ -105,6 +115,7 @@ class ScriptedAgent:
             reason=f"the scenario failed: {reason}",
             session_id=session,
             error_tail=ended.error_tail,
+            usage=usage,
         )
 
     def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
@@ -114,12 +125,14 @@ class ScriptedAgent:
 
     def signs(self, line: str, _stream: Stream) -> Sequence[Sign]:
         """Talk is progress when it is new; an `event` never is; tools open and close."""
-        if line.startswith(('{"holdfast": "tool"', '{"holdfast": "event"', '{"holdfast": "near_limit"')):
+        if line.startswith(_MARKED):
             for event in _events([line]):
                 if event["holdfast"] == "near_limit":
                     return signs_of([_told(event, line)])
                 if event["holdfast"] == "tool":
                     return (_tool_sign(event),)
+                if event["holdfast"] == "usage":
+                    return (Sign(kind=SignKind.USAGE, usage=_usage(event)),)
                 return (Sign(kind=SignKind.STEP, content=str(event.get("name"))),)
         return (Sign(kind=SignKind.PROGRESS, content=line),) if line.strip() else ()
 
@@ -132,6 +145,8 @@ def _told(event: Mapping[str, object], line: str) -> AgentEvent:
             return SessionStarted(id=str(event.get("id")))
         case "result":
             return Result(ok=event.get("status") == "success")
+        case "usage":
+            return _usage(event)
         case "near_limit":
             used, until = event.get("used"), event.get("until")
             return LimitNotice(
@@ -148,6 +163,20 @@ def _told(event: Mapping[str, object], line: str) -> AgentEvent:
                 reset=float(until) if isinstance(until, int | float) else None,
             )
     return Raw(text=line)
+
+
+def _usage(event: Mapping[str, object]) -> Usage:
+    cost = event.get("cost_usd")
+    return Usage(
+        input=_count(event.get("input")),
+        output=_count(event.get("output")),
+        cost_usd=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+        is_total=event.get("total") is True,
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _tool_event(event: Mapping[str, object]) -> AgentEvent:

@@ -10,8 +10,10 @@ from typing import Any
 
 from holdfast import clock, config
 from holdfast.api import repos
+from holdfast.api.allowing import allow_or_refuse
 from holdfast.api.newtask import NewTask as NewTask
-from holdfast.api.newtask import agent_of, patient_with, provider_of
+from holdfast.api.newtask import agent_of, budget_of, patient_with, provider_of
+from holdfast.core.caps import Cap
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
@@ -35,6 +37,7 @@ class Commands:
     def __init__(self, home: str, *, create: bool = True) -> None:
         self.home = home
         self._store: SqliteStore = open_store(home, create=create)
+        self.notes: list[str] = []  # what the last `add` has to say besides
 
     def register(self, directory: str, moved_from: str | None = None) -> Repo:
         """Make a repository known; `moved_from` is where it was when its tasks were queued."""
@@ -74,6 +77,7 @@ class Commands:
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
         settings = patient_with(agent, settings.for_agent(agent))
         health, limits = _rules(new, settings)
+        budget, self.notes = budget_of(new, agent, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = head or _base(top, new, strategy)
         if strategy == "container" and not settings["container.image"]:
@@ -115,6 +119,7 @@ class Commands:
                 workspace=_workspace_rules(settings),
                 salvage=_salvage_rules(settings),
                 container=_container_rules(settings),
+                budget=budget,
                 subtasks=SubtaskRules(max_depth=settings["subtasks.max_depth"], most=settings["subtasks.max"]),
                 provider=provider_of(agent, options, settings),
                 adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
@@ -168,12 +173,21 @@ class Commands:
                 if not alone or Users().of(workspace.path):
                     raise Conflict(f"{workspace.path} would go, but a process works in it. Leave it, then try again.")
 
-    def resume(self, task_id: str) -> str:
+    def resume(
+        self,
+        task_id: str,
+        *,
+        force: bool = False,
+        budget_usd: float | None = None,
+        budget_tokens: int | None = None,
+    ) -> str:
         """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""
 
         def go_on(tx: Any) -> ResumeDecision:
-            _refuse_while_shut(tx, task_id)
-            decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now())
+            if not force:
+                _refuse_while_shut(tx, task_id)
+            allow_or_refuse(tx, task_id, Cap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
+            decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now(), force=force)
             return decided
 
         decision = self._store.write(go_on)
@@ -215,7 +229,8 @@ def _refuse_while_shut(tx: Any, task_id: str) -> None:
         how = "stopped" if account.until is None else "parked"
         raise Conflict(
             f"Task {task_id} waits for its account {account.full_name}, which is {how}: {account.reason}. Nothing was "
-            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks go on."
+            f"spent. `holdfast accounts resume {account.full_name}` opens it, and its tasks go on; "
+            f"`holdfast resume {task_id} --force` lets this one try it."
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast import config
 from holdfast.agents.port import DEFAULT_ACCOUNT
+from holdfast.core.rules import BudgetRules
 from holdfast.errors import UsageError
 from holdfast.places import surroundings
 
@@ -27,7 +28,8 @@ class NewTask:
     account: str | None = None
     model: str | None = None
     permission: str | None = None  # read | edit | full
-    budget_usd: float | None = None
+    budget_usd: float | None = None  # of all its runs together
+    budget_tokens: int | None = None  # likewise
     max_turns: int | None = None
     base: str | None = None
     workspace: str | None = None
@@ -104,16 +106,17 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
     from holdfast.accounts import named_account
 
     account = named_account(settings, name, new.account)
-    if new.budget_usd is not None and not 0 < new.budget_usd < math.inf:  # false for what is no number, too
-        raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was queued.")
     if f"{name}.binary" not in config.SETTINGS:
-        _refuse_limits(new, name)
+        if new.max_turns is not None:
+            raise UsageError(
+                f"The agent '{name}' cannot be given a number of turns (--max-turns); --timeout holds for every agent. "
+                "Nothing was queued."
+            )
         return {}
     found = {
         "binary": settings[f"{name}.binary"],
         "model": new.model or settings[f"{name}.model"],
         "permission": new.permission or settings["permissions.mode"],
-        "budget_usd": new.budget_usd,
         "max_turns": new.max_turns,
         "account": account,
         "sandbox": settings["permissions.sandbox"] or os.environ.get("IS_SANDBOX") == "1" or None,  # Claude Code's word
@@ -121,13 +124,32 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
     return {key: value for key, value in found.items() if value not in (None, "")}
 
 
-def _refuse_limits(new: NewTask, name: str) -> None:
-    """Nothing would hold them."""
-    if new.budget_usd is not None or new.max_turns is not None:
+def budget_of(new: NewTask, agent: str, settings: config.Config) -> tuple[BudgetRules, list[str]]:
+    """What the task may use, and what of that cannot hold for its agent: refused if asked for, told if only set."""
+    from holdfast.roster import AGENTS
+
+    if new.budget_usd is not None and not 0 < new.budget_usd < math.inf:  # false for what is no number, too
+        raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was queued.")
+    tells = AGENTS[agent].capabilities
+    usd = new.budget_usd or settings["budget.task_usd"] or None
+    tokens = new.budget_tokens or settings["budget.task_tokens"] or None
+    if new.budget_usd is not None and not tells.cost:
+        more = "--budget-tokens holds for it" if tells.tokens else "--timeout holds for every agent"
         raise UsageError(
-            f"The agent '{name}' cannot be given a budget in money or a number of turns (--budget-usd, --max-turns); "
+            f"The agent '{agent}' does not tell what it costs, so it cannot be given a budget in money (--budget-usd); "
+            f"{more}. Nothing was queued."
+        )
+    if new.budget_tokens is not None and not tells.tokens:
+        raise UsageError(
+            f"The agent '{agent}' does not tell its tokens, so it cannot be given a budget of them (--budget-tokens); "
             "--timeout holds for every agent. Nothing was queued."
         )
+    notes = []
+    if usd is not None and not tells.cost:
+        notes.append(f"The agent '{agent}' does not tell what it costs: `budget.task_usd` does not hold for this task.")
+    if tokens is not None and not tells.tokens:
+        notes.append(f"The agent '{agent}' does not tell its tokens: `budget.task_tokens` does not hold for this task.")
+    return BudgetRules(usd=usd if tells.cost else None, tokens=tokens if tells.tokens else None), notes
 
 
 def _no_such_agent(name: str, known: list[str]) -> str:

@@ -41,6 +41,7 @@ class Queries:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         held = self._held() if any(row["state"] == "queued" for row in rows) else None
         shut = self._shut_words() if any(row["state"] == "queued" for row in rows) else None
+        spent = self._spent_words() if any(row["state"] == "queued" for row in rows) else None
         kept_back = self._holds() if any(row["state"] == "queued" for row in rows) else None
         opened, worst = self.open_alerts()
         own = {row["task"]: int(row["n"]) for row in self._reader.view("alerts_by_task")} if opened else {}
@@ -55,9 +56,19 @@ class Queries:
             bound = row.pop("bound")
             if shut is not None and row["state"] == "queued":
                 row["held"] = row["held"] or shut(row["agent"], bound)
+            if spent is not None and row["state"] == "queued":
+                row["held"] = row["held"] or spent(row["labels"])
             if kept_back is not None and row["state"] == "queued":
                 row["held"] = row["held"] or kept_back(row, bound, settings.get("provider"))
         return rows
+
+    def _spent_words(self) -> Callable[[Row], str | None] | None:
+        """Which shared budget a task with these labels waits for. None: none is spent."""
+        if not self._reader.view("spent_budgets"):
+            return None
+        from holdfast.api.budgets import spent_words
+
+        return spent_words(self)
 
     def _holds(self) -> Callable[[Row, str | None, str | None], str | None] | None:
         """Why a task, bound to an account or free, of a provider, is held back. None: nothing is."""
@@ -112,6 +123,7 @@ class Queries:
         task["timeout"] = settings["timeout"]
         task["time_zone"] = settings.get("environment", {}).get("set", {}).get("TZ")  # of the agent, if it is not ours
         task.update(_rules(settings))
+        task["budget"] = {"usd": None, "tokens": None, **settings.get("budget", {})}
         task["runs"] = [_run(row) for row in self._reader.view("runs", id=task_id)]
         task["account"] = task["account"] or (task["runs"][-1]["account"] if task["runs"] else None)
         workspace = self._reader.view("workspace", id=task_id)
@@ -121,7 +133,7 @@ class Queries:
         task["waits_for"] = [str(row["id"]) for row in self._reader.view("in_its_checkout", id=task_id)]
         task["salvages"] = self.salvages(task_id)
         task["crashes"] = self.crashes(task_id=task_id)
-        task["checkpoints"] = []
+        task["checkpoints"] = self.checkpoints(task_id)
         task["spends"] = self._reader.view("spends", id=task_id, generation=task["generation"])
         return task
 
@@ -188,6 +200,13 @@ class Queries:
 
     def salvages(self, task_id: str | None = None) -> list[Row]:
         rows = self._reader.view("salvages", task=task_id)
+        for row in rows:
+            row["details"] = json.loads(row["details"])
+            row["partial"] = bool(row["partial"])
+        return rows
+
+    def checkpoints(self, task_id: str) -> list[Row]:
+        rows = self._reader.view("checkpoints", task=task_id)
         for row in rows:
             row["details"] = json.loads(row["details"])
             row["partial"] = bool(row["partial"])

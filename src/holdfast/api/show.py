@@ -1,4 +1,4 @@
-"""Words and numbers that interfaces show: durations, budgets, explanations."""
+"""Words and numbers that interfaces show: durations, money, explanations."""
 
 from __future__ import annotations
 
@@ -43,30 +43,6 @@ def took(total: Row) -> str:
 
 def _count(number: int) -> str:
     return f"{number:,}".replace(",", " ")
-
-
-def budgets(task: Row) -> Row:
-    """What a task has spent of each budget, and its limit. The limits are those of this machine's settings."""
-    from holdfast import clock, config
-    from holdfast.config.budgets import limits_of
-    from holdfast.core.budgets import Budget, Spend, lost_without_progress, recent_crashes, spent
-    from holdfast.core.model import Instant
-
-    limits = limits_of(config.best_effort())
-    ledger = [
-        Spend(
-            budget=Budget(row["budget"]),
-            at=Instant(wall=row["wall"], boottime=row["boottime"], boot_id=row["boot_id"]),
-        )
-        for row in task["spends"]
-    ]
-    return {
-        "runs": {"spent": spent(ledger, Budget.RUNS), "limit": limits.runs},
-        "crash": {"spent": recent_crashes(ledger, limits, clock.now()), "limit": limits.crash},
-        "retry": {"spent": spent(ledger, Budget.RETRY), "limit": limits.retry},
-        "lost": {"spent": lost_without_progress(ledger), "limit": limits.lost},
-        "resume": {"spent": task["resume_attempts"], "limit": task["max_resumes"]},
-    }
 
 
 def explain(task: Row, ahead: int, supervisor: Row | None, pending: list[Row]) -> list[str]:
@@ -142,13 +118,30 @@ def _paused(task: Row, _ahead: int) -> list[str]:
     lines = [f"It is paused ({task['pause_reason']}): {task['reason']}."]
     if task["resume_after"] is not None:
         wait = max(0.0, task["resume_after"] - time.time())
-        lines.append(f"It resumes by itself at {moment(task['resume_after'])} (in {duration(wait)}).")
+        if goes_on_by_itself(task):
+            lines.append(f"It resumes by itself at {moment(task['resume_after'])} (in {duration(wait)}).")
+        else:
+            lines.append(
+                f"Its limit ends at {moment(task['resume_after'])} (in {duration(wait)}); it does not resume by "
+                "itself, because `resume.auto` is false."
+            )
+    else:
+        lines.append("It does not resume by itself.")
     if task.get("kept_back"):
         return [*lines, task["kept_back"], f"Cancel it with `holdfast cancel {task['id']}`."]
     lines.append(
         f"Resume it now with `holdfast resume {task['id']}`, or cancel it with `holdfast cancel {task['id']}`."
     )
     return lines
+
+
+def goes_on_by_itself(task: Row) -> bool:
+    """Whether a paused task that is due some time needs nobody then."""
+    if task["resume_after"] is None:
+        return False
+    from holdfast import config
+
+    return task["pause_reason"] == "operator" or bool(config.best_effort()["resume.auto"])
 
 
 def _completed(task: Row, _ahead: int) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from holdfast.config.layers import Config
 from holdfast.core.budgets import Limits
+from holdfast.core.caps import Cap, Caps
+from holdfast.core.checkpointing import CheckpointRules
 from holdfast.core.dispatch import Lane
 from holdfast.core.holds import HoldRules
 from holdfast.core.staffing import Staff, Worker
@@ -33,7 +35,18 @@ def limits_of(settings: Config) -> Limits:
         outage=settings["outage.max"],
         outage_base=settings["breaker.hold"],
         default_hold=settings["resume.default_hold"],
+        caps=caps_of(settings),
+        auto_resume=settings["resume.auto"],
+        resume_enabled=settings["resume.enabled"],
+        resume_jitter=settings["resume.jitter"],
+        max_wait=settings["resume.max_wait"],
     )
+
+
+def caps_of(settings: Config) -> Caps:
+    """What tasks share of money and tokens."""
+    day = Cap(usd=settings["budget.day_usd"] or None, tokens=settings["budget.day_tokens"] or None)
+    return Caps(day=day, labels=settings.label_budgets)
 
 
 def staff_of(settings: Config) -> Staff:
@@ -47,3 +60,7 @@ def staff_of(settings: Config) -> Staff:
         ),
         release_claims=settings["crash.release_claims"],
     )
+
+
+def checkpoint_rules_of(settings: Config) -> CheckpointRules:
+    return CheckpointRules(every=settings["checkpoint.every"], keep=settings["checkpoint.keep"])

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.config import labelbudgets
 from holdfast.config.accounts import SECTION as ACCOUNTS
 from holdfast.config.accounts import Accounts, read_accounts, refuse_in_repository
 from holdfast.config.lines import lines_of
@@ -39,6 +40,7 @@ class Layer:
     values: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)  # agent → key → value
     accounts: Accounts = field(default_factory=dict)
+    label_budgets: labelbudgets.LabelBudgets = field(default_factory=dict)
     workers: Workers = ()
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -103,6 +105,7 @@ def read_file(path: str, *, of_repository: bool) -> Layer:
             refuse_in_repository(layer.complain, user_file())
         else:
             layer.accounts = read_accounts(tables, layer.complain)
+    _take_label_budgets(document, layer, of_repository=of_repository)
     if WORKERS in document:
         tables = document.pop(WORKERS)
         if of_repository:
@@ -118,6 +121,17 @@ def read_file(path: str, *, of_repository: bool) -> Layer:
         else:
             layer.take(key, value)
     return layer
+
+
+def _take_label_budgets(document: dict[str, Any], layer: Layer, *, of_repository: bool) -> None:
+    section = document.get(labelbudgets.SECTION)
+    if not isinstance(section, dict) or labelbudgets.TABLE not in section:
+        return
+    tables = section.pop(labelbudgets.TABLE)
+    if of_repository:
+        labelbudgets.refuse_in_repository(layer.complain, user_file())
+    else:
+        layer.label_budgets = labelbudgets.read_label_budgets(tables, layer.complain)
 
 
 def _bytes_of(path: str) -> bytes:

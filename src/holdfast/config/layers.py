@@ -10,11 +10,14 @@ from typing import Any
 from holdfast.config.accounts import SECTION as ACCOUNTS
 from holdfast.config.accounts import Accounts, AccountTable
 from holdfast.config.files import Layer, read_file, repo_file, user_file
+from holdfast.config.labelbudgets import PLACE as LABEL_BUDGETS
+from holdfast.config.labelbudgets import LabelBudgets
 from holdfast.config.overrides import full_key
 from holdfast.config.problems import ConfigError, Problem, where
 from holdfast.config.settings import SETTINGS, variable_of
 from holdfast.config.workers import SECTION as WORKERS
 from holdfast.config.workers import Workers, place_of
+from holdfast.core.caps import LabelCap
 from holdfast.errors import Refused
 
 
@@ -27,11 +30,13 @@ class Config:
         origins: Mapping[str, str],
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
         accounts: Mapping[str, Mapping[str, AccountTable]] | None = None,
+        label_budgets: Mapping[str, LabelCap] | None = None,
         workers: Workers = (),
     ) -> None:
         self._values = dict(values)
         self.origins = dict(origins)
         self.overrides = {agent: dict(table) for agent, table in (overrides or {}).items()}  # agent → key → value
+        self.label_budgets: LabelBudgets = dict(label_budgets or {})
         self.accounts: Accounts = {agent: dict(tables) for agent, tables in (accounts or {}).items()}
         self.workers = workers
 
@@ -40,7 +45,8 @@ class Config:
 
     def but(self, values: Mapping[str, Any]) -> Config:
         """The same with other values for some keys."""
-        return Config({**self._values, **values}, self.origins, self.overrides, self.accounts, self.workers)
+        tables = self.overrides, self.accounts, self.label_budgets, self.workers
+        return Config({**self._values, **values}, self.origins, *tables)
 
     def for_agent(self, agent: str) -> Config:
         """The same with that agent's own values in the place of the general ones."""
@@ -117,6 +123,7 @@ def merge(layers: list[Layer]) -> Config:
     origins = dict.fromkeys(SETTINGS, "default")
     overrides: dict[str, dict[str, Any]] = {}
     accounts: Accounts = {}
+    label_budgets: LabelBudgets = {}
     workers: Workers = ()
     for layer in layers:
         for key, value in layer.values.items():
@@ -133,10 +140,14 @@ def merge(layers: list[Layer]) -> Config:
             for name in tables:
                 place = f"{ACCOUNTS}.{agent}.{name}"
                 origins[place] = where(layer.place, layer.lines.get(place))
+        label_budgets |= layer.label_budgets
+        for label in layer.label_budgets:
+            place = f"{LABEL_BUDGETS}.{label}"
+            origins[place] = where(layer.place, layer.lines.get(place))
         for worker in layer.workers:
             origins[f"{WORKERS}.{worker.name}"] = where(layer.place, layer.lines.get(place_of(worker.number)))
         workers += layer.workers  # only the user's own file has some
-    return Config(values, origins, overrides, accounts, workers)
+    return Config(values, origins, overrides, accounts, label_budgets, workers)
 
 
 def _from_environment() -> list[Layer]:

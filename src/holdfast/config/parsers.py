@@ -76,6 +76,17 @@ def age(value: object) -> float:
     return math.inf if value == FOREVER else parse_duration(value)
 
 
+def money(value: object) -> float:
+    """An amount of dollars; 0: none is set."""
+    try:
+        amount = float(str(value).removeprefix("$")) if not isinstance(value, bool) else -1.0
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount <= BIGGEST_NUMBER:  # false for what is no number, too
+        raise ValueError(f"'{shown(value)}' is not an amount of dollars, like 5 or 0.25")
+    return amount
+
+
 class count:  # lower case: it reads as a function in the table of settings
     """A whole number of at least `least`."""
 
@@ -168,5 +179,6 @@ _TAKES: dict[Parser, str] = {
     parse_duration: "a duration like `90s` or `1h30m`",
     age: "a duration like `30d`, or `forever`",
     parse_size: "a size like `512MiB` or `2G`",
+    money: "an amount of dollars like `5` or `0.25`",
 }
 _EXAMPLES: dict[Parser, Any] = {boolean: True, parse_duration: 60.0, age: 60.0, parse_size: 1024, words: [], pairs: {}}

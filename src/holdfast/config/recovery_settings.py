@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from holdfast.config.parsers import age, boolean, count
-from holdfast.config.setting import OF_THE_SUPERVISOR, Setting
+from holdfast.config.parsers import age, boolean, count, money
+from holdfast.config.setting import OF_THE_SUPERVISOR, OF_YOUR_MONEY, Setting
 from holdfast.units import parse_duration
 
 RECOVERY: dict[str, Setting] = {
     "resume.max_attempts": Setting(3, count(0), "How often a paused task is resumed; 0 forbids it."),
+    "resume.enabled": Setting(
+        True,
+        boolean,
+        "Whether a limit pauses its task; false: it fails it.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "resume.auto": Setting(
+        True,
+        boolean,
+        "Whether tasks that a limit paused go on by themselves when it is over; false: when an operator resumes them.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "resume.jitter": Setting(
+        10.0,
+        parse_duration,
+        "Over how long the ends of limits are spread, so that not all tasks go on at one moment; at most a tenth of "
+        "the wait.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "resume.max_wait": Setting(
+        7 * 86400.0,
+        parse_duration,
+        "How long a task waits for limits in all; one that would wait longer is left to an operator, with an alert.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "resume.default_hold": Setting(
         300.0,
         parse_duration,
@@ -115,6 +144,29 @@ RECOVERY: dict[str, Setting] = {
     "runs.max": Setting(
         12, count(1), "Runs per task, so that budgets cannot multiply.", user_only=OF_THE_SUPERVISOR, reload=True
     ),
+    "budget.task_usd": Setting(
+        0.0, money, "Dollars that a task may cost, all of its runs together; 0: no limit.", user_only=OF_YOUR_MONEY
+    ),
+    "budget.task_tokens": Setting(
+        0,
+        count(0),
+        "Tokens (input and output) that a task may use, all of its runs together; 0: no limit.",
+        user_only=OF_YOUR_MONEY,
+    ),
+    "budget.day_usd": Setting(
+        0.0,
+        money,
+        "Dollars that all tasks together may cost in any 24 hours; 0: no limit.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "budget.day_tokens": Setting(
+        0,
+        count(0),
+        "Tokens that all tasks together may use in any 24 hours; 0: no limit.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "subtasks.max_depth": Setting(
         3,
         count(0),
@@ -129,5 +181,16 @@ RECOVERY: dict[str, Setting] = {
         "The history of crashes is kept for this long, also of tasks that are forgotten; `forever` keeps it.",
         user_only=OF_THE_SUPERVISOR,
         reload=True,
+    ),
+    "checkpoint.every": Setting(
+        30.0,
+        parse_duration,
+        "How often the tree of a running task is kept while something changes in it. `0s` switches that off; it is "
+        "still kept at each pause and requeue, and when its agent asks.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "checkpoint.keep": Setting(
+        5, count(1), "How many checkpoints of a task are kept.", user_only=OF_THE_SUPERVISOR, reload=True
     ),
 }

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.config.parsers import Parser
 
 DANGEROUS = "could run commands or show secrets"
+OF_YOUR_MONEY = "is about your money"
 OF_THE_SUPERVISOR = "is a setting of the supervisor, not of a task"
 
 

@@ -14,7 +14,12 @@ from holdfast.core.model import Claim, ReportKind, StopWhy
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 
 # Stops that say nothing about the agent's work: it had claimed its result before.
-_NO_VERDICT = frozenset({StopWhy.CLAIMED, StopWhy.DOWN, StopWhy.WORKER})
+_NO_VERDICT = frozenset({StopWhy.CLAIMED, StopWhy.DOWN, StopWhy.PAUSE, StopWhy.WORKER, StopWhy.BUDGET})
+_WHY_ENDED = {
+    StopWhy.DOWN: "the supervisor was told to stop",
+    StopWhy.PAUSE: "an operator paused it",
+    StopWhy.BUDGET: "its budget was spent",
+}
 _WITHOUT_WORD = frozenset({Cause.ORPHANED, Cause.TIMEOUT})  # its keeper ended it, as we would have after the grace
 _COMPLETE = "the agent reported that it is complete"
 _PLAIN_WORDS = frozenset({Outcome.COMPLETED, Outcome.FAILED})  # all else from an adapter is evidence of its own
@@ -53,7 +58,7 @@ def _completed(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, c
     """None: it was killed or crashed after its claim, and not by us."""
     was_asked = end.cause is Cause.STOPPED or end.signal is not None
     if end.cause in _WITHOUT_WORD or (was_asked and stop_why is not None):
-        why = "the supervisor was told to stop" if stop_why is StopWhy.DOWN else "it did not exit"
+        why = "it did not exit" if stop_why is None else _WHY_ENDED.get(stop_why, "it did not exit")
         words = f"{_quoted(_COMPLETE, claim)}; its processes were ended because {why}"
         return _with(from_agent, Outcome.COMPLETED, words)
     if was_asked:

@@ -69,8 +69,9 @@ def _sign(event: AgentEvent) -> Sign | None:
         case LimitNotice():
             warning = NearLimit(used=event.utilization, scope=event.scope, reset=event.reset)
             return Sign(kind=SignKind.STEP, content="limit", near_limit=None if event.rejected else warning)
-        case Usage(output=0):
-            return Sign(kind=SignKind.STEP, content="a step without words")
+        case Usage(output=output):
+            kind, words = (SignKind.USAGE, "") if output else (SignKind.STEP, "a step without words")
+            return Sign(kind=kind, content=words, usage=event)
         case SessionStarted(id=session):
             return Sign(kind=SignKind.NEWS, content=f"session {session}")
         case Result(ok=True):

@@ -8,12 +8,14 @@ from enum import StrEnum
 
 from holdfast.core.events import EVENTS
 from holdfast.core.rules import (
+    DEFAULT_BUDGET,
     DEFAULT_CONTAINER,
     DEFAULT_HEALTH,
     DEFAULT_LIMITS,
     DEFAULT_SALVAGE,
     DEFAULT_SUBTASKS,
     DEFAULT_WORKSPACE,
+    BudgetRules,
     ContainerRules,
     HealthRules,
     RunLimits,
@@ -52,6 +54,7 @@ class StopWhy(StrEnum):
     """Why we asked a run to end. Recorded before the signal, so that a death we asked for is never a crash."""
 
     CANCEL = "cancel"
+    PAUSE = "pause"
     DOWN = "down"
     WORKER = "worker"  # an operator stopped its worker, and did not want to wait
     STUCK = "stuck"
@@ -59,13 +62,26 @@ class StopWhy(StrEnum):
     STARTUP = "startup_timeout"
     CLAIMED = "claimed"  # it reported its result and did not exit in time
     DOOMED = "doomed"  # its own words say that it cannot succeed, and it does not end
+    BUDGET = "budget"  # it has used up the money or the tokens of its task
     MEMORY = "out_of_memory"  # beyond its limit, seen by us where no cgroup holds it
+
+
+_RANK = (StopWhy.DOWN, StopWhy.PAUSE, StopWhy.CANCEL)
+
+
+def outranks(why: StopWhy, standing: StopWhy | None) -> bool:
+    """Whether a wish replaces the one that stands: an operator's word any verdict of ours, a pause a `down` (after
+    which it would go on by itself), a cancel all others."""
+    if standing is None:
+        return True
+    return why in _RANK and (standing not in _RANK or _RANK.index(why) > _RANK.index(standing))
 
 
 class ReportKind(StrEnum):
     """What an agent may say of itself, through its run's channel."""
 
     PROGRESS = "progress"
+    CHECKPOINT = "checkpoint"  # it wants its tree to be kept as it is now
     COMPLETE = "complete"  # a claimed result: what becomes of it is core/claims.py
     FAIL = "fail"  # likewise
 
@@ -74,6 +90,7 @@ class RequestKind(StrEnum):
     """What an operator may ask of the supervisor."""
 
     CANCEL = "cancel"
+    PAUSE = "pause"
     DOWN = "down"
     SWEEP = "sweep"
 
@@ -147,6 +164,7 @@ class TaskSpec:
     workspace: WorkspaceRules = DEFAULT_WORKSPACE
     salvage: SalvageRules = DEFAULT_SALVAGE
     container: ContainerRules = DEFAULT_CONTAINER
+    budget: BudgetRules = DEFAULT_BUDGET
     subtasks: SubtaskRules = DEFAULT_SUBTASKS
     provider: str = ""  # who answers its agent's requests; empty: nobody knows
     adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
@@ -168,6 +186,7 @@ class Task:
     session_id: str | None
     account: str | None  # the one that it names, or that of its session; None: any
     fresh: bool  # the next attempt starts from the base, whatever was salvaged before
+    forced: bool = False  # an operator lets its next run have an account that is shut
     worker: str | None = None  # the named worker that has it, or that it waits for; None: any lane
 
     @property

@@ -39,10 +39,11 @@ class Outcome(StrEnum):
     LOST = "lost"
     CANCELLED = "cancelled"
     STOPPED = "stopped"  # we asked, without giving the task up: `down`
+    PAUSED = "paused"  # an operator asked, and will say when it goes on
     UNKNOWN = "unknown"
 
 
-EXPECTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED})
+EXPECTED = frozenset({Outcome.COMPLETED, Outcome.CANCELLED, Outcome.STOPPED, Outcome.PAUSED})
 """Ends that somebody wanted: the agent's success, or our own stop. Every other one is unexpected (R-TERM-08)."""
 
 _UNHEALTHY = frozenset({Outcome.STUCK, Outcome.LOOPING, Outcome.STARTUP_TIMEOUT})
@@ -141,6 +142,7 @@ _BY_STOP = {
     StopWhy.LOOPING: Outcome.LOOPING,
     StopWhy.STARTUP: Outcome.STARTUP_TIMEOUT,
     StopWhy.MEMORY: Outcome.OUT_OF_MEMORY,
+    StopWhy.BUDGET: Outcome.OVER_BUDGET,
 }
 
 
@@ -160,10 +162,16 @@ _TROUBLES = frozenset(
 """What an agent's structured words may explain its silence with: it sleeps out a limit, or tries again for ever."""
 
 
+_NOT_BY_A_PAUSE = frozenset({Cause.EXITED, Cause.EXEC_FAILED, Cause.UNPROVEN})
+"""Ends that a pause does not explain. Any other one came while it was ended anyway: it costs the task nothing."""
+
+
 def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None = None) -> Verdict:
     """Combine what happened to the process with what the agent's own output says."""
     if stop_why is StopWhy.CANCEL and end.cause is not Cause.UNPROVEN:
         return _with(from_agent, Outcome.CANCELLED, "cancelled by an operator")
+    if stop_why is StopWhy.PAUSE and end.cause not in _NOT_BY_A_PAUSE:
+        return _stopped(stop_why, from_agent, stop_reason)
     if end.cause is Cause.NEVER_STARTED and stop_why is not None:
         return _stopped(stop_why, from_agent, stop_reason)
     if end.cause in _BY_CAUSE:
@@ -183,6 +191,8 @@ def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | N
         return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast")
     if stop_why is StopWhy.STUCK and from_agent.outcome is Outcome.COMPLETED:
         return replace(from_agent, reason=f"{from_agent.reason}; its processes were ended because it did not exit")
+    if stop_why is StopWhy.BUDGET and from_agent.outcome is Outcome.COMPLETED:
+        return from_agent  # it was done before the word to stop reached it
     if stop_why in _OVER_SILENCE and from_agent.outcome in _TROUBLES:
         how = "" if stop_why is StopWhy.DOOMED else f" ({stop_reason or stop_why})"  # that would say the same again
         return replace(from_agent, reason=f"{from_agent.reason}; it did not end by itself{how}")
@@ -193,6 +203,8 @@ def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | N
         return _with(from_agent, _BY_STOP[stop_why], stop_reason or f"ended by us ({stop_why})")
     if stop_why is StopWhy.CLAIMED:
         return from_agent  # the claim was judged with its output; that it did not exit changes nothing
+    if stop_why is StopWhy.PAUSE:
+        return _with(from_agent, Outcome.PAUSED, stop_reason or "paused by an operator")
     return _with(from_agent, Outcome.STOPPED, f"stopped by us ({stop_why}); it will continue")
 
 

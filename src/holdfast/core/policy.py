@@ -7,7 +7,7 @@ Holdfast loop. The table `POLICY` is the whole policy; `decide` only does the ar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -17,10 +17,12 @@ from holdfast.core.budgets import (
     Limits,
     Spend,
     backoff,
+    lost_too_often,
     lost_without_progress,
-    outage_seconds,
+    outage_is_too_long,
     recent_crashes,
     spent,
+    waited_for_limits,
 )
 from holdfast.core.crashes import CRASHES, Recent
 from holdfast.core.model import Instant, PauseReason
@@ -65,8 +67,8 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.STARTUP_TIMEOUT: _RETRY,
     Outcome.OVERLOADED: _OUTAGE,
     Outcome.NETWORK: _OUTAGE,
-    Outcome.RATE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.RATE_LIMIT),
-    Outcome.USAGE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.USAGE_LIMIT),
+    Outcome.RATE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS, Budget.WAIT), pause=PauseReason.RATE_LIMIT),
+    Outcome.USAGE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS, Budget.WAIT), pause=PauseReason.USAGE_LIMIT),
     Outcome.CONTEXT_LIMIT: Rule(
         action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.CONTEXT_LIMIT, keeps_session=False
     ),
@@ -81,10 +83,12 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.LOST: Rule(action=Action.REQUEUE, spends=(Budget.LOST,)),
     Outcome.CANCELLED: Rule(action=Action.CANCEL),
     Outcome.STOPPED: Rule(action=Action.REQUEUE),
+    Outcome.PAUSED: Rule(action=Action.PAUSE, pause=PauseReason.OPERATOR),
     Outcome.UNKNOWN: Rule(action=Action.FREEZE, alert=True),
 }
 
 _LEAST_HOLD = 0.1  # of `default_hold`: after the first resume
+_MOST_SPREAD = 0.1  # of a wait: a limit of seconds is not spread over minutes
 _AUTO_RESUMED = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
 
 
@@ -112,7 +116,7 @@ class Decision:
 
 def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0) -> Decision:
     """The next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
-    decision = _decide(verdict, ledger, limits, now, jitter)
+    decision = _within_max_wait(_decide(verdict, ledger, limits, now, jitter), ledger, limits, now)
     if verdict.outcome in CRASHES:
         count = recent_crashes(ledger, limits, now) + 1
         decision = replace(decision, crashes=Recent(count=count, limit=limits.crash, window=limits.crash_window))
@@ -135,6 +139,14 @@ def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Inst
     spent_out = _spent_out(rule, ledger, limits, now)
     if spent_out is not None:
         return _exhausted(spent_out, verdict, rule)
+    if rule.pause in _AUTO_RESUMED and not limits.resume_enabled:
+        return Decision(
+            action=Action.FAIL,
+            reason=f"resume_disabled: {verdict.reason}; with `resume.enabled = false` a limit ends its task",
+            failure="resume_disabled",
+            spends=rule.spends,
+            keeps_session=rule.keeps_session,
+        )
     if rule.action is Action.REQUEUE:
         return Decision(
             action=Action.REQUEUE,
@@ -156,14 +168,33 @@ def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Inst
     )
 
 
+def _within_max_wait(decision: Decision, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Decision:
+    """R-RES-08: who would have waited for limits for longer than `resume.max_wait` in all is left to an operator."""
+    if Budget.WAIT not in decision.spends or decision.action is not Action.PAUSE or decision.resume_after is None:
+        return decision
+    before, ahead = waited_for_limits(ledger, now), decision.resume_after - now.wall
+    if before + ahead <= limits.max_wait:
+        return decision
+    words = (
+        f"{decision.reason}; it would wait for {_hours(ahead)}, after {_hours(before)} for earlier limits: "
+        f"more than `resume.max_wait` ({_hours(limits.max_wait)}) allows without being asked"
+    )
+    return replace(decision, resume_after=None, reason=words, alert=True)
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds:.0f} s"
+
+
 def _spent_out(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Budget | None:
     """The first budget that forbids this continuation, counting the run that just ended."""
-    checks = {
+    checks: dict[Budget, Callable[[], bool]] = {
         Budget.CRASH: lambda: recent_crashes(ledger, limits, now) + 1 >= limits.crash,
         Budget.RETRY: lambda: spent(ledger, Budget.RETRY) >= limits.retry,
-        Budget.LOST: lambda: lost_without_progress(ledger) >= limits.lost,
-        Budget.OUTAGE: lambda: outage_seconds(ledger, now) >= limits.outage,
+        Budget.LOST: lambda: lost_too_often(ledger, limits),
+        Budget.OUTAGE: lambda: outage_is_too_long(ledger, limits, now),
         Budget.SESSION: lambda: spent(ledger, Budget.SESSION) >= limits.session,
+        Budget.WAIT: lambda: False,  # counted in seconds, when it is known how long the next one would be
         Budget.RUNS: lambda: _goes_on_by_itself(rule) and spent(ledger, Budget.RUNS) + 1 >= limits.runs,
     }
     return next((b for b in rule.spends if checks[b]()), None)
@@ -219,6 +250,8 @@ def _resume_after(
 ) -> float | None:
     if rule.pause is PauseReason.CONTEXT_LIMIT:
         return now.wall
+    if rule.pause is PauseReason.OPERATOR:
+        return None if verdict.resets_at is None else max(now.wall, verdict.resets_at)  # `pause --for`
     if rule.pause not in _AUTO_RESUMED:
         return None
     return _end_of_limit(verdict, ledger, limits, now, jitter)
@@ -231,4 +264,6 @@ def _end_of_limit(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now
         return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
     resumed = spent(ledger, Budget.RESUME)
     least = backoff(resumed - 1, limits.default_hold, jitter, _LEAST_HOLD * limits.default_hold) if resumed else 0.0
-    return max(verdict.resets_at + jitter, now.wall + max(least, jitter))
+    wait = max(0.0, verdict.resets_at - now.wall)
+    spread = jitter * min(limits.resume_jitter, _MOST_SPREAD * wait)
+    return max(verdict.resets_at + spread, now.wall + max(least, jitter))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.model import PauseReason
+from holdfast.core.model import Instant, PauseReason, Request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,17 +16,31 @@ class ResumeDecision:
     message: str
 
 
+def end_of_pause(request: Request, now: Instant) -> float | None:
+    """When a task goes on that an operator paused for a time. Never later than that time from now: a clock that was
+    set back since must not make hours of years."""
+    until, seconds = request.data.get("until"), request.data.get("seconds")
+    if not isinstance(until, int | float) or not isinstance(seconds, int | float):
+        return None
+    return min(until, now.wall + seconds)
+
+
 FREE_TO_RESUME = frozenset({PauseReason.AUTH, PauseReason.BILLING, PauseReason.APPROVAL})
 """Fixing an account or approving is a person's doing, not another try: it spends no resume."""
 
 
-def decide_resume(attempts: int, maximum: int, task_id: str, pause: PauseReason | None = None) -> ResumeDecision:
-    """R-RES-03/04: the resume after `attempts` earlier ones, when `maximum` are allowed."""
+def decide_resume(
+    attempts: int, maximum: int, task_id: str, pause: PauseReason | None = None, *, force: bool = False
+) -> ResumeDecision:
+    """R-RES-03/04: the resume after `attempts` earlier ones, when `maximum` are allowed. `force`: an operator lets it
+    go on beyond that; it is counted all the same."""
     if pause in FREE_TO_RESUME:
         return ResumeDecision(allowed=True, attempt=attempts, message=f"resumed after {pause}, which spends nothing")
     attempt = attempts + 1
     if attempt <= maximum:
         return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}")
+    if force:
+        return ResumeDecision(allowed=True, attempt=attempt, message=f"resume {attempt} of {maximum}, by force")
     return ResumeDecision(
         allowed=False,
         attempt=attempt,

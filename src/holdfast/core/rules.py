@@ -67,6 +67,14 @@ class ContainerRules:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetRules:
+    """What a task may use, all of its runs together (until an operator's retry). None: no limit."""
+
+    usd: float | None = None
+    tokens: int | None = None  # of input and output together
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SubtaskRules:
     """How large a task's family may grow: what its subtasks add counts too."""
 
@@ -79,9 +87,10 @@ DEFAULT_LIMITS = RunLimits()
 DEFAULT_WORKSPACE = WorkspaceRules()
 DEFAULT_SALVAGE = SalvageRules()
 DEFAULT_CONTAINER = ContainerRules()
+DEFAULT_BUDGET = BudgetRules()
 DEFAULT_SUBTASKS = SubtaskRules()
 
-T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, ContainerRules, SubtaskRules)
+T = TypeVar("T", HealthRules, RunLimits, WorkspaceRules, SalvageRules, ContainerRules, BudgetRules, SubtaskRules)
 
 
 def differences(rules: T, default: T) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from holdfast.core.agentevents import Usage
 from holdfast.core.plight import Plight, PlightKind, worsened
+from holdfast.core.spending import Spending
 from holdfast.core.streams import Stream
 
 REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
@@ -30,6 +32,7 @@ class SignKind(StrEnum):
     TOOL_OPENED = "tool_opened"
     TOOL_CLOSED = "tool_closed"
     RETRY = "retry"  # it tries again by itself
+    USAGE = "usage"  # tokens or money: nothing about its health
     DOOMED = "doomed"  # a fatal error: by itself it cannot succeed any more, even if it goes on
 
 
@@ -56,6 +59,7 @@ class Sign:
     deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
     delay: float | None = None  # seconds until its next try, if it says so
     is_hopeless: bool = False  # that try cannot help
+    usage: Usage | None = None  # what it told of tokens and money
     near_limit: NearLimit | None = None
 
 
@@ -90,6 +94,7 @@ class Talk:
         self.steps = 0  # events in a row without progress
         self.last_step = ""  # what the newest of them said
         self.plight: Plight | None = None  # what stands in its way, while nothing new followed
+        self.spending = Spending()  # what it took so far
         self.progress_at: float | None = None  # when the newest progress was made, at the earliest
         self.has_answer = False  # its model said or did something: the provider answered
         self.near_limit: NearLimit | None = None  # the newest warning
@@ -97,6 +102,10 @@ class Talk:
 
     def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
         """It is read now (`at`); it may have been written since the last reading (`not_before`)."""
+        if sign.usage is not None:
+            self.spending.add(sign.usage)
+        if sign.kind is SignKind.USAGE:
+            return
         self.has_answer = self.has_answer or sign.kind in _ANSWERS
         self.near_limit = sign.near_limit or self.near_limit
         if sign.kind is SignKind.TOOL_OPENED:
@@ -158,6 +167,7 @@ class Talk:
             "progress_at": self.progress_at,
             "has_answer": self.has_answer,
             "lately": list(self._lately),
+            "spending": self.spending.dump(),
         }
 
     @classmethod
@@ -176,6 +186,8 @@ class Talk:
             plight = Plight.load(kept["plight"])
             talk.plight = replace(plight, words=printable(plight.words, MOST_WORDS))
         talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
+        if kept.get("spending") is not None:
+            talk.spending = Spending.load(kept["spending"])
         talk.has_answer = kept.get("has_answer") is True
         talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
         return talk

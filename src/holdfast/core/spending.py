@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast.core.agentevents import Usage
 from holdfast.core.outcome import RunUsage
 
 MOST_MESSAGES = 64  # that may be told again; sub-agents talk at the same time, but not more of them than this
+
+MOST_ID = 128  # characters of a message's name
 
 
 @dataclass(kw_only=True)
@@ -35,10 +39,29 @@ class Spending:
     def total(self) -> RunUsage:
         return _sum(self._settled, self._since)
 
+    def dump(self) -> dict[str, Any]:
+        """For the next supervisor, which reads on where we stopped."""
+        return {
+            "is_told": self.is_told,
+            "settled": _written(self._settled),
+            "since": _written(self._since),
+            "messages": {message[:MOST_ID]: _written(said) for message, said in self._messages.items()},
+        }
+
+    @classmethod
+    def load(cls, kept: Mapping[str, Any]) -> Spending:
+        """ValueError or its like for what is not ours."""
+        found = cls(is_told=bool(kept["is_told"]))
+        found._settled, found._since = _taken_in(kept["settled"]), _taken_in(kept["since"])
+        messages = list(kept["messages"].items())[:MOST_MESSAGES]
+        found._messages = {str(message): _taken_in(said) for message, said in messages}
+        return found
+
     def _news(self, message: str, said: RunUsage) -> RunUsage:
         """What was not told of this message before. Its later word may be a bigger one, never a smaller."""
         if not message:
             return said
+        message = message[:MOST_ID]
         before = self._messages.pop(message, RunUsage())
         self._messages[message] = said
         if len(self._messages) > MOST_MESSAGES:
@@ -50,6 +73,23 @@ class Spending:
             reasoning=max(0, said.reasoning - before.reasoning),
             cost_usd=None if said.cost_usd is None else max(0.0, said.cost_usd - (before.cost_usd or 0.0)),
         )
+
+
+def _written(usage: RunUsage) -> list[float | None]:
+    return [usage.input, usage.output, usage.cached, usage.reasoning, usage.cost_usd]
+
+
+def _taken_in(kept: Sequence[Any]) -> RunUsage:
+    told, past, cached, reasoning, cost = kept
+    return _read(
+        Usage(
+            input=int(told),
+            output=int(past),
+            cached=int(cached),
+            reasoning=int(reasoning),
+            cost_usd=None if cost is None else float(cost),
+        )
+    )
 
 
 def _read(usage: Usage) -> RunUsage:

@@ -80,6 +80,15 @@ def _salvage_is_there(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("lost", "salvage", f"commit {row['commit_id']} of task {row['task_id']} is gone")
 
 
+def _checkpoint_is_there(evidence: Evidence) -> Iterator[Violation]:
+    for row in evidence.tables["checkpoints"]:
+        if row["dropped"] is not None:
+            continue  # it goes, ref first, then row
+        shadow = evidence.shadow(row["repo_id"])
+        if git(shadow, "rev-parse", "--verify", "--quiet", f"{row['ref']}^{{commit}}").strip() != row["commit_id"]:
+            yield Violation("lost", "checkpoint", f"{row['ref']} of task {row['task_id']} is not in {shadow}")
+
+
 def _rows_have_their_things(evidence: Evidence) -> Iterator[Violation]:
     entries = {path for repo in evidence.tables["repos"] for _name, path in evidence.admin_entries(repo["common_dir"])}
     for row in evidence.tables["workspaces"]:
@@ -229,12 +238,26 @@ def _budgets(evidence: Evidence, limits: Limits) -> Iterator[Violation]:
             if row["task_id"] == task_id and row["generation"] == task["generation"]
         )
         resumes = int(json.loads(task["settings"])["max_resumes"])
-        most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: limits.lost + 1, RESUME: resumes}
+        losses = max(limits.lost, limits.runs) + 1
+        most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: losses, RESUME: resumes}
         for budget, limit in most.items():
             if spent[budget] > limit and budget != CRASH:  # crashes count in a sliding window only
                 yield Violation("loops", "budget", f"task {task_id} spent {spent[budget]} of {limit} {budget}")
         if task["resume_attempts"] > resumes + 1:
             yield Violation("loops", "resumes", f"task {task_id} counts {task['resume_attempts']} of {resumes} resumes")
+
+
+def _what_it_took_is_counted_once(evidence: Evidence) -> Iterator[Violation]:
+    """With the end of its run, and never more than its agent told."""
+    counted = {row["run_id"]: row["input"] + row["output"] for row in evidence.tables["usage"]}
+    for run_id, run in evidence.runs.items():
+        is_over = run["state"] in ("ended", "settled")
+        if is_over and run["tokens"] is not None and run_id not in counted:
+            yield Violation("lost", "usage", f"what run {run_id} took is in no ledger")
+        if not is_over and run_id in counted:
+            yield Violation("twice", "usage", f"run {run_id} was counted before its end")
+        if counted.get(run_id, 0) > (run["tokens"] or 0):
+            yield Violation("twice", "usage", f"run {run_id} counts {counted[run_id]} tokens, and told {run['tokens']}")
 
 
 # -- nothing silent ------------------------------------------------------------------------------------------------
@@ -278,6 +301,7 @@ def _rest(evidence: Evidence) -> Iterator[Violation]:
 RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     _store_is_sound,
     _salvage_is_there,
+    _checkpoint_is_there,
     _rows_have_their_things,
     _no_stray_process,
     _no_stray_cgroup,
@@ -286,5 +310,6 @@ RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     _ends_once,
     _fences_rise,
     _one_agent_at_a_time,
+    _what_it_took_is_counted_once,
     _everything_has_a_reason,
 )

@@ -2,8 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
+
+from holdfast.core.caps import Allowance, Cap, Entry, Used
+from holdfast.core.model import Instant, Task
+from holdfast.core.outcome import RunUsage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpentBudget:
+    """A shared budget of which nothing is left at present."""
+
+    key: str
+    label: str | None
+    reason: str
+    until: float | None  # wall time at which it slides free; None: it does not
+    at: float
+
+
+def budget_alert(key: str) -> str:
+    """The key of the alert that a shared budget is spent; it is closed when there is some again."""
+    return f"budget:{key}"
 
 
 class Spending(Protocol):
-    """Money and tokens: what was used, by task, label and time."""
+    """Money and tokens: what was used, by task, label and time. What is recorded stays; only windows slide."""
+
+    def record(self, task: Task, run_id: str, told: RunUsage, session_id: str | None, now: Instant) -> bool:
+        """What a run took, in the transaction of its end. `session_id`: its agent tells the sum of that session, so
+        only what came on top counts. False: it was recorded before."""
+        ...
+
+    def crosses(self, run_id: str, keys: Sequence[str]) -> None:
+        """With this run these shared budgets were used up."""
+        ...
+
+    def crossed(self, run_id: str) -> Sequence[str]: ...
+    def of_task(self, task: Task) -> Used:
+        """In its present generation: an operator's retry starts afresh."""
+        ...
+
+    def of_session(self, task_id: str, session_id: str) -> RunUsage:
+        """What it had told when its last run ended."""
+        ...
+
+    def lately(self, now: Instant) -> Sequence[Entry]:
+        """Every run of the last 24 hours."""
+        ...
+
+    def total_of(self, label: str) -> Used: ...
+    def spent(self) -> Sequence[SpentBudget]: ...
+    def begin(self, allowance: Allowance, used: Used, until: float | None, now: Instant) -> None:
+        """It is spent: one event and one alert per episode."""
+        ...
+
+    def end(self, key: str, why: str, now: Instant) -> None:
+        """There is some again."""
+        ...
+
+    def allow(self, task_id: str, cap: Cap, by: str, now: Instant) -> None:
+        """An operator gives a paused task another budget. None in `cap`: that part stays as it is."""
+        ...

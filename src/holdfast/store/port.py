@@ -32,15 +32,16 @@ from holdfast.core.model import (
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision
 from holdfast.core.preserve import Disposition
-from holdfast.core.resuming import ResumeDecision
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.budgeting import Spending
 from holdfast.store.checkpointing import Checkpoints
 from holdfast.store.crashing import Crashes
 from holdfast.store.forgetting import History
+from holdfast.store.grip import Grip as Grip
 from holdfast.store.holding import Holds
 from holdfast.store.keeping import Keeps
 from holdfast.store.noticing import Notices
+from holdfast.store.pausing import Pausing
 from holdfast.store.salvaging import Salvages
 from holdfast.store.shutting import Accounts
 from holdfast.store.staffing import Workers
@@ -48,15 +49,6 @@ from holdfast.store.tracking import Links
 
 Row = dict[str, object]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grip:
-    """The right to write about a running task: whose, and under which fence."""
-
-    task_id: str
-    fence: int
-    owner: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +98,7 @@ class AgentNews:
     claims: tuple[Report, ...] = ()  # in order
 
 
-class Tasks(Protocol):
+class Tasks(Pausing, Protocol):
     def add(self, spec: TaskSpec, now: Instant) -> Task: ...
     def get(self, task_id: str) -> Task: ...
     def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
@@ -141,8 +133,6 @@ class Tasks(Protocol):
         ...
 
     def retry(self, task_id: str, by: str, fresh: bool, now: Instant) -> None: ...
-    def resume(self, task_id: str, by: str, now: Instant) -> ResumeDecision: ...
-    def due_to_resume(self, now: Instant) -> Sequence[str]: ...
     def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
         """Its session was of an account that is gone: the next run begins anew, in the same workspace."""
         ...
@@ -151,10 +141,9 @@ class Tasks(Protocol):
         """Whether `claim` would find a task."""
         ...
 
-    def next_due(self, now: Instant) -> float | None: ...
     def running_elsewhere(self, host_id: str) -> Sequence[Task]: ...
     def running_here(self, host_id: str) -> Sequence[Task]: ...
-    def unfinished_count(self, shut_out: ShutOut = NOBODY) -> int:
+    def unfinished_count(self, shut_out: ShutOut = NOBODY, *, auto: bool = True) -> int:
         """What waits or runs and will go on by itself, but for the tasks that are shut out."""
         ...
 

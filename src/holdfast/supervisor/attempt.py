@@ -13,18 +13,19 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from holdfast.agents.port import sign_reader
 from holdfast.core.claims import conclude
 from holdfast.core.health import STOP_WHY
-from holdfast.core.model import RequestKind, Run, StopWhy, Strategy, Task, Workspace
+from holdfast.core.model import RequestKind, Run, StopWhy, Strategy, Task, Workspace, outranks
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.resuming import end_of_pause
 from holdfast.core.states import RunState
 from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.allowances import meter_of, record_usage
 from holdfast.supervisor.choosing import NoAccountNow
-from holdfast.supervisor.context import Context, Enclosure, Patient
+from holdfast.supervisor.context import Context, Enclosure, Subject
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.handover import handed_over
@@ -34,11 +35,13 @@ from holdfast.supervisor.listening import Listener
 from holdfast.supervisor.massdeath import fails_in, is_death, note_death
 from holdfast.supervisor.outside import look_after, note_before, tell
 from holdfast.supervisor.preparing import ensure_workspace
+from holdfast.supervisor.watching import look_away, patient_of, told_to_stop
 from holdfast.workspaces.threads import in_thread
 
 T = TypeVar("T")
 OTHERS_DIE_WITHIN = 0.25  # seconds between two looks at who else died
 _VERDICTS = frozenset(STOP_WHY.values())  # on its health
+_ASKED_FOR = {Outcome.CANCELLED: RequestKind.CANCEL, Outcome.PAUSED: RequestKind.PAUSE}
 
 
 class Attempt:
@@ -85,8 +88,8 @@ class Attempt:
             self._let_go()
         finally:
             self.listener = None
-            if self._context.health is not None and self._run is not None:
-                self._context.health.over(self._run.id)
+            if self._run is not None:
+                look_away(self._context, self._run.id)
             if self._live is not None:
                 self._live.close()
 
@@ -95,11 +98,7 @@ class Attempt:
         if why in _VERDICTS and self.listener is not None and self.listener.claim is not None:
             return  # it has reported its result and has its grace to exit: its silence says nothing any more
         before = self._stop_wanted, self._stop_reason
-        if (
-            self._stop_wanted is None
-            or why is StopWhy.CANCEL
-            or (why is StopWhy.DOWN and self._stop_wanted is not StopWhy.CANCEL)
-        ):
+        if outranks(why, self._stop_wanted):
             self._stop_wanted, self._stop_reason = why, reason
         self._fast = self._fast or fast
         if fast and why is StopWhy.DOWN and self._context.furnishing is not None:
@@ -194,11 +193,10 @@ class Attempt:
             channel = self._live.channel(run.heard.offset)
             self.listener = Listener(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
             self.beat()
-            await self._watch_health(run)
+            await self._be_watched(run)
             await self._send_stop()
         end = await self._live.wait_over()
-        if self._context.health is not None:
-            self._context.health.over(run.id)  # before its work is saved, which may take long
+        look_away(self._context, run.id)  # before its work is saved, which may take long
         if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
             end = ProcessEnd(cause=Cause.UNPROVEN, detail="it was started, but its records have vanished")
         if self._enclosure is not None:
@@ -226,6 +224,7 @@ class Attempt:
 
         def record(tx: Transaction) -> None:
             tx.runs.ended(self.grip, run.id, final, self._context.clock(), end.at)
+            record_usage(self._context, tx, self.task, run.id, final)
             if is_death(final, end):
                 note_death(self._context, tx, self.task, run.id, end.at)
             tell(tx, self._context, self.task, run.id, found)
@@ -247,21 +246,25 @@ class Attempt:
             await asyncio.sleep(min(left, OTHERS_DIE_WITHIN))
 
     async def _naming_the_operator(self, verdict: Verdict) -> Verdict:
-        """A cancel says whose wish it was, and why: the request is pending until the task is settled."""
-        if verdict.outcome is not Outcome.CANCELLED:
+        """A cancel or a pause says whose wish it was, why, and until when: the request is pending until the task is
+        settled. Of two, the later word."""
+        if verdict.outcome not in _ASKED_FOR:
             return verdict
-        for request in await self._write(lambda tx: tx.requests.pending()):
-            if request.kind is RequestKind.CANCEL and request.task_id == self.task.id:
-                why = f": {request.why}" if request.why else ""
-                return replace(verdict, reason=f"cancelled by {request.by}{why}")
-        return verdict
+        kind = _ASKED_FOR[verdict.outcome]
+        pending = await self._write(lambda tx: tx.requests.pending())
+        asked = [request for request in pending if request.kind is kind and request.task_id == self.task.id]
+        if not asked:
+            return verdict
+        why = f": {asked[-1].why}" if asked[-1].why else ""
+        until = end_of_pause(asked[-1], self._context.clock())
+        return replace(verdict, reason=f"{verdict.outcome} by {asked[-1].by}{why}", resets_at=until)
 
     async def _could_not_start(self, why: str) -> tuple[str | None, Verdict]:
         verdict = Verdict(outcome=Outcome.LAUNCH_ERROR, reason=why)
         return await self._end_without_process(verdict)
 
     async def _never_started(self, why: StopWhy) -> tuple[str | None, Verdict]:
-        outcome = Outcome.CANCELLED if why is StopWhy.CANCEL else Outcome.STOPPED
+        outcome = {StopWhy.CANCEL: Outcome.CANCELLED, StopWhy.PAUSE: Outcome.PAUSED}.get(why, Outcome.STOPPED)
         verdict = Verdict(outcome=outcome, reason=f"stopped ({why}) before the agent started")
         return await self._end_without_process(await self._naming_the_operator(verdict))
 
@@ -282,37 +285,32 @@ class Attempt:
             await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
         self._live.stop(fast=self._fast)
         self._unsent = False
-        if self._context.health is not None:
-            grace = self._context.settings.fast_grace if self._fast else self.task.spec.grace
-            self._context.health.ending(run.id, grace)
+        told_to_stop(self._context, run.id, self._context.settings.fast_grace if self._fast else self.task.spec.grace)
 
-    async def _watch_health(self, run: Run) -> None:
-        if self._context.health is None or self._live is None:
+    async def _be_watched(self, run: Run) -> None:
+        if self._live is None:
             return
         root = None
         if self._enclosure is not None and self._stop_wanted is None:
             root = await self._enclosure.root(self.task.spec, await self._workspace())
-        spec, adapter = self.task.spec, self._context.agents[self.task.spec.agent]
-        self._context.health.began(
-            Patient(
-                run_id=run.id,
-                task_id=self.task.id,
-                rules=spec.health,
-                signs=sign_reader(adapter),
-                timeout=spec.timeout if run.timeout is None else run.timeout,
-                grace=spec.grace,
-                keeper=root or self._live.keeper,
-                agent=self._live.agent or self._live.keeper,
-                adopted=run.state is not RunState.INTENDED,
-                stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
-                claimed=lambda: self.listener is not None and self.listener.claim is not None,
-            )
-        )
+        if self._context.checkpoints is not None and self._stop_wanted is None:
+            seen = root if self._enclosure is not None else self._live.keeper
+            self._context.checkpoints.began(Subject(run_id=run.id, task=self.task, grip=self.grip, root=seen))
+        if self._context.health is not None:
+            meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
+            self._context.health.began(
+                patient_of(
+                    self._context, self.task, run, self._live, root, meter,
+                    stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
+                    claimed=lambda: self.listener is not None and self.listener.claim is not None,
+                )
+            )  # fmt: skip
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         workspace = await self._workspace()
         told = await self._interruptible(handed_over(self._context, self.task, run, workspace))
-        launch = launch_spec(self._context, self.task, self.grip, run, workspace, told)
+        meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
+        launch = launch_spec(self._context, self.task, self.grip, run, workspace, told, meter)
         if self._enclosure is None:
             return launch
         launch, container = await self._enclosure.enclose(self.task.spec, workspace, launch)

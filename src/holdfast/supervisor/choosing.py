@@ -25,7 +25,8 @@ def account_for(context: Context, tx: Transaction, task: Task) -> Choice:
     bound = task.account or (DEFAULT_ACCOUNT if task.session_id else None)  # a session from before there were accounts
     if bound is None:
         bound = _of_its_worker(context, task, names)
-    shut = [account.name for account in closed_accounts(context, tx, task.id) if account.agent == agent]
+    closed = () if task.forced else closed_accounts(context, tx, task.id)
+    shut = [account.name for account in closed if account.agent == agent]
     choice = choose(bound, named if isinstance(named, str) else None, shut, names, choosable)
     if choice is None:
         raise NoAccountNow

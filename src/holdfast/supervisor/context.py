@@ -9,7 +9,9 @@ from typing import Protocol
 
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
+from holdfast.core.allowances import Meter
 from holdfast.core.budgets import Limits
+from holdfast.core.checkpointing import CheckpointRules
 from holdfast.core.handover import Changes
 from holdfast.core.holds import HoldRules, Sight
 from holdfast.core.liveness import Identity
@@ -22,8 +24,8 @@ from holdfast.core.signs import SignReader
 from holdfast.core.staffing import Staff
 from holdfast.core.tracking import Issue
 from holdfast.notify.port import Target
-from holdfast.processes.port import LaunchSpec, Processes
-from holdfast.store.port import Store, Transaction, Writer
+from holdfast.processes.port import LaunchSpec, Processes, Tree
+from holdfast.store.port import Grip, Store, Transaction, Writer
 from holdfast.trackers.port import Tracker
 from holdfast.workspaces.fingerprint import Fingerprints
 from holdfast.workspaces.lease import Users
@@ -73,6 +75,7 @@ class Settings:
     idle_exit: float | None = None
     keeping: Keeping = field(default_factory=Keeping)
     pressure: PressureLimits = field(default_factory=PressureLimits)
+    checkpoint: CheckpointRules = field(default_factory=CheckpointRules)
     holds: HoldRules = field(default_factory=HoldRules)
     staff: Staff = field(default_factory=Staff)
 
@@ -117,13 +120,38 @@ class Patient:
     agent: Identity | None
     adopted: bool  # it was launched by an earlier supervisor
     stop: Callable[[StopWhy, str], Awaitable[None]]
+    meter: Meter | None = None  # what it may use; None: whatever it wants
     claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """A run whose tree is kept now and then."""
+
+    run_id: str
+    task: Task
+    grip: Grip
+    root: Identity | None  # of its process tree; None: it cannot be seen
+
+
+class TreeKeeper(Protocol):
+    """Who keeps checkpoints of running tasks."""
+
+    def began(self, subject: Subject) -> None: ...
+    def asked(self, run_id: str, note: str) -> None: ...
+    def over(self, run_id: str) -> None: ...
+    def ended(self, task_id: str) -> None: ...
+    def hurry(self) -> None: ...
+    async def at_end(self, task: Task, grip: Grip, run_id: str | None, session_id: str | None, why: str) -> None: ...
 
 
 class SalvageReclaimer(Protocol):
     """Deletes saved work that was dropped, and gives its room back."""
 
     def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> Awaitable[bool]: ...
+    def checkpoint_refs(self, repo: Repo) -> Mapping[str, str]:
+        """ref → commit of every checkpoint that lies there."""
+        ...
 
 
 class RunWatch(Protocol):
@@ -253,6 +281,8 @@ class Context:
     sweeper: Sweeper | None = None  # None where an attempt is driven alone
     containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
+    checkpoints: TreeKeeper | None = None  # likewise
+    trees: Callable[[Mapping[str, Identity]], Mapping[str, Tree]] = lambda _roots: {}  # processes of runs, by run
     users: Users = field(default_factory=Users)  # whose processes stand in a workspace
     in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone

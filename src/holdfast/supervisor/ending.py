@@ -11,6 +11,7 @@ from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
+from holdfast.supervisor.allowances import held_to_budgets
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.massdeath import spared
 from holdfast.supervisor.probes import after_end
@@ -28,21 +29,33 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
 
     True: the task has ended. Otherwise it goes on later, in the same place.
     """
-    ledger, death = await context.writer.write(
-        lambda tx: (tx.tasks.ledger(task), None if run_id is None else tx.holds.death(run_id))
+    ledger, used, crossed, death = await context.writer.write(
+        lambda tx: (
+            tx.tasks.ledger(task),
+            tx.spending.of_task(task),
+            tx.spending.crossed(run_id or ""),
+            None if run_id is None else tx.holds.death(run_id),
+        )
     )
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
     if death is not None:
         decision = spared(decision, death[0])
+    decision = held_to_budgets(context, decision, task, used, crossed)
     if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
         decision = _after_container(decision)
     disposition = await _save(context, task, decision)
+    if context.checkpoints is not None and run_id is not None and decision.action not in _TERMINAL:
+        session_id = (verdict.session_id or task.session_id) if decision.keeps_session else None
+        word = "paused" if decision.action is Action.PAUSE else "requeued"
+        await context.checkpoints.at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
     state = await context.writer.write(
         lambda tx: _settle(context, tx, task, grip, run_id, verdict, decision, disposition)
     )
     context.bell.ring()
+    if context.checkpoints is not None and state in TASK_TERMINAL:
+        context.checkpoints.ended(task.id)
     return state in TASK_TERMINAL
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from holdfast import clock
 from holdfast.core.health import STOP_WHY, Condition, Diagnosis
 from holdfast.core.holds import Sight
+from holdfast.core.model import StopWhy
 from holdfast.core.signs import NearLimit
 from holdfast.processes.port import Observer
 from holdfast.supervisor import verdicts
@@ -173,6 +174,9 @@ class Health:
             asyncio.get_running_loop().call_later(BREATH * len(self._reading_on), self._read_on, run_id)
         if seen.output and watch.patient.signs is not None:
             watch.is_unsaved = True
+        if (spent := watch.passed_budget) is not None:  # no sick one: it is ended whatever `on_stuck` says
+            self._do(run_id, watch.end(StopWhy.BUDGET, spent))
+            self._schedule(watch, now + AGAIN)  # should that not be recorded
         if seen.channel and self.on_channel is not None:
             self.on_channel(run_id)
         near = watch.view.talk.near_limit
@@ -266,11 +270,15 @@ class Health:
                 is_alive = diagnosis.condition is Condition.ALIVE
                 is_news = watch.view.told if is_alive else not watch.is_behind
                 work = self._follow(watch, diagnosis) if is_news else None
-        if work is not None and run_id not in self._reactions:
-            reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
-            reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
-        elif work is not None:
+        if work is not None:
+            self._do(run_id, work)
+
+    def _do(self, run_id: str, work: Coroutine[object, None, None]) -> None:
+        if run_id in self._reactions:
             work.close()  # the last one is still at it
+            return
+        reaction = self._reactions[run_id] = asyncio.create_task(self._safely(run_id, work))
+        reaction.add_done_callback(lambda _reaction: self._reactions.pop(run_id))
 
     async def _safely(self, run_id: str, work: Coroutine[object, None, None]) -> None:
         try:

@@ -9,8 +9,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.agents.port import USERS_OWN, Ended, Stream, WorkOrder
-from holdfast.core.model import Run, Strategy, Task, Workspace
+from holdfast.agents.port import USERS_OWN, AgentAdapter, Ended, Stream, WorkOrder
+from holdfast.core.allowances import Meter
+from holdfast.core.model import Run, Strategy, Task, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd, Verdict
 from holdfast.errors import LaunchError
 from holdfast.ids import new_id
@@ -18,9 +19,17 @@ from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip
 from holdfast.supervisor.context import Context
 
+LEAST_BUDGET = 0.0001  # dollars: a CLI may take 0 for no limit
+
 
 def launch_spec(
-    context: Context, task: Task, grip: Grip, run: Run, workspace: Workspace, hand_over: str | None = None
+    context: Context,
+    task: Task,
+    grip: Grip,
+    run: Run,
+    workspace: Workspace,
+    hand_over: str | None = None,
+    meter: Meter | None = None,
 ) -> LaunchSpec:
     """Raises LaunchError when the agent cannot be started here as it was asked for."""
     spec, adapter = task.spec, context.agents[task.spec.agent]
@@ -42,7 +51,7 @@ def launch_spec(
             prompt=spec.prompt,
             run_number=run.number,
             session_id=task.session_id,
-            options=spec.agent_options,
+            options=_options(spec, adapter, meter),
             new_session=session_of(run.id),
             account=account,
             surroundings=surroundings,
@@ -92,6 +101,13 @@ def launch_spec(
             "workspace": workspace.path,
         },
     )
+
+
+def _options(spec: TaskSpec, adapter: AgentAdapter, meter: Meter | None) -> Mapping[str, object]:
+    """A CLI that stops by itself at an amount of money is told what is left of it."""
+    if meter is None or meter.left.usd is None or not adapter.capabilities.budget:
+        return spec.agent_options
+    return {**spec.agent_options, "budget_usd": max(LEAST_BUDGET, round(meter.left.usd, 6))}
 
 
 def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: ProcessEnd) -> Verdict:

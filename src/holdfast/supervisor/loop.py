@@ -14,7 +14,9 @@ from holdfast.core.model import StopWhy
 from holdfast.errors import Unavailable
 from holdfast.store import doorbell
 from holdfast.store.port import Transaction
+from holdfast.supervisor.allowances import Allowances
 from holdfast.supervisor.attempts import Attempts
+from holdfast.supervisor.checkpoints import Checkpoints
 from holdfast.supervisor.choosing import waits_for_operators
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
@@ -58,6 +60,7 @@ class Supervisor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._health = context.health = Health(context)
+        self._checkpoints = context.checkpoints = Checkpoints(context)
         self._attempts = Attempts(context)
         self._reports = Reports(self._attempts, context.clock)
         self._health.on_channel = self._reports.changed
@@ -65,6 +68,7 @@ class Supervisor:
         holding = Holding(context)
         self._health.on_warning = holding.warned
         self._resumes = Resumes(context, holding)
+        self._allowances = Allowances(context)
         self._claims = Claims(context, self._attempts)
         self._expiry = Expiry(context)
         self._cleanup = Cleanup(context)
@@ -92,7 +96,8 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         bell_fd = doorbell.hang_up(self._context.home)
         loop.add_reader(bell_fd, self._on_doorbell, bell_fd)
-        for duty in (self._lifeline, self._narrator.run, self._health.run, self._reports.run):
+        services = (self._narrator, self._health, self._reports, self._checkpoints)
+        for duty in (self._lifeline, *(service.run for service in services)):
             self._background.append(asyncio.create_task(_for_ever(duty)))
         try:
             await self._sweep.at_start()
@@ -108,6 +113,7 @@ class Supervisor:
                     [
                         *self._background,
                         *self._health.tasks,
+                        *self._checkpoints.tasks,
                         *self._attempts.tasks,
                         *self._sweep.tasks,
                         *self._cleanup.tasks,
@@ -148,6 +154,7 @@ class Supervisor:
         await self._reloading.tick()
         await self._resumes.tick()
         await self._tracking.tick()
+        await self._allowances.tick()
         await self._claims.tick()
         self._sweep.tick()
         await self._expiry.tick()
@@ -182,7 +189,9 @@ class Supervisor:
 
     def _unfinished(self, tx: Transaction) -> int:
         """A task that waits for an operator to mend its account is no reason to stay, queued or paused."""
-        return tx.tasks.unfinished_count(waits_for_operators(self._context, tx)) + self._tracking.owed(tx)
+        auto = self._context.limits.auto_resume
+        unfinished = tx.tasks.unfinished_count(waits_for_operators(self._context, tx), auto=auto)
+        return unfinished + self._tracking.owed(tx)
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""

@@ -36,7 +36,7 @@ class Resumes:
         for account in tx.accounts.open_due(now):
             tx.holds.keep(proving(account, now), now)
         self._holding.look(tx)
-        due = tx.tasks.due_to_resume(now)
+        due = tx.tasks.due_to_resume(now, auto=self._context.limits.auto_resume)
         if not due:
             return due
         holds = {hold.name: hold for hold in tx.holds.all() if hold.scope is Scope.ACCOUNT}
@@ -62,7 +62,9 @@ class Resumes:
     async def _resume(self, task_id: str) -> None:
         try:
             await self._context.writer.write(
-                lambda tx: tx.tasks.resume(task_id, "the supervisor, because it was due", self._context.clock())
+                lambda tx: tx.tasks.resume(
+                    task_id, "the supervisor, because it was due", self._context.clock(), operator=False
+                )
             )
         except Conflict:
             return  # an operator was faster
@@ -73,5 +75,7 @@ class Resumes:
         return await self._context.writer.write(self._next_due)
 
     def _next_due(self, tx: Transaction) -> float | None:
-        moments = (tx.tasks.next_due(self._looked or self._context.clock()), self._holding.next_moment(tx))
+        auto = self._context.limits.auto_resume
+        due = tx.tasks.next_due(self._looked or self._context.clock(), auto=auto)
+        moments = (due, self._holding.next_moment(tx))
         return min((at for at in moments if at is not None), default=None)

@@ -6,6 +6,7 @@ import math
 
 from holdfast.core.cputrail import CpuTrail
 from holdfast.core.health import Diagnosis, Facts, TreeFacts, judge, window_of
+from holdfast.core.model import StopWhy
 from holdfast.core.plight import Plight
 from holdfast.core.signs import NearLimit
 from holdfast.processes.port import Tree, View
@@ -41,6 +42,23 @@ class Watch:
     @property
     def is_looping(self) -> bool:
         return 0 < self.patient.rules.loop_steps <= self.view.talk.steps
+
+    @property
+    def passed_budget(self) -> str | None:
+        """Why it has to end, if it has used up what its task may."""
+        meter, talk = self.patient.meter, self.view.talk
+        if (
+            meter is None
+            or not talk.spending.is_told
+            or self.is_stopping
+            or self.leader_ended
+            or self.patient.claimed()
+        ):
+            return None
+        return meter.passed(talk.spending.total)
+
+    async def end(self, why: StopWhy, reason: str) -> None:
+        await self.patient.stop(why, reason)
 
     @property
     def which_rule(self) -> tuple[bool, int, Plight | None]:

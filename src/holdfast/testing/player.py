@@ -101,6 +101,11 @@ def do_limit(what: dict[str, object]) -> None:
     do_exit(1)
 
 
+def do_usage(what: dict[str, object]) -> None:
+    """Tokens and money, as agents tell them while they work."""
+    tell("usage", **what)
+
+
 def do_heartbeat(how: bool | dict[str, float]) -> None:
     """Once, or every so often and nothing else."""
     path = os.path.join(os.environ["HOLDFAST_CHANNEL"], "heartbeat")

@@ -13,7 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.units import parse_duration
 
 SPAWN_KINDS = ("plain", "group", "session", "daemon", "ignore-term")
-REPORT_KINDS = ("progress", "complete", "fail")
+REPORT_KINDS = ("progress", "checkpoint", "complete", "fail")
 TOOL_WORK = ("sleep", "burn", "child")
 LIMIT_KINDS = ("rate", "usage", "context", "auth", "billing", "overloaded", "network")
 
@@ -33,6 +33,18 @@ def _flag(value: object) -> object:
 def _code(value: object) -> object:
     if not isinstance(value, int) or not 0 <= value <= 255:
         raise ValueError("must be a number from 0 to 255")
+    return value
+
+
+def _tokens(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise ValueError("must be a whole number of tokens")
+    return value
+
+
+def _dollars(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        raise ValueError("must be an amount of dollars")
     return value
 
 
@@ -117,6 +129,7 @@ ACTIONS: dict[str, Callable[[object], object]] = {
     "exit": _code,
     "limit": _table({"kind": _choice(*LIMIT_KINDS)}, {"for": parse_duration, "while": _anywhere}),
     "near_limit": _table({"used": _percent}, {"for": parse_duration}),
+    "usage": _table({}, {"input": _tokens, "output": _tokens, "cost_usd": _dollars, "total": _flag}),
     "provider": _text,
     "report": _table({"kind": _choice(*REPORT_KINDS)}, {"message": _text, "percent": _percent}),
     "heartbeat": _either(_flag, _table({"every": parse_duration, "for": parse_duration}, {})),

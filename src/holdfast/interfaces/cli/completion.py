@@ -13,6 +13,7 @@ SHELLS = ("bash", "zsh", "fish")
 STATES_FOR = {
     "cancel": ["queued", "running", "paused"],
     "retry": ["failed", "cancelled"],
+    "pause": ["queued", "running"],
     "resume": ["paused"],
 }
 IDS, FILES, FOLDERS, NOTHING = "ids", "files", "folders", ""

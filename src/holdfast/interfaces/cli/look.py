@@ -95,8 +95,20 @@ def _ps_row(row: Row, level: int) -> list[str]:
         ago(row["created_at"]),
         str(row["runs"]),
         below + one_line(row["prompt"], 40 - len(below)),
-        one_line(f"held: {row['held']}" if row["held"] else row["reason"] or "", 70),
+        one_line(_why(row), 70),
     ]
+
+
+def _why(row: Row) -> str:
+    """What holds it, or when it goes on: what people look for first."""
+    if row["held"]:
+        return f"held: {row['held']}"
+    if row["state"] != "paused":
+        return row["reason"] or ""
+    from holdfast.api.show import goes_on_by_itself, moment
+
+    goes_on = f"until {moment(row['resume_after'])}" if goes_on_by_itself(row) else "until you resume it"
+    return f"{row['pause_reason']}, {goes_on}: {row['reason']}"
 
 
 def _summary(queries: Queries) -> str:
@@ -142,15 +154,17 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
+    from holdfast.api.budgets import budgets, in_short, spent_in_all
+    from holdfast.api.checkpoints import lines as checkpoint_lines
     from holdfast.api.crashes import crash_lines
-    from holdfast.api.show import budgets, moment, took
+    from holdfast.api.show import moment, took
     from holdfast.api.usage import by_hand_lines, complete, details
 
     queries = Queries(home_directory())
     if arguments.prompt or arguments.run is not None:
         return _show_prompt(queries, arguments)
     task = queries.task(queries.resolve(arguments.id))
-    task["budgets"] = budgets(task)
+    task["budgets"], task["spent_in_all"] = budgets(queries, task), spent_in_all(queries, task)
     complete(queries, task)
     if arguments.json:
         del task["spends"]
@@ -167,9 +181,10 @@ def run_show(arguments: argparse.Namespace) -> int:
         labels=clean(" ".join(f"{key}={value}" for key, value in task["labels"].items())),
         needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
         parent=task["parent_id"],
-        paused=task["pause_reason"] and f"{task['pause_reason']}, until {moment(task['resume_after'])}",
+        paused=task["pause_reason"]
+        and f"{task['pause_reason']}, until {moment(task['resume_after']) or 'you resume it'}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
-        budgets=", ".join(f"{name} {used['spent']}/{used['limit']}" for name, used in task["budgets"].items()),
+        budgets=in_short(task["budgets"]),
         took=task["usage"] and took(task["usage"]),
     )
     for run in task["runs"]:
@@ -181,6 +196,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     for child in task["children"]:
         print(f"  subtask {child['id']}  {child['state']}  {one_line(child['prompt'], 60)}")
     for line in crash_lines(task["crashes"]):
+        print(f"  {clean(line)}")
+    for line in checkpoint_lines(task):
         print(f"  {clean(line)}")
     for salvage in task["salvages"]:
         print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")
@@ -215,11 +232,12 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.accounts import kept_back, waits_for_account
+    from holdfast.api.budgets import budget_lines, budgets, spent_in_all, waits_for_budget
     from holdfast.api.crashes import crash_summary
     from holdfast.api.family import family_lines
     from holdfast.api.health import health_lines
     from holdfast.api.holding import explain as held_back
-    from holdfast.api.show import budgets, explain
+    from holdfast.api.show import explain
     from holdfast.api.usage import complete, usage_lines
     from holdfast.api.workers import waits_for_worker
 
@@ -227,26 +245,24 @@ def run_why(arguments: argparse.Namespace) -> int:
     task = queries.task(queries.resolve(arguments.id))
     task["kept_back"] = kept_back(queries, task)
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
-    waits = waits_for_account(queries, task)
-    lines += [waits] if waits else []
+    waits = (waits_for_account(queries, task), waits_for_budget(queries, task), waits_for_worker(queries, task))
+    lines += [why for why in waits if why]
     lines += held_back(queries, task)
-    lane = waits_for_worker(queries, task)
-    lines += [lane] if lane else []
     lines += health_lines(queries, task)
     complete(queries, task)
     lines += family_lines(queries, task)
     lines += usage_lines(task)
     lines += crash_summary(task["crashes"])
     lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
-    used = budgets(task)
+    used, in_all = budgets(queries, task), spent_in_all(queries, task)
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
-        print_json({"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "events": events})
+        found = {"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "spent_in_all": in_all}
+        print_json({**found, "events": events})
         return 0
     print(f"Task {task['id']} is {paint(task['state'], 'bold')}.")
-    for line in lines:
+    for line in (*lines, *budget_lines(used, in_all)):
         print(clean(line))
-    print("Budgets: " + ", ".join(f"{name} {entry['spent']} of {entry['limit']}" for name, entry in used.items()) + ".")
     print("What happened last:")
     for event in events:
         print("  " + _event_line(event))

@@ -197,12 +197,6 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         (0, 2, 3, 4, 69),
         ("cancel", "resume"),
     ),
-    "resume": Page(
-        "Lets a paused task go on now. Counts as one of its resumes.",
-        (("do not wait for the reset", "holdfast resume 7f3a"),),
-        (0, 2, 3, 4, 69),
-        ("why", "retry"),
-    ),
     "salvage": Page(
         "Work that was taken out of workspaces before they went, because no branch held it. `restore` makes it a "
         "new branch of the repository, or plain files in a new directory; nothing is ever overwritten. It expires "
@@ -292,12 +286,14 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "agent": Page(
         "Called by an agent about its own run, which its environment names. `heartbeat` and `progress` are signs of "
-        "life. `complete` and `fail` are claimed results: the first one counts, and the agent then has "
+        "life. `checkpoint` keeps the tree as it is now; later `holdfast resume --checkpoint N` can go back to it. "
+        "`complete` and `fail` are claimed results: the first one counts, and the agent then has "
         "`health.claim_grace` (30 s) to exit before its processes are ended. `complete` needs exit code 0; `fail` "
         "fails the task whatever the code.",
         (
             ("still at work, though silent", "holdfast agent heartbeat"),
             ("shown by `ps` and `why`", 'holdfast agent progress "running the tests" --percent 40'),
+            ("keep the tree", 'holdfast agent checkpoint --note "before the rewrite"'),
             ("done", 'holdfast agent complete "all tests pass"'),
             ("given up", 'holdfast agent fail "the base does not build"'),
         ),

@@ -17,6 +17,30 @@ class Page(NamedTuple):
 
 
 WORK_PAGES: dict[str, Page] = {
+    "pause": Page(
+        "Holds a task until you resume it, or for a time. A waiting one is held at once; of a running one the agent is "
+        "ended with its usual grace, and it goes on later in the same workspace and session. The pause costs none of "
+        "its budgets; a cancel at the same moment wins.",
+        (
+            ("until you say so", 'holdfast pause 7f3a --why "deploy first"'),
+            ("for two hours", "holdfast pause 7f3a --for 2h"),
+            ("within two seconds", "holdfast pause 7f3a --force"),
+        ),
+        (0, 2, 3, 4, 69),
+        ("resume", "cancel", "why"),
+    ),
+    "resume": Page(
+        "Lets a paused task go on now. Counts as one of its resumes (`resume.max_attempts`); the one beyond the limit "
+        "fails the task, unless you use --force, which is recorded. It is refused while the task's budget of money or "
+        "tokens is spent: raise that with the same command.",
+        (
+            ("do not wait for the reset", "holdfast resume 7f3a"),
+            ("it may cost 8 dollars in all", "holdfast resume 7f3a --budget-usd 8"),
+            ("once more, whatever the limit", "holdfast resume 7f3a --force"),
+        ),
+        (0, 2, 3, 4, 69),
+        ("pause", "why", "retry"),
+    ),
     "worker": Page(
         "Named workers (`[[worker]]` in your own settings) pull matching tasks one at a time. A stopped one finishes "
         "its present task first; one that crashed too often is benched until it was quiet for `crash.window`, or is "
@@ -31,8 +55,13 @@ WORK_PAGES: dict[str, Page] = {
     ),
     "diff": Page(
         "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
-        "or on its branch. Piped, it is exact and can be applied.",
-        (("all of it", "holdfast diff 7f3a"), ("only which files", "holdfast diff 7f3a --stat")),
+        "or on its branch. With --checkpoint N: what that checkpoint holds (`holdfast show` lists them). Piped, it is "
+        "exact and can be applied.",
+        (
+            ("all of it", "holdfast diff 7f3a"),
+            ("only which files", "holdfast diff 7f3a --stat"),
+            ("as it was at checkpoint 3", "holdfast diff 7f3a --checkpoint 3"),
+        ),
         (*READS, 1, 4),
         ("show", "salvage"),
     ),

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.config import SETTINGS, masked, shown
 from holdfast.config.accounts import lines_to_show
+from holdfast.config.labelbudgets import lines_to_show as label_lines
 from holdfast.config.parsers import toml
 from holdfast.config.survey import Survey, survey
 from holdfast.config.workers import lines_to_show as workers_to_show
@@ -63,6 +64,8 @@ def _show(found: Survey, arguments: argparse.Namespace) -> int:
             full = f"per_agent.{agent}.{key}"
             _show_one(full, key, value, found.config.origins[full], arguments)
     for full, value in lines_to_show(found.config.accounts, reveal=arguments.reveal).items():
+        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+    for full, value in label_lines(found.config.label_budgets).items():
         _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
     for full, value in workers_to_show(found.config.workers).items():
         _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)

@@ -1,4 +1,4 @@
-"""Commands that change what becomes of a task: cancel, retry, resume."""
+"""Commands that change what becomes of a task: cancel, retry."""
 
 from __future__ import annotations
 
@@ -80,15 +80,4 @@ def run_retry(arguments: argparse.Namespace) -> int:
     task_id = Queries(home).resolve(arguments.id)
     Commands(home, create=False).retry(task_id, fresh=arguments.fresh)
     print(f"Queued {task_id} again, {'from its base' if arguments.fresh else 'where it stopped'}.")
-    return 0
-
-
-def configure_resume(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
-
-
-def run_resume(arguments: argparse.Namespace) -> int:
-    home = home_directory()
-    task_id = Queries(home).resolve(arguments.id)
-    print(f"{task_id}: {Commands(home, create=False).resume(task_id)}.")
     return 0

@@ -39,8 +39,11 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--permission", choices=["read", "edit", "full"], help="what the agent may do unasked (permissions.mode)"
     )
-    parser.add_argument("--budget-usd", type=float, metavar="X", help="end a run that cost more, where the CLI can")
-    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, likewise")
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="pause it when its runs cost so many dollars")
+    parser.add_argument(
+        "--budget-tokens", type=number(1), metavar="N", help="pause it when its runs used so many tokens"
+    )
+    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if it can")
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
     parser.add_argument("--base", metavar="REF", help="where to start from (the current branch; its parent's branch)")
     parser.add_argument(
@@ -99,6 +102,7 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         model=arguments.model,
         permission=arguments.permission,
         budget_usd=arguments.budget_usd,
+        budget_tokens=arguments.budget_tokens,
         max_turns=arguments.max_turns,
         base=arguments.base,
         workspace=arguments.workspace,
@@ -178,7 +182,9 @@ def configure_add(parser: argparse.ArgumentParser) -> None:
 
 def run_add(arguments: argparse.Namespace) -> int:
     home = home_directory()
-    task = Commands(home).add(_new_task(arguments))
+    commands = Commands(home)
+    task = commands.add(_new_task(arguments))
+    _say_notes(commands)
     running = Queries(home).supervisor()
     if arguments.json:
         found = {"id": task.id, "state": str(task.state), "supervisor": running is not None}
@@ -205,6 +211,7 @@ def run_run(arguments: argparse.Namespace) -> int:
     home = home_directory()
     commands = Commands(home)
     task = commands.add(_new_task(arguments))
+    _say_notes(commands)
     queries = Queries(home)
     if queries.supervisor() is None:
         _ensure_supervisor(queries)
@@ -223,13 +230,20 @@ def run_run(arguments: argparse.Namespace) -> int:
     return EXIT_OF_STATE.get(final["state"], 130)
 
 
+def _say_notes(commands: Commands) -> None:
+    for note in commands.notes:
+        print(clean(note), file=sys.stderr)
+
+
 def _say_if_it_waits(home: str, task_id: str) -> None:
     from holdfast.api.accounts import waits_for_account
+    from holdfast.api.budgets import waits_for_budget
 
     queries = Queries(home)
-    why = waits_for_account(queries, queries.state(task_id))
-    if why is not None:
-        print(clean(why), file=sys.stderr)
+    state = queries.state(task_id)
+    for why in (waits_for_account(queries, state), waits_for_budget(queries, state)):
+        if why is not None:
+            print(clean(why), file=sys.stderr)
 
 
 def _ensure_supervisor(queries: Queries) -> None:

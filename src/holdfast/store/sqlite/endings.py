@@ -9,7 +9,7 @@ import apsw
 from holdfast import faults
 from holdfast.core.budgets import Budget
 from holdfast.core.crashes import CRASHES
-from holdfast.core.model import Event, Instant, Level, Task
+from holdfast.core.model import Event, Instant, Level, PauseReason, Task
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.preserve import Disposition, resolve
@@ -105,11 +105,14 @@ class Endings:
         self.spend(grip.task_id, decision.spends, run_id, now)
         faults.tx("task.settle")
         self._tell_settled(grip, run_id, state, verdict, decision, now)
+        if decision.pause is PauseReason.OPERATOR:
+            self.answer_pauses(grip.task_id, "the task is paused", now)  # at once: none of it may come after a resume
         if run_id is not None:
             self._crashes.after_settle(grip.task_id, run_id, verdict, decision, now)
         if under is not None:
             self._accounts.after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
-        if decision.alert and (under is None or decision.parking is None):  # an account has one alert for all its tasks
+        is_of_account = under is not None and decision.parking is not None and decision.parking.until is None
+        if decision.alert and not is_of_account:  # a stopped account has one alert for all its tasks
             self._alert(grip, state, verdict, decision, disposition, now)
         if state in (TaskState.COMPLETED, TaskState.CANCELLED):
             self._events.close_alerts_of_task(grip.task_id, f"the task's end: {state}", now)
@@ -154,6 +157,10 @@ class Endings:
             return []
         reason = f"it needs task {over}, which {'was' if how is TaskState.CANCELLED else 'has'} {how}"
         return [(str(row["id"]), reason) for row in self._sql.rows("waiting_dependents", id=over)]
+
+    def answer_pauses(self, task_id: str, answer: str, now: Instant) -> None:
+        if self._sql.change("answer_pauses", id=task_id, answer=answer, now=now.wall):
+            faults.tx("task.answer_pauses")
 
     def spend(self, task_id: str, budgets: Sequence[Budget], run_id: str | None, now: Instant) -> None:
         """Paid within the task's present generation."""
@@ -216,7 +223,8 @@ class Endings:
         self._events.raise_alert(
             f"task:{grip.task_id}:{verdict.outcome}",
             f"Task {grip.task_id} {state}: {decision.reason}.",
-            f"Look with `holdfast why {grip.task_id}`; go on with `holdfast retry {grip.task_id}`.",
+            f"Look with `holdfast why {grip.task_id}`; go on with "
+            f"`holdfast {'resume' if state is TaskState.PAUSED else 'retry'} {grip.task_id}`.",
             now,
             task_id=grip.task_id,
         )

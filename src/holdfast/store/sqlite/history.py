@@ -16,6 +16,8 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 _OF_A_TASK = (
     "events",
+    "going_back",
+    "checkpoints",
     "spends",
     "requests",
     "alerts",
@@ -25,7 +27,7 @@ _OF_A_TASK = (
     "runs",
     "workspaces",
 )  # in an order that keys allow
-_SMALL = ("drop_requests", "drop_alerts", "drop_hosts")
+_SMALL = ("drop_requests", "drop_alerts", "drop_hosts", "drop_usage")
 
 
 class SqliteHistory:

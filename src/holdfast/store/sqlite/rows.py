@@ -25,6 +25,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.outcome import RunUsage
 from holdfast.core.rules import (
+    DEFAULT_BUDGET,
     DEFAULT_CONTAINER,
     DEFAULT_HEALTH,
     DEFAULT_LIMITS,
@@ -62,6 +63,7 @@ _RULES: dict[str, Any] = {  # the fields of a specification that are rules: only
     "workspace": DEFAULT_WORKSPACE,
     "salvage": DEFAULT_SALVAGE,
     "container": DEFAULT_CONTAINER,
+    "budget": DEFAULT_BUDGET,
     "subtasks": DEFAULT_SUBTASKS,
 }
 
@@ -129,6 +131,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id,
         account,
         fresh,
+        forced,
         worker,
         needs,
     ) = row
@@ -158,6 +161,7 @@ def task(row: tuple[Any, ...]) -> Task:
         session_id=session_id,
         account=account,
         fresh=bool(fresh),
+        forced=bool(forced),
         worker=worker,
     )
 

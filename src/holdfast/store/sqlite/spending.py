@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import apsw
 
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast import faults
+from holdfast.core.allowances import since, used_of
+from holdfast.core.caps import CLOCK_WAS_SET_BACK, DAY, Allowance, Cap, Entry, Used, labels_of
+from holdfast.core.model import Event, Instant, Level, Task
+from holdfast.core.outcome import RunUsage
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.budgeting import SpentBudget, budget_alert
+from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 
 
@@ -12,3 +22,153 @@ class SqliteSpending:
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "spending")
         self._events = events
+
+    def record(self, task: Task, run_id: str, told: RunUsage, session_id: str | None, now: Instant) -> bool:
+        news = told if session_id is None else since(told, self.of_session(task.id, session_id))
+        labels = sorted(labels_of(task.spec.labels))
+        is_new = self._sql.change(
+            "record",
+            run_id=run_id,
+            task_id=task.id,
+            generation=task.generation,
+            session_id=session_id,
+            labels=rows.encode(labels),
+            input=news.input,
+            output=news.output,
+            cost_usd=news.cost_usd,
+            wall=now.wall,
+            boottime=now.boottime,
+            boot_id=now.boot_id,
+        )
+        if not is_new:
+            return False
+        faults.tx("usage.record")
+        used = used_of(news)
+        for label in labels:
+            self._sql.change("add_to_label", label=label, tokens=used.tokens, cost_usd=used.usd, unpriced=used.unpriced)
+            faults.tx("usage.label")
+        return True
+
+    def crosses(self, run_id: str, keys: Sequence[str]) -> None:
+        self._sql.change("crosses", run_id=run_id, crossed=rows.encode(list(keys)))
+        faults.tx("usage.crosses")
+
+    def crossed(self, run_id: str) -> Sequence[str]:
+        found = self._sql.value("crossed", run_id=run_id)
+        return () if found is None else tuple(rows.decode(found))
+
+    def of_task(self, task: Task) -> Used:
+        row = self._sql.row("of_task", task_id=task.id, generation=task.generation)
+        return Used() if row is None else Used(**row)
+
+    def of_session(self, task_id: str, session_id: str) -> RunUsage:
+        row = self._sql.row("of_session", task_id=task_id, session_id=session_id)
+        return RunUsage() if row is None else RunUsage(**row)
+
+    def lately(self, now: Instant) -> Sequence[Entry]:
+        found = self._sql.rows(
+            "lately",
+            boot_id=now.boot_id,
+            boottime=now.boottime,
+            wall=now.wall,
+            window=DAY,
+            tolerance=CLOCK_WAS_SET_BACK,
+        )
+        return [_entry(row) for row in found]
+
+    def total_of(self, label: str) -> Used:
+        row = self._sql.row("total_of_label", label=label)
+        return Used() if row is None else Used(**row)
+
+    # -- episodes ------------------------------------------------------------------------------------------------
+
+    def spent(self) -> Sequence[SpentBudget]:
+        return [SpentBudget(**row) for row in self._sql.rows("spent")]
+
+    def begin(self, allowance: Allowance, used: Used, until: float | None, now: Instant) -> None:
+        words = allowance.cap.against(used)
+        reason = f"{allowance.name} is spent ({words})"
+        is_new = allowance.key not in [found.key for found in self.spent()]
+        self._sql.change("begin", key=allowance.key, label=allowance.label, reason=reason, until=until, at=now.wall)
+        faults.tx("budget.begin")
+        if not is_new:
+            return
+        whom = "No task" if allowance.label is None else f"No task with the label {allowance.label}"
+        data = {"key": allowance.key, "label": allowance.label, "until": until, "usd": used.usd, "tokens": used.tokens}
+        self._events.emit(
+            Event(
+                kind="budget.spent",
+                level=Level.WARNING,
+                component="budgets",
+                message=f"{reason[0].upper()}{reason[1:]}. {whom} starts for now; what runs goes on.",
+                reason=reason,
+                data=data,
+            ),
+            now,
+        )
+        self._events.raise_alert(
+            budget_alert(allowance.key),
+            f"{reason[0].upper()}{reason[1:]}: {whom[0].lower()}{whom[1:]} starts.",
+            f"{'They go on by themselves as the hours pass; or raise' if allowance.is_sliding else 'Raise'} "
+            f"`{_setting(allowance)}` in your config.",
+            now,
+            level=Level.WARNING,
+        )
+
+    def end(self, key: str, why: str, now: Instant) -> None:
+        if self._sql.change("end", key=key) == 0:
+            return
+        faults.tx("budget.end")
+        event = Event(
+            kind="budget.available",
+            component="budgets",
+            message=f"The budget '{key}' is available again: {why}. What waits for it may start.",
+            reason=why,
+            data={"key": key},
+        )
+        self._events.emit(event, now)
+        self._events.close_alert(budget_alert(key), why, now)
+
+    # -- operators -----------------------------------------------------------------------------------------------
+
+    def allow(self, task_id: str, cap: Cap, by: str, now: Instant) -> None:
+        found = self._sql.value("settings", id=task_id)
+        if found is None:
+            raise NotFound(f"Task not found: {task_id}")
+        settings = rows.decode(found)
+        budget = settings.get("budget", {})
+        was = Cap(usd=budget.get("usd"), tokens=budget.get("tokens"))
+        budget |= {} if cap.usd is None else {"usd": cap.usd}
+        budget |= {} if cap.tokens is None else {"tokens": cap.tokens}
+        settings["budget"] = budget
+        if self._sql.change("set_settings", id=task_id, settings=rows.encode(settings), now=now.wall) == 0:
+            raise Conflict(f"Task {task_id} is not paused; its budget was not changed.")
+        faults.tx("budget.raise")
+        words = [f"{was.words_usd} → {cap.words_usd}"] if cap.usd is not None else []
+        words += [f"{was.words_tokens} → {cap.words_tokens}"] if cap.tokens is not None else []
+        self._events.emit(
+            Event(
+                kind="budget.raised",
+                component="budgets",
+                task_id=task_id,
+                message=f"The budget of task {task_id} was changed by {by}: {', '.join(words)}.",
+                reason=f"changed by {by}",
+                data={"by": by, "usd": cap.usd, "tokens": cap.tokens},
+            ),
+            now,
+        )
+
+
+def _setting(allowance: Allowance) -> str:
+    if allowance.label is None:
+        return "budget.day_usd" if allowance.cap.usd is not None else "budget.day_tokens"
+    return f'[budget.labels."{allowance.label}"]'
+
+
+def _entry(row: Row) -> Entry:
+    cost = row["cost_usd"]
+    return Entry(
+        at=Instant(wall=row["wall"], boottime=row["boottime"], boot_id=row["boot_id"]),
+        used=Used(usd=cost or 0.0, tokens=row["tokens"], unpriced=int(cost is None)),
+        labels=frozenset(rows.decode(row["labels"])),
+    )

@@ -8,13 +8,13 @@ import apsw
 
 from holdfast import faults
 from holdfast.core.accounts import NOBODY, ShutOut
-from holdfast.core.budgets import Budget, Spend
+from holdfast.core.budgets import Spend
 from holdfast.core.dispatch import ANY, Terms
 from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision
 from holdfast.core.preserve import Disposition
-from holdfast.core.resuming import ResumeDecision, decide_resume
+from holdfast.core.resuming import ResumeDecision
 from holdfast.core.states import TaskState
 from holdfast.errors import Conflict, NotFound, NotOwner
 from holdfast.store.port import Grip
@@ -25,6 +25,7 @@ from holdfast.store.sqlite.endings import Endings
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.families import Families
 from holdfast.store.sqlite.guard import refused
+from holdfast.store.sqlite.pauses import Pauses
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
@@ -44,6 +45,7 @@ class SqliteTasks:
         self._workspaces = workspaces
         self._families = Families(connection, events, self.get)
         self._endings = Endings(connection, events, runs, workspaces, accounts, self._families, self.get)
+        self._pauses = Pauses(connection, events, workspaces, self._endings, self.get)
 
     # -- operators -----------------------------------------------------------------------------------------------
 
@@ -111,47 +113,18 @@ class SqliteTasks:
             raise Conflict(
                 f"Task {task_id} is {task.state}; only a failed or cancelled task can be retried. Nothing was changed."
             )
+        self._pauses.withdraw_requests(task_id, f"retried by {by}", now)
         faults.tx("task.retry")
         self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.queued", task_id, f"Task {task_id} {reason}.", now, reason=reason, data={"by": by})
 
-    def resume(self, task_id: str, by: str, now: Instant) -> ResumeDecision:
-        task = self.get(task_id)
-        if task.state is not TaskState.PAUSED:
-            raise Conflict(f"Task {task_id} is {task.state}, not paused; nothing was changed.")
-        decision = decide_resume(task.resume_attempts, task.spec.max_resumes, task_id, task.pause_reason)
-        statement = "resume" if decision.allowed else "resume_refused"
-        changed = self._sql.change(
-            statement,
-            id=task_id,
-            reason=decision.message,
-            earlier=task.resume_attempts,
-            attempt=decision.attempt,
-            now=now.wall,
-        )
-        if changed == 0:
-            raise Conflict(f"Task {task_id} was resumed by someone else at the same moment; nothing was spent.")
-        faults.tx("task.resume")
-        data = {"resume_attempts": decision.attempt, "max_resume_attempts": task.spec.max_resumes, "by": by}
-        if decision.allowed:
-            if decision.attempt > task.resume_attempts:
-                self._endings.spend(task_id, (Budget.RESUME,), None, now)
-            self._events.close_alerts_of_task(task_id, by, now)
-            self._emit("task.resumed", task_id, f"Task {task_id}: {decision.message}.", now, reason=by, data=data)
-            return decision
-        data["failure_reason"] = "max_resume_attempts_exceeded"
-        self._emit(
-            "task.failed",
-            task_id,
-            decision.message,
-            now,
-            level=Level.WARNING,
-            reason=decision.message,
-            data=data,
-        )
-        self._workspaces.dispose_by_setting(task.spec, TaskState.FAILED, now)
-        self._endings.tell_kin(task_id, TaskState.FAILED, now)
-        return decision
+    def pause_waiting(self, task_id: str, by: str, why: str, until: float | None, now: Instant) -> None:
+        self._pauses.pause_waiting(task_id, by, why, until, now)
+
+    def resume(
+        self, task_id: str, by: str, now: Instant, *, operator: bool = True, force: bool = False
+    ) -> ResumeDecision:
+        return self._pauses.resume(task_id, by, now, operator=operator, force=force)
 
     # -- supervisor ----------------------------------------------------------------------------------------------
 
@@ -227,8 +200,8 @@ class SqliteTasks:
         self._sql.change("forget_branch", id=task_id, now=now.wall)
         faults.tx("task.forget_branch")
 
-    def due_to_resume(self, now: Instant) -> Sequence[str]:
-        return [str(row["id"]) for row in self._sql.rows("due_to_resume", now=now.wall)]
+    def due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]:
+        return [str(row["id"]) for row in self._sql.rows("due_to_resume", now=now.wall, auto=int(auto))]
 
     def leave_session(self, grip: Grip, account: str, now: Instant) -> None:
         if self._sql.change("leave_session", id=grip.task_id, fence=grip.fence, owner=grip.owner, now=now.wall) == 0:
@@ -252,8 +225,8 @@ class SqliteTasks:
             return self._sql.value("something_waits_on_terms", now=now.wall, **_terms(terms)) is not None
         return self._sql.value("something_waits", now=now.wall, lane=None) is not None
 
-    def next_due(self, now: Instant) -> float | None:
-        value = self._sql.value("next_due", now=now.wall)
+    def next_due(self, now: Instant, *, auto: bool = True) -> float | None:
+        value = self._sql.value("next_due", now=now.wall, auto=int(auto))
         return None if value is None else float(value)
 
     def running_elsewhere(self, host_id: str) -> Sequence[Task]:
@@ -262,8 +235,8 @@ class SqliteTasks:
     def running_here(self, host_id: str) -> Sequence[Task]:
         return [rows.task(row) for row in self._sql.tuples("running_here", host=host_id)]
 
-    def unfinished_count(self, shut_out: ShutOut = NOBODY) -> int:
-        waiting = int(self._sql.value("unfinished_count"))
+    def unfinished_count(self, shut_out: ShutOut = NOBODY, *, auto: bool = True) -> int:
+        waiting = int(self._sql.value("unfinished_count", auto=int(auto)))
         return waiting - int(self._sql.value("shut_out_count", **_lists(shut_out))) if shut_out else waiting
 
     def ledger(self, task: Task) -> Sequence[Spend]:

@@ -13,7 +13,8 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import alerting, families, providers, staffed, tracked, variations
+from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, tracked, variations
+from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
     add,
@@ -277,6 +278,12 @@ SCENARIOS: dict[str, Scenario] = {
         {"meet an outage": ("completed",), "meet it too": ("completed",)},
         "a provider is down: held back, one goes first, all follow",
     ),
+    "pause": Scenario(
+        pausing.paused,
+        {pausing.HELD: ("completed",), pausing.WAITING: ("completed",), pausing.REFUSED: ("failed",)},
+        "paused by an operator at work and while they wait, resumed, one beyond its limit",
+        is_attended=True,
+    ),
     "adoption": Scenario(
         adoption,
         {"be adopted": ("completed",)},
@@ -308,6 +315,7 @@ SCENARIOS: dict[str, Scenario] = {
     "held": Scenario(
         held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
     ),
+    "budget": Scenario(budget, {"spend": ("completed",)}, "over its budget and the day's, paused, given more"),
     "worker": Scenario(
         staffed.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
     ),
@@ -331,5 +339,11 @@ SCENARIOS: dict[str, Scenario] = {
         variations.setup_fails, {"never start": ("failed",)}, "cannot be furnished", is_variation=True
     ),
     "kept": Scenario(variations.kept, {"stay": ("completed",)}, "kept whatever came out, dropped", is_variation=True),
+    "go-back": Scenario(
+        variations.go_back, {"go back": ("completed",)}, "resumed from a checkpoint, nothing lost", is_variation=True
+    ),
+    "tree-lost": Scenario(
+        variations.tree_lost, {"be lost": ("completed",)}, "its directory deleted, back from it", is_variation=True
+    ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
 }

@@ -24,6 +24,7 @@ SELECT min(seq) FROM (SELECT seq FROM tasks WHERE seq < :below ORDER BY seq DESC
 SELECT t.id, t.seq FROM (SELECT * FROM tasks WHERE seq < :below ORDER BY seq DESC LIMIT :limit) t
 WHERE t.state IN ('completed', 'failed', 'cancelled') AND t.ended_at < :before AND t.branch IS NULL
   AND NOT EXISTS (SELECT 1 FROM salvages s WHERE s.task_id = t.id)
+  AND NOT EXISTS (SELECT 1 FROM checkpoints k WHERE k.task_id = t.id)
   AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.task_id = t.id AND w.state != 'gone')
   AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.state != 'settled')
   AND NOT EXISTS (SELECT 1 FROM needs n WHERE n.needs_id = t.id)
@@ -51,6 +52,12 @@ DELETE FROM alerts WHERE task_id = :id
 -- name: forget_crashes_of
 -- Only with its repository: otherwise they are remembered for longer than the task.
 DELETE FROM crashes WHERE task_id = :id
+
+-- name: forget_going_back_of
+DELETE FROM going_back WHERE task_id = :id
+
+-- name: forget_checkpoints_of
+DELETE FROM checkpoints WHERE task_id = :id
 
 -- name: forget_needs_of
 DELETE FROM needs WHERE task_id = :id
@@ -97,6 +104,13 @@ DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE acked_at < :before O
 DELETE FROM hosts WHERE id IN (
     SELECT h.id FROM hosts h WHERE h.state != 'active' AND h.ended_at < :before
       AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.state = 'running' AND t.owner = h.id) LIMIT :limit)
+
+-- name: drop_usage
+-- Not before its task is forgotten, and not while a day's budget could still count it, however soon that was.
+DELETE FROM usage WHERE run_id IN (
+    SELECT u.run_id FROM usage u
+    WHERE u.wall < :before AND u.wall < (SELECT max(wall) FROM usage) - 172800
+      AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = u.task_id) LIMIT :limit)
 
 -- name: runs_of_repo
 SELECT r.id FROM runs r JOIN tasks t ON t.id = r.task_id WHERE t.repo_id = :repo

@@ -27,11 +27,13 @@ UPDATE runs SET state = 'started', pid = :pid, started_at = :now WHERE id = :id 
 UPDATE runs SET state = 'stopping', stop_why = :why, stop_reason = :reason WHERE id = :id AND task_id = :task_id AND state = 'started'
 
 -- name: escalate
--- An operator's word outranks a verdict of ours that is already under way, and a cancel outranks a `down`.
+-- An operator's word outranks a verdict of ours that is already under way, a pause a `down`, a cancel both
+-- (core/model.outranks says the same).
 -- A run that is only intended notes the wish too: the reason must be on disk before any signal.
 UPDATE runs SET stop_why = :why, stop_reason = :reason
 WHERE id = :id AND task_id = :task_id AND state IN ('intended', 'stopping') AND stop_why IS NOT :why
-  AND (stop_why IS NULL OR :why = 'cancel' OR (:why = 'down' AND stop_why != 'cancel'))
+  AND (stop_why IS NULL OR :why = 'cancel' OR (:why = 'pause' AND stop_why != 'cancel')
+       OR (:why = 'down' AND stop_why NOT IN ('cancel', 'pause')))
 
 -- name: reported
 UPDATE runs SET claim = :claim, reports = :reports

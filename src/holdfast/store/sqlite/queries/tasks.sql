@@ -1,7 +1,7 @@
 -- name: task_columns
 -- In the order in which rows.task takes them.
 id, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings, state, fence, owner, generation,
-base_commit, branch, resume_attempts, pause_reason, session_id, account, fresh, worker,
+base_commit, branch, resume_attempts, pause_reason, session_id, account, fresh, forced, worker,
 (SELECT json_group_array(needs_id) FROM needs WHERE needs.task_id = tasks.id)
 
 -- name: may_start
@@ -21,7 +21,8 @@ SELECT t.rowid FROM tasks t
 -- name: shut_out
 -- Its account is shut, or all that it could have. Only asked while one is. An account that is gone counts as none,
 -- unless the task names it: then it starts, and is refused.
-CASE WHEN t.account IS NULL THEN t.agent IN (SELECT value FROM json_each(:agents))
+CASE WHEN t.forced THEN 0
+     WHEN t.account IS NULL THEN t.agent IN (SELECT value FROM json_each(:agents))
      WHEN t.agent || '/' || t.account IN (SELECT value FROM json_each(:accounts)) THEN 1
      ELSE t.agent IN (SELECT value FROM json_each(:agents))
           AND t.agent || '/' || t.account NOT IN (SELECT value FROM json_each(:still_open))
@@ -123,6 +124,7 @@ SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :fail
                    THEN coalesce((SELECT account FROM runs WHERE runs.id = :run_id), account)
                    ELSE account END,
     resume_attempts = CASE WHEN :state = 'completed' THEN 0 ELSE resume_attempts END,
+    forced = CASE WHEN :run_id IS NULL AND :state = 'queued' THEN forced ELSE 0 END,
     updated_at = :now, ended_at = CASE WHEN :state IN ('completed', 'failed', 'cancelled') THEN :now END
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
   AND (:run_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_id = :id AND runs.state != 'settled'))
@@ -144,6 +146,14 @@ UPDATE tasks SET state = 'cancelled', reason = :reason, outcome = 'cancelled', n
     updated_at = :now, ended_at = :now
 WHERE id = :id AND state IN ('queued', 'paused')
 
+-- name: pause_waiting
+-- Also what a limit paused while the request was on its way: it would go on by itself.
+UPDATE tasks SET state = 'paused', pause_reason = 'operator', resume_after = :until, reason = :reason, updated_at = :now
+WHERE id = :id AND (state = 'queued' OR (state = 'paused' AND pause_reason != 'operator' AND resume_after IS NOT NULL))
+
+-- name: answer_pauses
+UPDATE requests SET answered_at = :now, answer = :answer WHERE task_id = :id AND kind = 'pause' AND answered_at IS NULL
+
 -- name: waiting_dependents
 SELECT t.id FROM needs JOIN tasks t ON t.id = needs.task_id
 WHERE needs.needs_id = :id AND t.state IN ('queued', 'paused')
@@ -160,7 +170,8 @@ WHERE id = :id AND state IN ('failed', 'cancelled')
 
 -- name: resume
 UPDATE tasks
-SET state = 'queued', reason = :reason, resume_attempts = :attempt, pause_reason = NULL, resume_after = NULL, updated_at = :now
+SET state = 'queued', reason = :reason, resume_attempts = :attempt, pause_reason = NULL, resume_after = NULL,
+    forced = :forced, updated_at = :now
 WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 
 -- name: resume_refused
@@ -181,6 +192,7 @@ UPDATE tasks SET fresh = 0 WHERE id = :id
 -- Also what was paused in the future: the clock was set back since, and the pause would last for ever.
 SELECT id FROM tasks
 WHERE state = 'paused' AND resume_after IS NOT NULL AND (resume_after <= :now OR updated_at > :now + 60)
+  AND (:auto OR pause_reason = 'operator')
 ORDER BY resume_after
 
 -- name: next_due
@@ -188,6 +200,7 @@ SELECT min(at) FROM (
     SELECT min(not_before) AS at FROM tasks WHERE state = 'queued' AND not_before > :now
     UNION ALL
     SELECT min(resume_after) FROM tasks WHERE state = 'paused' AND resume_after > :now
+        AND (:auto OR pause_reason = 'operator')
     UNION ALL
     SELECT min(until) FROM accounts WHERE until > :now)
 
@@ -201,7 +214,8 @@ SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner = :host ORDER
 -- Three counts, each from the index of its state; one `IN` would read every task there ever was. What waits for a
 -- worker that was stopped waits for an operator.
 SELECT (SELECT count(*) FROM tasks WHERE state = 'queued') + (SELECT count(*) FROM tasks WHERE state = 'running')
-     + (SELECT count(*) FROM tasks WHERE state = 'paused' AND resume_after IS NOT NULL)
+     + (SELECT count(*) FROM tasks WHERE state = 'paused' AND resume_after IS NOT NULL
+            AND (:auto OR pause_reason = 'operator'))
      - (SELECT count(*) FROM workers w JOIN tasks t ON t.worker = w.name WHERE w.state = 'stopped' AND t.state = 'queued')
 
 -- name: spend

@@ -1,0 +1,157 @@
+"""Money and tokens: what may be used by a task, in a day, under a label; what was; and when there is more. Pure.
+
+What is used up is used up: nothing here gives anything back but the clock, and that only in windows that slide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the settings need these words too, and have to be read fast
+    from holdfast.core.model import Instant
+
+DAY = 86400.0
+CLOCK_WAS_SET_BACK = 60.0  # an entry from so far in the future is of a clock that nobody can believe
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cap:
+    """So much, and no more. None: no limit."""
+
+    usd: float | None = None
+    tokens: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.usd is not None or self.tokens is not None
+
+    def is_reached(self, used: Used) -> bool:
+        return (self.usd is not None and used.usd >= self.usd) or (
+            self.tokens is not None and used.tokens >= self.tokens
+        )
+
+    def left(self, used: Used) -> Cap:
+        return Cap(
+            usd=None if self.usd is None else max(0.0, self.usd - used.usd),
+            tokens=None if self.tokens is None else max(0, self.tokens - used.tokens),
+        )
+
+    @property
+    def words_usd(self) -> str:
+        return "no limit" if self.usd is None else dollars(self.usd)
+
+    @property
+    def words_tokens(self) -> str:
+        return "no limit" if self.tokens is None else f"{self.tokens} tokens"
+
+    def against(self, used: Used) -> str:
+        """What of it is reached, in words: "$5.20 of $5.00"."""
+        words = []
+        if self.usd is not None and used.usd >= self.usd:
+            words.append(f"{dollars(used.usd)} of {dollars(self.usd)}")
+        if self.tokens is not None and used.tokens >= self.tokens:
+            words.append(f"{used.tokens} of {self.tokens} tokens")
+        return " and ".join(words)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Used:
+    usd: float = 0.0
+    tokens: int = 0
+    unpriced: int = 0  # runs that told tokens, and no money
+
+    def __add__(self, more: Used) -> Used:
+        return Used(usd=self.usd + more.usd, tokens=self.tokens + more.tokens, unpriced=self.unpriced + more.unpriced)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """What one run added, when it ended."""
+
+    at: Instant
+    used: Used
+    labels: frozenset[str] = frozenset()  # key=value
+
+    def age(self, now: Instant) -> float | None:
+        """Seconds since; None: its clock cannot be believed, and would count it for ever."""
+        if self.at.boot_id != now.boot_id and self.at.wall > now.wall + CLOCK_WAS_SET_BACK:
+            return None
+        return max(0.0, now.since(self.at))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Allowance:
+    """One cap that several tasks share."""
+
+    key: str  # stable: "day", "team=web/day", "team=web/total"
+    cap: Cap
+    label: str | None = None  # None: of all tasks together
+    is_sliding: bool = True  # of the last 24 hours; False: of all time
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        of = "" if self.label is None else f" of the label {self.label}"
+        return f"the budget{of} {'for 24 hours' if self.is_sliding else 'in all'}"
+
+    def concerns(self, labels: Iterable[str]) -> bool:
+        return self.label is None or self.label in labels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelCap:
+    day: Cap = Cap()
+    total: Cap = Cap()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caps:
+    """What tasks share, as the settings have it."""
+
+    day: Cap = Cap()
+    labels: Mapping[str, LabelCap] = field(default_factory=dict)
+
+    def all(self) -> list[Allowance]:
+        found = [Allowance(key="day", cap=self.day)]
+        for label, cap in self.labels.items():
+            found.append(Allowance(key=f"{label}/day", cap=cap.day, label=label))
+            found.append(Allowance(key=f"{label}/total", cap=cap.total, label=label, is_sliding=False))
+        return [allowance for allowance in found if allowance.cap]
+
+
+NO_CAPS = Caps()
+
+
+def labels_of(labels: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(f"{key}={value}" for key, value in labels.items())
+
+
+def dollars(amount: float) -> str:
+    return f"${amount:.4f}" if 0 < amount < 1 else f"${amount:.2f}"
+
+
+def sum_of(entries: Iterable[Entry]) -> Used:
+    total = Used()
+    for entry in entries:
+        total += entry.used
+    return total
+
+
+def in_window(entries: Iterable[Entry], now: Instant, label: str | None = None) -> list[Entry]:
+    """Of the last 24 hours; one exactly at the edge is outside."""
+    return [
+        entry
+        for entry in entries
+        if (label is None or label in entry.labels) and (age := entry.age(now)) is not None and age < DAY
+    ]
+
+
+def free_in(entries: Iterable[Entry], cap: Cap, now: Instant) -> float:
+    """Seconds until so much of the window has slid away that the cap is no longer reached; 0: it is not."""
+    total = Used()
+    for age, entry in sorted(((entry.age(now) or 0.0, entry) for entry in in_window(entries, now)), key=lambda e: e[0]):
+        total += entry.used
+        if cap.is_reached(total):
+            return DAY - age  # from the newest back: this is the one that has to leave
+    return 0.0

@@ -1,0 +1,98 @@
+"""Commands that hold a task and let it go on: pause, resume."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from holdfast.api.commands import Commands
+from holdfast.api.pausing import PAUSED, pause
+from holdfast.api.queries import Queries
+from holdfast.api.show import duration_of, moment
+from holdfast.errors import Conflict, Unavailable, UsageError
+from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import number, print_json
+from holdfast.text import is_text
+
+PATIENCE = 30.0  # beyond the grace that its agent has
+
+
+def configure_pause(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--why", default="", help="recorded with the request")
+    parser.add_argument("--for", dest="seconds", metavar="T", help="go on by itself after this long, e.g. 2h")
+    parser.add_argument("--force", action="store_true", help="end its agent at once, without the usual grace")
+    parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_pause(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    queries = Queries(home)
+    task_id = queries.resolve(arguments.id)
+    if not is_text(arguments.why):
+        raise UsageError("--why is not text (it has NUL or undecodable bytes).")
+    seconds = duration_of("--for", arguments.seconds)
+    request = pause(home, task_id, arguments.why, seconds, force=arguments.force)
+    if request is not None:
+        if queries.supervisor() is None:
+            raise Unavailable(
+                f"The request is recorded, but task {task_id} is marked running and no supervisor is up to pause it. "
+                "Start one: `holdfast up`."
+            )
+        if not arguments.no_wait:
+            _wait_answer(queries, request, task_id)
+    _tell(queries, task_id, is_done=request is None or not arguments.no_wait, as_json=arguments.json)
+    return 0
+
+
+def _wait_answer(queries: Queries, request: int, task_id: str) -> None:
+    deadline = time.monotonic() + PATIENCE + float(queries.task(task_id)["grace"])
+    while time.monotonic() < deadline:
+        running = queries.supervisor()  # before the answer: it may be given as the last act of a supervisor that goes
+        answer = queries.request(request)["answer"]
+        if answer is not None:
+            if answer != PAUSED:
+                raise Conflict(f"Task {task_id} was not paused: {answer}.")
+            return
+        if running is None:
+            raise Unavailable(f"The supervisor went away; the request to pause {task_id} stays recorded.")
+        time.sleep(0.02)
+    raise Unavailable(
+        f"The supervisor has not paused task {task_id} yet; the request stands. See `holdfast why {task_id}`."
+    )
+
+
+def _tell(queries: Queries, task_id: str, *, is_done: bool, as_json: bool) -> None:
+    task = queries.state(task_id)
+    if as_json:
+        print_json({key: task[key] for key in ("id", "state", "pause_reason", "resume_after")})
+    elif not is_done:
+        print(f"Asked the supervisor to pause {task_id}.")
+    elif task["resume_after"] is not None:
+        print(f"Paused {task_id}; it goes on by itself at {moment(task['resume_after'])}.")
+    else:
+        print(f"Paused {task_id}; `holdfast resume {task_id}` lets it go on.")
+
+
+def configure_resume(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument(
+        "--force", action="store_true", help="also beyond its limit of resumes, and although its account is shut"
+    )
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="what its runs may cost from now on, in all")
+    parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="tokens that its runs may use, in all")
+
+
+def run_resume(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    queries = Queries(home)
+    task_id = queries.resolve(arguments.id)
+    message = Commands(home, create=False).resume(
+        task_id, force=arguments.force, budget_usd=arguments.budget_usd, budget_tokens=arguments.budget_tokens
+    )
+    print(f"{task_id}: {message}.")
+    if queries.supervisor() is None:
+        print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+    return 0

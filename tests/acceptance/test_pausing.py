@@ -1,0 +1,219 @@
+"""Pause and resume from outside: operators, limits, restarts, several wishes at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.fleet import Fleet, wait_until
+
+
+def works_until_told(fleet: Fleet, name: str, *options: object, first: str = "") -> str:
+    """A task whose first run writes, says so and works on until it is stopped; the second one ends at once."""
+    return fleet.add_scenario(
+        *([{"run": 1, first: True}] if first else []),
+        {"run": 1, "write": {"path": f"{name}.txt", "text": "kept\n"}},
+        {"run": 1, "touch": str(fleet.root / name)},
+        {"run": 1, "hang": True},
+        {"print": "went on"},
+        options=options,
+    )
+
+
+def at_work(fleet: Fleet, name: str) -> None:
+    wait_until((fleet.root / name).exists, f"the agent of {name} works")
+
+
+def unanswered(fleet: Fleet) -> list[str]:
+    return [row["kind"] for row in fleet._queries().pending_requests(None)]
+
+
+def test_an_operator_pauses_what_waits_and_what_runs(fleet: Fleet) -> None:
+    """R-RES-01, R-RES-02, R-RES-07, R-RES-09: at once or through the supervisor, durable over its death; the pause
+    costs nothing, and it goes on in its own session and path."""
+    supervisor = fleet.up("--agents", 1)
+    running = works_until_told(fleet, "one")
+    at_work(fleet, "one")
+    waiting, timed = fleet.add("wait", command=("true",)), fleet.add("later", "--delay", "1h", command=("true",))
+    assert "`holdfast resume" in fleet.cli("pause", waiting, "--why", "not now").stdout
+    assert fleet.show(waiting)["reason"].endswith(": not now")
+    assert "is paused already" in fleet.cli("pause", waiting, code=4).stderr
+    assert "Task not found: nosuch" in fleet.cli("pause", "nosuch", code=3).stderr
+    assert "--for" in fleet.cli("pause", waiting, "--for", "5", code=2).stderr
+
+    paused = json.loads(fleet.cli("pause", running, "--why", "deploy first", "--json").stdout)
+    assert paused == {"id": running, "state": "paused", "pause_reason": "operator", "resume_after": None}
+    before = fleet.show(running)
+    assert [(run["outcome"], run["stop_why"]) for run in before["runs"]] == [("paused", "pause")]
+    assert before["workspace"]["state"] == "ready"
+    assert unanswered(fleet) == []
+    spent = {name: used["spent"] for name, used in fleet.shown(running)["budgets"].items()}
+    assert set(spent.values()) == {0}, spent
+    why = fleet.cli("why", running).stdout
+    assert "It is paused (operator): paused by" in why
+    assert ": deploy first. It does not resume by itself. Resume it now with `holdfast resume" in why.replace("\n", " ")
+    assert "operator, until you resume it: paused by" in fleet.cli("ps").stdout
+
+    fleet.kill_supervisor(supervisor)
+    assert "goes on by itself at" in fleet.cli("pause", timed, "--for", "100ms").stdout
+    fleet.up("--agents", 1)
+    wait_until(lambda: "task.resumed" in fleet.kinds(timed), "its time has come, although the supervisor is another")
+    assert (fleet.show(timed)["state"], fleet.show(timed)["not_before"] is None) == ("queued", False)
+    assert [fleet.show(task)["state"] for task in (running, waiting)] == ["paused", "paused"]
+    assert f"{running}: resume 1 of 3." in fleet.cli("resume", running).stdout
+    after = fleet.wait_state(running, "completed")
+    assert [run["outcome"] for run in after["runs"]] == ["paused", "completed"]
+    assert len({run["session_id"] for run in after["runs"]}) == 1
+    assert after["resume_attempts"] == 0
+    assert fleet.file_on_branch(after["branch"], "one.txt") == "kept"
+    assert "is completed already" in fleet.cli("pause", running, code=4).stderr
+
+
+def test_several_wishes_at_once(fleet: Fleet) -> None:
+    """A cancel beats a pause, a pause beats a `down`; --force does not wait for the grace; a pause that nobody could
+    carry out is carried out by the next supervisor, and taken back by a resume."""
+    fleet.env["HOLDFAST_HEALTH_GRACE"] = "10m"  # an agent that ignores SIGTERM would live for as long
+    supervisor = fleet.up("--agents", 3)
+    doomed, held, forced = (works_until_told(fleet, name, first="ignore_term") for name in ("doomed", "held", "forced"))
+    for name in ("doomed", "held", "forced"):
+        at_work(fleet, name)
+    for task in (doomed, held, forced):
+        assert "Asked the supervisor" in fleet.cli("pause", task, "--no-wait").stdout
+    fleet.cli("pause", forced, "--force")
+    assert fleet.show(forced)["runs"][0]["outcome"] == "paused"
+    fleet.cli("cancel", doomed)
+    assert fleet.show(doomed)["runs"][0]["outcome"] == "cancelled"
+    fleet.cli("down", "--now")
+    supervisor.wait(timeout=60)
+    assert (fleet.show(held)["state"], fleet.show(held)["pause_reason"]) == ("paused", "operator")
+    assert unanswered(fleet) in ([], ["pause"]), "that of the cancelled one may be left to the next supervisor"
+
+    supervisor = fleet.up("--agents", 3)
+    wait_until(lambda: unanswered(fleet) == [], "every request has its answer")
+    assert {fleet.show(task)["state"] for task in (held, forced)} == {"paused"}
+    last = works_until_told(fleet, "last")
+    at_work(fleet, "last")
+    fleet.kill_supervisor(supervisor)
+    refused = fleet.cli("pause", last, code=69).stderr
+    assert "The request is recorded, but task" in refused
+    assert "holdfast up" in refused
+    fleet.up("--agents", 3)
+    fleet.wait_state(last, "paused")
+    assert fleet.show(last)["runs"][0]["outcome"] == "paused"
+    for task in (held, forced, last):
+        fleet.cli("resume", task)
+        fleet.wait_state(task, "completed")
+    fleet.wait_clean()
+    fleet.doctor()
+
+
+def test_a_limit_outlives_the_supervisor_and_two_resumes_are_one(fleet: Fleet) -> None:
+    """R-RES-01, R-RES-02, R-RES-08, R-RES-09: kill -9 while it waits; the next supervisor resumes it when it is due, in
+    its session and path. Two `resume` processes at once: one wins, one conflict, one resume spent."""
+    supervisor = fleet.up()
+    limit = {"kind": "usage", "for": "3s"}
+    task = fleet.add_scenario({"run": 1, "write": {"path": "a", "text": "a"}}, {"run": 1, "limit": limit})
+    raced = fleet.add_scenario(
+        {"run": 1, "limit": {"kind": "rate", "for": "1h"}}, {"wait_for": str(fleet.root / "go")}, {"exit": 3}
+    )
+    for one in (task, raced):
+        fleet.wait_state(one, "paused", "completed")
+    fleet.kill_supervisor(supervisor)
+    paused = fleet.show(task)
+    fleet.up()
+    done = fleet.wait_state(task, "completed")
+    assert len({run["session_id"] for run in done["runs"]}) == 1
+    assert done["workspace"]["path"] == paused["workspace"]["path"]
+    [told] = [event for event in fleet.events(task) if event["kind"] == "task.resumed"]
+    assert told["at"] >= paused["resume_after"]
+    assert told["data"]["resume_attempts"] == 1
+
+    argv = [sys.executable, "-m", "holdfast", "resume", raced]
+    both = [
+        subprocess.Popen(argv, env=fleet.env, cwd=fleet.repo, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [(one.communicate(timeout=60), one.returncode) for one in both]
+    assert sorted(code for _words, code in said) == [0, 4], said
+    assert any(b"not paused" in words[1] or b"at the same moment" in words[1] for words, _code in said), said
+    assert fleet.show(raced)["resume_attempts"] == 1
+    (fleet.root / "go").touch()
+    failed = fleet.wait_state(raced, "failed")
+    assert failed["resume_attempts"] == 1, "R-RES-05: a failure resets nothing"
+    wait_until(lambda: fleet.cli("retry", raced, code=None).returncode == 0, "its workspace is put away")
+    assert fleet.show(raced)["resume_attempts"] == 0
+
+
+def test_no_resumes_allowed_and_one_by_force(fleet: Fleet) -> None:
+    """R-RES-03, R-RES-04: 0 allows none ("1/0"); the events come in order, the pause fields stay; --force goes beyond
+    the limit, is counted and recorded."""
+    fleet.up()
+    limited = {"limit": {"kind": "rate", "for": "1h"}}
+    task = fleet.add_scenario(limited, options=("--max-resumes", 0))
+    forced = fleet.add_scenario({"run": 1, **limited}, options=("--max-resumes", 0))
+    due = fleet.wait_state(task, "paused")["resume_after"]
+    refused = fleet.cli("resume", task, code=4).stderr
+    assert "Maximum resume attempts exceeded (1/0)" in refused
+    failed = fleet.show(task)
+    assert (failed["state"], failed["failure_reason"]) == ("failed", "max_resume_attempts_exceeded")
+    assert (failed["pause_reason"], failed["resume_after"], failed["resume_attempts"]) == ("rate_limit", due, 1)
+    assert failed["reason"] in refused
+    events = [event for event in fleet.events(task) if event["kind"].startswith("task.")][-2:]
+    assert [event["kind"] for event in events] == ["task.resume-refused", "task.failed"]
+    assert {(event["data"]["resume_attempts"], event["data"]["max_resume_attempts"]) for event in events} == {(1, 0)}
+    fleet.wait_state(forced, "paused")
+    assert "resume 1 of 0, by force" in fleet.cli("resume", forced, "--force").stdout
+    done = fleet.wait_state(forced, "completed")
+    told = [event["data"] for event in fleet.events(forced) if event["kind"] == "task.resumed"]
+    assert told[0]["forced"] is True
+    assert told[0]["by"]
+    assert done["resume_attempts"] == 0
+
+
+def test_the_settings_of_resumes(fleet: Fleet) -> None:
+    """R-RES-08: `resume.auto`, `resume.max_wait` and `resume.enabled`, each said by `run`, `why` and `ps`."""
+    soon = fleet.scenario({"run": 1, "limit": {"kind": "usage", "for": "1ms"}})
+    env = {"HOLDFAST_RESUME_AUTO": "false", "HOLDFAST_RESUME_MAX_WAIT": "30m"}
+    supervisor = fleet.up(env=env)
+    said = fleet.cli("run", "x", "--scenario", fleet.scenario({"limit": {"kind": "usage", "for": "1h"}}), code=75)
+    assert "more than `resume.max_wait` (1800 s) allows without being asked" in said.stdout
+    assert "It does not resume by itself." in said.stdout
+    assert "`holdfast resume " in said.stdout
+    patient = said.stdout.split()[1]
+    [alert] = fleet.json("alerts")
+    assert (alert["task"], "holdfast resume" in alert["remedy"]) == (patient, True)
+    task = fleet.add("x", "--scenario", soon)
+    fleet.wait_state(task, "paused")
+    held = fleet.add("y", "--delay", "1h", command=("true",))
+    fleet.cli("pause", held, "--for", "50ms")
+    wait_until(lambda: "task.resumed" in fleet.kinds(held), "the operator's own word holds all the same")
+    assert fleet.show(task)["state"] == "paused"
+    assert "because `resume.auto` is false" in fleet.cli("why", task, env=env).stdout
+    assert "usage_limit, until you resume it" in fleet.cli("ps", env=env).stdout
+    fleet.cli("resume", task)
+    fleet.wait_state(task, "completed")
+    fleet.cli("down")
+    supervisor.wait(timeout=60)
+    fleet.up(env={"HOLDFAST_RESUME_ENABLED": "false"})
+    off = fleet.wait_state(fleet.add("x", "--scenario", soon), "failed")
+    assert off["failure_reason"] == "resume_disabled"
+    assert "`resume.enabled = false`" in off["reason"]
+
+
+@pytest.mark.parametrize("shape", ["a full context", "a resource that runs out"])
+def test_loops_end_within_their_budgets(fleet: Fleet, shape: str) -> None:
+    """R-RES-12, from outside. The other two: test_walking_skeleton.py (always pauses), test_outages.py (a provider that
+    never answers)."""
+    fleet.up(env={"HOLDFAST_RESUME_DEFAULT_HOLD": "1s"})
+    if shape == "a full context":
+        task = fleet.wait_state(fleet.add_scenario({"limit": {"kind": "context"}}), "failed")
+        assert "Maximum resume attempts exceeded (4/3)" in task["reason"]
+        assert [run["outcome"] for run in task["runs"]] == ["context_limit"] * 4
+    else:
+        eats = "b = bytearray(1 << 28); b[:] = b'x' * len(b)"
+        command = (sys.executable, "-c", eats)
+        task = fleet.wait_state(fleet.add("x", "--memory", "64MiB", command=command), "failed", "paused")
+        assert 1 <= len(task["runs"]) <= 4
+        assert task["failure_reason"] in ("crash_loop", "failed"), task["reason"]

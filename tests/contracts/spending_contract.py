@@ -1,0 +1,153 @@
+"""What every store must do for money and tokens (store/budgeting.py). As store_contract.py: against the port alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.contracts.store_contract import COMPLETE, PAUSE, START, Scene, ended_with
+
+from holdfast.core.caps import Allowance, Cap, Used
+from holdfast.core.model import PauseReason, Task
+from holdfast.core.outcome import Outcome, RunUsage
+from holdfast.core.policy import Action, Decision
+from holdfast.core.rules import BudgetRules
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.port import Transaction
+
+DAY = Allowance(key="day", cap=Cap(usd=5.0))
+OVER = Decision(action=Action.PAUSE, reason="its budget is spent", pause=PauseReason.BUDGET)
+
+
+def took(scene: Scene, task: Task, usage: RunUsage, session: str | None = None, run: str = "") -> bool:
+    run_id = run or f"run-{scene.now.wall}-{usage.input}-{usage.output}"
+    return scene.write(lambda tx: tx.spending.record(task, run_id, usage, session, scene.tick()))
+
+
+def used(scene: Scene, task: Task) -> Used:
+    return scene.write(lambda tx: tx.spending.of_task(task))
+
+
+class TestSpending:
+    def test_each_run_counts_once_for_task_day_and_label(self, scene: Scene) -> None:
+        task, other = scene.add(labels={"team": "web", "kind": "fix"}), scene.add(labels={"team": "db"})
+        assert took(scene, task, RunUsage(input=100, output=20, cost_usd=0.5), run="r1")
+        assert not took(scene, task, RunUsage(input=100, output=20, cost_usd=0.5), run="r1"), "told again"
+        assert took(scene, task, RunUsage(input=10), run="r2")
+        took(scene, other, RunUsage(output=7, cost_usd=1.0), run="r3")
+        scene.reopen()
+        assert used(scene, task) == Used(usd=0.5, tokens=130, unpriced=1)
+        lately = scene.write(lambda tx: tx.spending.lately(scene.now))
+        assert sum(entry.used.tokens for entry in lately) == 137
+        assert {label for entry in lately for label in entry.labels} == {"team=web", "kind=fix", "team=db"}
+        assert scene.write(lambda tx: tx.spending.total_of("team=web")) == Used(usd=0.5, tokens=130, unpriced=1)
+        assert scene.write(lambda tx: tx.spending.total_of("team=none")) == Used()
+
+    def test_a_session_that_tells_its_sum_counts_what_came_on_top(self, scene: Scene) -> None:
+        task = scene.add()
+        took(scene, task, RunUsage(input=100, output=10), session="s1", run="r1")
+        took(scene, task, RunUsage(input=250, output=10), session="s1", run="r2")
+        took(scene, task, RunUsage(input=50, output=5), session="s1", run="r3")  # it forgot: that adds nothing
+        took(scene, task, RunUsage(input=40), session="s2", run="r4")
+        assert used(scene, task).tokens == 260 + 40
+        assert scene.write(lambda tx: tx.spending.of_session(task.id, "s1")) == RunUsage(input=250, output=10)
+
+    def test_a_retry_starts_afresh_and_takes_nothing_back(self, scene: Scene) -> None:
+        """R-RES-05: per generation; the day and the sum of all know the earlier ones."""
+        task = scene.add()
+        took(scene, task, RunUsage(input=100, cost_usd=2.0), session="s1", run="r1")
+        scene.cancel(task.id)
+        scene.retry(task.id)
+        again = scene.get(task.id)
+        assert used(scene, again) == Used()
+        took(scene, again, RunUsage(input=130, cost_usd=2.5), session="s1", run="r2")  # the same session goes on
+        assert used(scene, again).tokens == 30
+        rows = scene.store.view("usage_by_generation", id=task.id)
+        assert [(row["generation"], row["tokens"]) for row in rows] == [(0, 100), (1, 30)]
+
+    def test_a_day_knows_what_forgotten_tasks_cost(self, scene: Scene) -> None:
+        """Retention forgets a task; what it cost within the window still counts, and under its label for good."""
+        grip = scene.running(labels={"team": "web"})
+        task = scene.get(grip.task_id)
+        run_id = scene.ended_run(grip)
+        took(scene, task, RunUsage(cost_usd=3.0), run=run_id)
+        scene.settle(grip, COMPLETE, run_id)
+        old = scene.tick(100)
+
+        def forget(tx: Transaction) -> bool:
+            found, _lowest = tx.history.forgettable(10**9, old.wall, 10)
+            return all(tx.history.forget_task(one, old.wall) for one in found)
+
+        assert scene.write(forget)
+        with pytest.raises(NotFound):
+            scene.get(task.id)
+        scene.write(lambda tx: tx.history.drop_answered(old.wall, 100))
+        assert sum(entry.used.usd for entry in scene.write(lambda tx: tx.spending.lately(scene.now))) == 3.0
+        much_later = scene.tick(4 * 86400)
+        took(scene, scene.add(), RunUsage(cost_usd=1.0), run="new")
+        scene.write(lambda tx: tx.history.drop_answered(much_later.wall, 100))
+        assert sum(entry.used.usd for entry in scene.write(lambda tx: tx.spending.lately(scene.now))) == 1.0
+        assert scene.write(lambda tx: tx.spending.total_of("team=web")).usd == 3.0
+
+    def test_the_window_is_of_the_boot_or_of_a_wall_that_can_be_believed(self, scene: Scene) -> None:
+        task = scene.add()
+        took(scene, task, RunUsage(cost_usd=1.0), run="r1")
+        jumped = replace(scene.now, wall=START.wall - 10 * 365 * 86400)
+        assert len(scene.write(lambda tx: tx.spending.lately(jumped))) == 1
+        rebooted = replace(scene.now, boottime=3.0, boot_id="boot-two")
+        assert len(scene.write(lambda tx: tx.spending.lately(rebooted))) == 1
+        assert not scene.write(lambda tx: tx.spending.lately(replace(rebooted, wall=START.wall - 86400)))
+        assert not scene.write(lambda tx: tx.spending.lately(replace(rebooted, wall=START.wall + 2 * 86400)))
+
+    def test_an_episode_is_told_once(self, scene: Scene) -> None:
+        spent = Used(usd=6.0)
+        scene.write(lambda tx: tx.spending.begin(DAY, spent, scene.now.wall + 60, scene.now))
+        scene.write(lambda tx: tx.spending.begin(DAY, spent, scene.now.wall + 90, scene.tick()))
+        scene.reopen()
+        (found,) = scene.write(lambda tx: tx.spending.spent())
+        assert (found.key, found.label, found.until) == ("day", None, START.wall + 90)
+        assert scene.kinds().count("budget.spent") == 1
+        (alert,) = scene.store.view("alerts", all=False)
+        assert alert["key"] == "budget:day"
+        for _again in range(2):
+            scene.write(lambda tx: tx.spending.end("day", "its window slid on", scene.tick()))
+        assert scene.kinds().count("budget.available") == 1
+        assert scene.store.view("alerts", all=False) == []
+        assert scene.write(lambda tx: tx.spending.spent()) == []
+
+    def test_what_a_run_crossed_is_kept_with_it(self, scene: Scene) -> None:
+        took(scene, scene.add(), RunUsage(cost_usd=9.0), run="r1")
+        scene.write(lambda tx: tx.spending.crosses("r1", ["day", "team=web/day"]))
+        assert list(scene.write(lambda tx: tx.spending.crossed("r1"))) == ["day", "team=web/day"]
+        assert list(scene.write(lambda tx: tx.spending.crossed("unknown"))) == []
+
+    def test_an_operator_gives_a_paused_task_more(self, scene: Scene) -> None:
+        task_id = scene.paused(OVER, budget=BudgetRules(usd=1.0, tokens=50))
+        scene.write(lambda tx: tx.spending.allow(task_id, Cap(usd=8.0), "ann", scene.now))
+        assert scene.get(task_id).spec.budget == BudgetRules(usd=8.0, tokens=50)
+        (event,) = [event for event in scene.events(task_id) if event["kind"] == "budget.raised"]
+        assert event["data"] == {"by": "ann", "usd": 8.0, "tokens": None}
+        assert "$1.00 → $8.00" in event["message"]
+
+    def test_only_a_paused_task_gets_more(self, scene: Scene) -> None:
+        task = scene.add()
+        with pytest.raises(Conflict):
+            scene.write(lambda tx: tx.spending.allow(task.id, Cap(usd=8.0), "ann", scene.now))
+        with pytest.raises(NotFound):
+            scene.write(lambda tx: tx.spending.allow("nosuchtask", Cap(usd=8.0), "ann", scene.now))
+
+    def test_usage_and_the_end_of_its_run_are_one_transaction(self, scene: Scene) -> None:
+        """Nothing counted without its end, nothing ended without what it cost."""
+        grip = scene.running()
+        run_id = scene.started_run(grip)
+
+        def half(tx: Transaction) -> None:
+            tx.runs.ended(grip, run_id, ended_with(Outcome.COMPLETED), scene.now)
+            tx.spending.record(tx.tasks.get(grip.task_id), run_id, RunUsage(input=5), None, scene.now)
+            raise Conflict("the power went")
+
+        with pytest.raises(Conflict):
+            scene.write(half)
+        assert used(scene, scene.get(grip.task_id)) == Used()
+        assert scene.runs(grip.task_id)[0]["outcome"] is None
+        assert PAUSE.pause is not None
