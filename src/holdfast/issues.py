@@ -45,7 +45,8 @@ class RepoTrackers:
         new = NewTask(
             prompt=prompt_of(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
         )
-        return Commands.accepting(self._home, new, (repo.path, repo.common_dir), repos.head_of(repo))
+        accept, _notes = Commands.accepting(self._home, new, (repo.path, repo.common_dir), repos.head_of(repo))
+        return accept
 
     def _others(self, repo: Repo) -> tuple[str, ...]:
         return os.path.join(self._home, "trust.json"), os.path.join(repo.path, FOLDER)

@@ -54,14 +54,17 @@ class Commands:
     def add(self, new: NewTask) -> Task:
         """Accept a task: when this returns it is on disk."""
         check_prompt(new.prompt)
-        task = self._store.write(self.accepting(self.home, new, self._repo_of(new.directory)))
+        accept, self.notes = self.accepting(self.home, new, self._repo_of(new.directory))
+        task = self._store.write(accept)
         doorbell.ring(self.home)
         return task
 
     @staticmethod
-    def accepting(home: str, new: NewTask, place: tuple[str, str], head: str | None = None) -> Callable[[Any], Task]:
+    def accepting(
+        home: str, new: NewTask, place: tuple[str, str], head: str | None = None
+    ) -> tuple[Callable[[Any], Task], list[str]]:
         """All that can be refused is refused now; what remains is to be done in a transaction. `head`: the base that
-        is known already, so that git is not asked."""
+        is known already, so that git is not asked. With what whoever adds it should be told."""
         check_prompt(new.prompt)
         top, common = place
         settings = config.load(
@@ -77,7 +80,7 @@ class Commands:
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
         settings = patient_with(agent, settings.for_agent(agent))
         health, limits = _rules(new, settings)
-        budget, self.notes = budget_of(new, agent, settings)
+        budget, notes = budget_of(new, agent, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
         base = head or _base(top, new, strategy)
         if strategy == "container" and not settings["container.image"]:
@@ -127,7 +130,7 @@ class Commands:
             added: Task = tx.tasks.add(spec, clock.now())
             return added
 
-        return accept
+        return accept, notes
 
     def _repo_of(self, directory: str) -> tuple[str, str]:
         """An agent adds tasks from its workspace; what they are for is the repository that this was made of."""
