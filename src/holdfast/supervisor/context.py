@@ -238,7 +238,13 @@ class Outlets(Protocol):
     """Where alerts are sent, as the user's file has it now."""
 
     def rules(self) -> NoticeRules: ...
-    def targets(self) -> Mapping[str, Target]: ...
+    def names(self) -> Sequence[str]:
+        """Cheap: asked at every look."""
+        ...
+
+    def target(self, name: str) -> Target | None:
+        """With its secrets, looked up now. None: it is no longer configured."""
+        ...
 
 
 class NoOutlets:
@@ -247,8 +253,11 @@ class NoOutlets:
     def rules(self) -> NoticeRules:
         return NoticeRules()
 
-    def targets(self) -> Mapping[str, Target]:
-        return {}
+    def names(self) -> Sequence[str]:
+        return ()
+
+    def target(self, _name: str) -> Target | None:
+        return None
 
 
 @dataclass(kw_only=True, slots=True)

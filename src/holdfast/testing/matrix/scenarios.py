@@ -262,8 +262,15 @@ SCENARIOS: dict[str, Scenario] = {
     "crash-out": Scenario(
         alerting.crash_out,
         {"crash out": ("completed", "failed")},
-        "recorded, alerted, told; retried, and told again",
+        "recorded, alerted, told to people",
         also=alerting.told,
+    ),
+    "crash-out-retried": Scenario(
+        alerting.crash_out_and_retry,
+        {"crash out": ("completed", "failed")},
+        "the same, and that it is over",
+        also=alerting.told,
+        is_variation=True,
     ),
     "keeper-killed": Scenario(
         keeper_killed,
