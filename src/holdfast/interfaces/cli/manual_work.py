@@ -96,6 +96,13 @@ WORK_PAGES: dict[str, Page] = {
         (0, 2, 69),
         ("merge", "salvage"),
     ),
+    "tracker": Page(
+        'Lists how outside trackers (`tracker.kind = "beads"`) answer, and the issues that this home has, with their '
+        "tasks. `sync` looks at every tracker now, also at one that failed and waits. docs/howto/trackers.md explains.",
+        (("what is there", "holdfast tracker"), ("look now", "holdfast tracker sync")),
+        (0, 2, 69),
+        ("why", "alerts"),
+    ),
     "workspaces": Page(
         "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "
         "their work is salvaged first.",
