@@ -28,7 +28,8 @@ class Crew:
         self._number += 1
         gate = self.fleet.root / f"gate-{self._number}"
         script = (
-            f'echo "$HOLDFAST_WORKER" > "{gate}.who"; while [ ! -e "{gate}" ]; do sleep 0.05; done; echo done > out'
+            f'echo "$HOLDFAST_WORKER" > "{gate}.new"; mv "{gate}.new" "{gate}.who"\n'
+            f'while [ ! -e "{gate}" ]; do sleep 0.05; done; echo done > out'
         )
         task = self.fleet.queue(script, labels=labels)
         self._gates[task] = gate
@@ -40,7 +41,9 @@ class Crew:
 
     def who(self, task: str) -> str:
         """Whose agent works on it, as the agent itself was told."""
-        return Path(f"{self._gates[task]}.who").read_text().strip()
+        note = Path(f"{self._gates[task]}.who")
+        wait_until(note.exists, f"the agent of {task} has noted whose it is")
+        return note.read_text().strip()
 
     def kill(self, task: str) -> None:
         """`kill -9` of its agent, from outside."""
@@ -126,9 +129,10 @@ def test_the_third_crash_benches_a_worker_until_it_is_restarted(fleet: Fleet) ->
     supervisor = fleet.up()
     crew.kill(tasks[0])
     assert crew.worker("web")["recent_crashes"] == 1
-    fleet.wait_started(tasks[1])
+    second = wait_until(lambda: crew.worker("web")["task"], "the worker has its next task")
+    pid = fleet.wait_started(second)["runs"][-1]["pid"]
     fleet.kill_supervisor(supervisor)
-    os.kill(fleet.show(tasks[1])["runs"][-1]["pid"], signal.SIGKILL)  # while nobody looks
+    os.kill(pid, signal.SIGKILL)  # while nobody looks
     fleet.up()
     wait_until(lambda: crew.worker("web")["recent_crashes"] == 2, "the second crash is known")
     crew.kill(wait_until(lambda: crew.worker("web")["task"], "the worker has its next task"))
@@ -196,3 +200,6 @@ def test_a_worker_gives_its_account_to_tasks_that_name_none(fleet: Fleet) -> Non
     assert [(run["account"], run["worker"]) for run in done["runs"]] == [("work", "w")]
     assert fleet.show(other)["state"] == "queued"
     assert "No worker takes such a task" in fleet.cli("why", other).stdout
+    # Nobody would ever come for it: whoever watches is told so instead of waiting for ever.
+    watched = fleet.cli("run", "nobody's", "--", "true", code=75)
+    assert "No worker takes such a task" in watched.stderr
