@@ -82,7 +82,7 @@ GOES_ON = [  # those after which a task may go on by itself
     "looping",
 ]
 JUMPS = [10 * YEAR, -10 * YEAR, 3600.0, -3600.0, 86400.0, -1.0]
-COMMANDS = ["resume", "retry", "cancel"]
+COMMANDS = ["resume", "resume by force", "pause", "pause for an hour", "retry", "cancel"]
 
 endings = st.sampled_from(sorted(BY_NAME))
 disturbances = st.one_of(
@@ -107,6 +107,7 @@ class Told:
     resumes: int = 0
     spends: int = 0
     runs: int = 0
+    forced: int = 0
     seen: list[str] = field(default_factory=list)
 
     def look(self, row: dict[str, Any], spends: int, runs: int) -> None:
@@ -114,7 +115,7 @@ class Told:
         assert row["generation"] >= self.generation
         if row["generation"] == self.generation and row["state"] != "completed":
             assert row["resume_attempts"] >= self.resumes, (self.seen[-5:], row)
-        assert row["resume_attempts"] <= MOST_RESUMES + 1, row
+        assert row["resume_attempts"] <= MOST_RESUMES + 1 + self.forced, row
         assert spends >= self.spends or row["generation"] > self.generation
         assert runs >= self.runs
         assert (row["state"] == "running") == (row["owner"] is not None), row
@@ -160,14 +161,27 @@ class Play:
     def _command(self, what: str, task_id: str) -> None:
         world = self.world
         with contextlib.suppress(HoldfastError):  # most commands are refused in most states: nothing changes then
-            if what == "resume":
-                world.write(lambda tx: tx.tasks.resume(task_id, "ann", world.now))
+            if what.startswith("resume"):
+                force = what == "resume by force"
+                world.write(lambda tx: tx.tasks.resume(task_id, "ann", world.now, force=force))
+                self.told[task_id].forced += force
+            elif what.startswith("pause"):
+                self._pause(task_id, None if what == "pause" else 3600.0)
             elif what == "retry":
                 world.write(lambda tx: tx.tasks.retry(task_id, "ann", False, world.now))
             elif world.row(task_id)["state"] == "running":
                 world.write(lambda tx: tx.requests.ask(RequestKind.CANCEL, task_id, "ann", "", {}, world.now))
             else:
                 world.write(lambda tx: tx.tasks.cancel_waiting(task_id, "ann", "", world.now))
+
+    def _pause(self, task_id: str, seconds: float | None) -> None:
+        now = self.world.now
+        until = None if seconds is None else now.wall + seconds
+        data = {"until": until, "seconds": seconds, "force": False}
+        if self.world.row(task_id)["state"] == "running":
+            self.world.write(lambda tx: tx.requests.ask(RequestKind.PAUSE, task_id, "ann", "", data, now))
+        else:
+            self.world.write(lambda tx: tx.tasks.pause_waiting(task_id, "ann", "", until, now))
 
     def rests(self, task_id: str) -> bool:
         """It has ended, or only an operator can move it."""
