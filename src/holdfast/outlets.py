@@ -6,7 +6,7 @@ Secrets are looked up when a notice is sent; a target whose secret is not to be 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import __version__, clock, config
 from holdfast.agents.environment import allowed
@@ -30,8 +30,11 @@ class UserOutlets:
     def rules(self) -> NoticeRules:
         return rules_of(self._held())
 
-    def targets(self) -> Mapping[str, Target]:
-        return targets_of(self._held(), self._run)
+    def names(self) -> Sequence[str]:
+        return names_of(self._held())
+
+    def target(self, name: str) -> Target | None:
+        return target_of(name, self._held(), self._run)
 
 
 class _Unusable:
@@ -54,15 +57,20 @@ def rules_of(settings: config.Config) -> NoticeRules:
     )
 
 
-def targets_of(settings: config.Config, run: Runner, environment: Mapping[str, str] = os.environ) -> dict[str, Target]:
-    """By name. A command sees the user's own environment; the request needs only what every agent may have."""
-    found: dict[str, Target] = {}
+def names_of(settings: config.Config) -> list[str]:
+    return [name for name in (COMMAND, WEBHOOK) if settings[f"notify.{name}"]]
+
+
+def target_of(
+    name: str, settings: config.Config, run: Runner, environment: Mapping[str, str] = os.environ
+) -> Target | None:
+    """A command sees the user's own environment; the request needs only what every agent may have."""
     timeout = float(settings["notify.timeout"])
-    if settings["notify.command"]:
-        found[COMMAND] = CommandTarget(settings["notify.command"], environment, run, timeout)
-    if settings["notify.webhook"]:
-        found[WEBHOOK] = _webhook(settings, run, timeout, environment)
-    return found
+    if name not in names_of(settings):
+        return None
+    if name == COMMAND:
+        return CommandTarget(settings["notify.command"], environment, run, timeout)
+    return _webhook(settings, run, timeout, environment)
 
 
 def _webhook(settings: config.Config, run: Runner, timeout: float, environment: Mapping[str, str]) -> Target:

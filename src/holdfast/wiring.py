@@ -13,7 +13,7 @@ from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
 from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import hold_rules_of, limits_of, staff_of
+from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -26,6 +26,7 @@ from holdfast.core.swept import Swept
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
+from holdfast.issues import RepoTrackers
 from holdfast.outlets import UserOutlets
 from holdfast.places import surroundings_of
 from holdfast.processes.cgroups import probe
@@ -38,6 +39,7 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.pressure import Machine
+from holdfast.processes.trees import trees
 from holdfast.roster import AGENTS
 from holdfast.store.port import Host
 from holdfast.store.sqlite.connection import refuse_network_filesystem
@@ -108,6 +110,7 @@ class UserSettings:
                 agents=agents,
                 keeping=keeping_of(self._read),
                 pressure=pressure_of(self._read),
+                checkpoint=checkpoint_rules_of(self._read),
                 holds=hold_rules_of(self._read),
                 staff=staff_of(self._read),
             ),
@@ -263,9 +266,11 @@ async def _supervise_locked(
         enclosure=Enclosure(home, engines),
         containers=ContainerSweeper(home, engines),
         source=source,
+        trackers=RepoTrackers(home, runner),
         reclaimer=Reclaimer(home, git),
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,
+        trees=trees,
         home_is_ours=lock.is_held,
         news=news,
         so_far=SoFar(home, git).read,

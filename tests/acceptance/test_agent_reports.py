@@ -251,7 +251,8 @@ class TestTheCommand:
         env = {"HOLDFAST_CHANNEL": str(fleet.root), "HOLDFAST_RUN_TOKEN": "t"}
         for words in (
             ("progress",), ("fail", " "), ("heartbeat", "x"), ("complete", "--percent", "4"),
-            ("progress", "x", "--percent", "nan"), ("progress", "x", "--percent", "101"), ("checkpoint",), (),
+            ("progress", "x", "--percent", "nan"), ("progress", "x", "--percent", "101"), (),
+            ("checkpoint", "x"), ("complete", "--note", "x"),
         ):  # fmt: skip
             assert fleet.cli("agent", *words, code=2, env=env).stderr.count("\n") == 1
         assert not (fleet.root / "reports").exists()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, lives, wait_until
 from tests.receivers import Hook, WebReceiver, web_receiver
 
 SECRET = "s3cret-that-nobody-may-see"
@@ -89,6 +91,41 @@ def test_a_crash_reaches_people_though_the_supervisor_dies_between_sending_and_r
         assert secret not in said
         assert secret not in shown
     assert f'notify.webhook = "http://127.0.0.1:{receiver.port}/…"' in shown
+
+
+def test_agents_killed_while_nobody_looks_are_counted_once_each(fleet: Fleet) -> None:
+    """R-CRASH-01, R-CRASH-02, R-CRASH-04: real kills; the first is found by a supervisor that dies while it records
+    it, and again by the next one; the second stops the task (here two are enough), and one alert says so."""
+    env = {"HOLDFAST_CRASH_MAX_IN_WINDOW": "2"}
+    supervisor = fleet.up(env=env)
+    task_id = fleet.queue("echo half > half.txt; exec sleep 1000")
+
+    def kill_agent(number: int) -> None:
+        runs = wait_until(
+            lambda: [r for r in fleet.show(task_id)["runs"] if (r["number"], r["state"]) == (number, "started")],
+            f"run {number} works",
+        )
+        os.kill(runs[0]["pid"], signal.SIGKILL)
+        wait_until(lambda: not lives(runs[0]["pid"]), "its agent is gone")
+
+    fleet.wait_started(task_id)
+    fleet.kill_supervisor(supervisor)
+    kill_agent(1)
+    dying = fleet.up(env={**env, "HOLDFAST_FAULT": "tx.crash.record:1:kill"})
+    dying.wait(timeout=60)
+    assert fleet.json("crashes") == [], "rolled back with everything else"
+    fleet.up(env=env)
+    kill_agent(2)
+    task = fleet.wait_state(task_id, "failed")
+    assert task["failure_reason"] == "crash_loop"
+    assert [(c["outcome"], c["recent"], c["restarted"]) for c in task["crashes"]] == [
+        ("external_kill", 1, True),
+        ("external_kill", 2, False),
+    ]
+    assert len({crash["workspace"] for crash in task["crashes"]}) == 1
+    [alert] = fleet.json("alerts")
+    assert (alert["key"], alert["count"]) == (f"crash:task:{task_id}", 1)
+    assert alert["details"]["recovered"]["salvage"]
 
 
 def test_a_repository_cannot_say_who_is_told(fleet: Fleet) -> None:

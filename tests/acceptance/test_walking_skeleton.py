@@ -75,6 +75,7 @@ def test_failure_saves_uncommitted_work(fleet: Fleet) -> None:
     task = fleet.wait_state(task_id, "failed")
     assert (task["outcome"], task["failure_reason"]) == ("failed", "failed")
     assert "exit code 3" in task["reason"]
+    assert task["crashes"] == [], "R-CRASH-01: a failure of its own is no crash"
     fleet.wait_clean()
     assert fleet.worktrees() == []
     assert fleet.branches() == []
@@ -113,7 +114,8 @@ def test_cancel_ends_the_whole_tree_within_two_seconds(fleet: Fleet) -> None:
         for kind in ("run.stopping", "run.ended")
     )
     assert ended - stopping < 2.0
-    assert fleet.show(task_id)["state"] == "cancelled"
+    cancelled = fleet.show(task_id)
+    assert (cancelled["state"], cancelled["crashes"]) == ("cancelled", []), "R-CRASH-01: nor what we asked for"
     fleet.wait_clean()
     assert fleet.json("salvage", "list")[0]["files"] == 4
     fleet.doctor()
@@ -135,6 +137,7 @@ def test_an_agent_killed_from_outside_is_taken_again(fleet: Fleet) -> None:
     assert fleet.file_on_branch(task["branch"], "half.txt") == "first half\nsecond half"
     assert fleet.kinds(task_id).count("agent.terminated") == 2
     assert fleet.shown(task_id)["budgets"]["crash"]["spent"] == 1
+    assert [crash["outcome"] for crash in task["crashes"]] == ["external_kill"]
 
 
 def test_three_crashes_stop_a_task(fleet: Fleet) -> None:
@@ -188,6 +191,7 @@ def test_a_limit_pauses_and_resumes_by_itself(fleet: Fleet) -> None:
     resumed = [event for event in fleet.events(task_id) if event["kind"] == "task.resumed"]
     assert [event["message"] for event in resumed] == [f"Task {task_id}: resume 1 of 3."]
     assert task["resume_attempts"] == 0
+    assert task["crashes"] == [], "R-CRASH-01: neither is a limit"
     pause = next(event for event in fleet.events(task_id) if event["kind"] == "task.paused")
     assert resumed[0]["at"] >= pause["data"]["resume_after"]
 
@@ -222,6 +226,7 @@ def test_timeout_is_kept_by_the_keeper_even_without_a_supervisor(fleet: Fleet) -
     task = fleet.wait_state(task_id, "completed")
     assert [run["outcome"] for run in task["runs"]] == ["timeout", "completed"]
     assert fleet.shown(task_id)["budgets"]["retry"]["spent"] == 1
+    assert task["crashes"] == [], "R-CRASH-01: nor a timeout"
 
 
 def test_a_killed_supervisor_adopts_its_agent(fleet: Fleet) -> None:

@@ -149,8 +149,15 @@ class TestWorkers:
         assert taken.id == task_id
         run_id = scene.ended_run(grip_of(taken), ended_with(Outcome.CRASHED))
         scene.settle(grip_of(taken), KEPT, run_id, ended_with(Outcome.CRASHED))
+        crash(scene, task_id, run_id, STOPS)
+        decided_at = scene.row(task_id)["updated_at"]
+        scene.tick(100.0)
+        scene.beat(host)
         scene.write(lambda tx: tx.workers.stop("web", "ann", scene.now))
-        assert scene.events()[-1]["data"]["released"] == [task_id]
+        assert scene.row(task_id)["updated_at"] == decided_at, "that is when its wait was decided"
+        with pytest.raises(Conflict, match="stopped already"):
+            scene.write(lambda tx: tx.workers.stop("web", "ann", scene.now))
+        assert [e["data"]["released"] for e in scene.events() if "released" in e["data"]] == [[task_id]]
         assert claim(scene, host, None) is not None
 
     def test_a_worker_that_is_gone_frees_what_was_kept_for_it(self, scene: Scene) -> None:
@@ -209,6 +216,18 @@ class TestWorkers:
         scene.write(ways[way_out])
         assert scene.store.view("alerts", all=False) == []
         assert told(scene)[1] == "worker.benched"
+
+    def test_who_looked_before_somebody_else_acted_changes_nothing(self, scene: Scene) -> None:
+        """Every move is a compare-and-set: a bench that an operator turned into a stop is not over by itself."""
+        enrol(scene, "web")
+        task_id, run_id = crashed_run(scene, scene.open_host())
+        crash(scene, task_id, run_id, BENCHED)
+        seen = worker(scene)
+        scene.write(lambda tx: tx.workers.stop("web", "ann", scene.now))
+        before = scene.everything()
+        with pytest.raises(Conflict, match="no longer benched"):
+            scene.write(lambda tx: tx.workers.quiet(seen, scene.now))
+        assert (scene.everything(), worker(scene).state) == (before, WorkerState.STOPPED)
 
     def test_a_mass_death_is_pardoned(self, scene: Scene) -> None:
         """R-CRASH-07: it counts no more, and whom it stopped goes on; what an operator stopped stays stopped."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -146,8 +146,11 @@ class Outlets:
     def rules(self) -> NoticeRules:
         return self._rules
 
-    def targets(self) -> Mapping[str, Target]:
-        return self.held
+    def names(self) -> Sequence[str]:
+        return list(self.held)
+
+    def target(self, name: str) -> Target | None:
+        return self.held.get(name)
 
 
 def serve(scene: Scene, outlets: Outlets, work: Callable[[Notifying], Awaitable[None]]) -> None:

@@ -23,6 +23,28 @@ ELSEWHERE = {
     "tx.account.open": "likewise",
     "tx.account.wait_no_longer": "likewise",
     "tx.task.leave_session": "likewise",
+    "checkpoint.index": "tests/fuzz/test_checkpoint_states.py: an index that says more than HEAD",
+    "goback.branch": "likewise: a clone that was lost, with branches of its own",
+    "goback.convert": "likewise: line ends that git converts",
+    "goback.copy": "likewise: a merge that was under way",
+    "goback.end_operation": "likewise",
+    "goback.fetch": "likewise: commits that nothing held any more",
+    "goback.index": "likewise",
+    "goback.unpack": "likewise: staged content that was pruned since",
+    "goback.branch_tip": "the scenario go-back of this matrix, in `make faults`; one of its steps in the test below",
+    "goback.done": "likewise",
+    "goback.files": "likewise",
+    "goback.files_done": "likewise",
+    "goback.head": "likewise",
+    "goback.reset": "likewise",
+    "goback.write_out": "likewise",
+    "tx.checkpoint.choose": "likewise",
+    "tx.checkpoint.set_aside": "likewise",
+    "tx.checkpoint.went_back": "likewise",
+    "tx.checkpoint.gave_up": "tests/contracts/test_checkpoints.py",
+    "tx.checkpoint.failed": "likewise",
+    "tx.checkpoint.forget": "likewise",
+    "tx.checkpoint.expire": "likewise",
     "admin.pipe": "tests/integration/test_salvage.py: pipes that an agent left in its git entry",
     "admin.rmdir": "only after another fault (an error at trash.rmdir, in this matrix)",
     "lock.drop": "tests/integration/test_worktrees.py: a lock that a killed git left",
@@ -110,6 +132,25 @@ ELSEWHERE = {
     "diff.index": "tests/acceptance/test_diff.py",
     "git.push": "likewise: `pr`",
     "gh.create": "likewise",
+    "tx.link.name": "the scenario `issues` of `make faults`, and tests/acceptance/test_trackers.py",
+    "tx.link.intend": "likewise",
+    "tx.link.intend_again": "likewise",
+    "tx.link.belong": "likewise",
+    "tx.link.move": "likewise",
+    "tx.link.drop": "likewise",
+    "tx.link.let_go": "likewise",
+    "tx.link.say": "likewise",
+    "tx.tracker.answered": "likewise",
+    "tracker.claim": "likewise",
+    "tracker.claimed": "likewise",
+    "tracker.release": "likewise",
+    "tracker.released": "likewise",
+    "tracker.close": "likewise",
+    "tracker.closed": "likewise",
+    "tracker.note": "likewise",
+    "tracker.restore": "likewise",
+    "tx.tracker.troubled": "tests/acceptance/test_trackers.py: a tool that is missing or broken",
+    "tx.tracker.ask": "likewise: `tracker sync`",
     "tx.history.repo": "tests/acceptance/test_purge.py: one repository",
     "tx.history.task": "tests/acceptance/test_retention.py: a task is forgotten, killed at each step",
     "tx.operation.remember": "tests/contracts: operation ids",
@@ -151,6 +192,13 @@ def test_a_usurped_supervisor_harms_nothing() -> None:
     done = matrix("--usurp", "--scenario", "success", "--actions", "", "--sample", 6, "--seed", SEED, "--jobs", 3)
     assert done.returncode == 0, done.stdout[-6000:]
     assert "6 usurped" in done.stdout
+
+
+def test_going_back_to_a_checkpoint_is_survived() -> None:
+    """R-RES-11: killed at one of its steps, another every day: nothing lost, and it is gone back to all the same."""
+    point = ("goback.files", "goback.branch_tip", "goback.head", "tx.checkpoint.set_aside", "tx.checkpoint.went_back")
+    done = matrix("--case", f"go-back/up2/{point[SEED % len(point)]}:1:kill")
+    assert done.returncode == 0, done.stdout[-6000:]
 
 
 @pytest.mark.parametrize(

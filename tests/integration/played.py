@@ -23,6 +23,7 @@ from holdfast.core.budgets import Limits
 from holdfast.core.model import Instant, StopWhy, Strategy, TaskSpec
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.signs import Sign
+from holdfast.core.staffing import Staff
 from holdfast.core.streams import Stream
 from holdfast.ids import new_id
 from holdfast.processes.port import Batch, LaunchSpec
@@ -192,12 +193,13 @@ class TwoAccounts:
 class World:
     """A home, a clock and one supervisor after the other. Use within one event loop."""
 
-    def __init__(self, limits: Limits, *, agents: int = 4) -> None:
+    def __init__(self, limits: Limits, *, agents: int = 4, staff: Staff | None = None) -> None:
         shm = "/dev/shm"
         self.home = tempfile.mkdtemp(prefix="holdfast-played-", dir=shm if os.path.isdir(shm) else None)
         self.now = START
         self.limits = limits
         self.agents = agents
+        self.staff = staff or Staff()
         self.processes = PlayedProcesses()
         self.store = SqliteStore(self.home)
         self.repo = self.store.write(lambda tx: tx.workspaces.register_repo(self.home, self.home, self.now))
@@ -225,7 +227,7 @@ class World:
             agents={"played": PlayedAgent()},
             environment=lambda _wanted: {},
             limits=self.limits,
-            settings=Settings(agents=self.agents, keeping=FOR_EVER),
+            settings=Settings(agents=self.agents, keeping=FOR_EVER, staff=self.staff),
             accounts=TwoAccounts(),
         )
         self.supervisor = Supervisor(context)

@@ -114,6 +114,7 @@ def test_an_idle_agent_costs_one_stat(stage: Stage, tmp_path: Path, monkeypatch:
             listener = attempt.listener
             assert listener is not None
             await until(lambda: stage.events(attempt.task.id).count("agent.progress"))
+            await until(lambda: not listener.has_news())  # its event is there before the listener knows that it is
             heard = 0
             hear = listener.hear
 

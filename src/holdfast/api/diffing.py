@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast import faults
+from holdfast.api.checkpoints import find
 from holdfast.api.gitrun import run_here
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound, Refused
@@ -22,9 +23,14 @@ Row = dict[str, Any]
 PATIENCE = 10.0
 
 
-def diff(queries: Queries, task_id: str, *, stat: bool) -> str:
-    """Against the task's base: its living workspace, else what was saved of its last one, else its branch."""
+def diff(queries: Queries, task_id: str, *, stat: bool, checkpoint: int | None = None) -> str:
+    """Against the task's base: a checkpoint of it, or its living workspace, else what was saved of its last one, else
+    its branch."""
     options = ["--color=never", "--stat"] if stat else ["--color=never", "--binary"]
+    if checkpoint is not None:
+        row = find(queries, task_id, checkpoint)
+        since = _since(queries.home, row, queries.task(task_id)["base_commit"])
+        return _diff(shadow_path(queries.home, row["repo_id"]), [*options, since, row["commit"]])
     deadline = time.monotonic() + PATIENCE
     while True:
         task = queries.task(task_id)

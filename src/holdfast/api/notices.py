@@ -19,18 +19,22 @@ def send_test(by: str) -> list[Row]:
     """One notice to each target, past the outbox: what each answered. Nothing is recorded; its key is its own."""
     import asyncio
 
-    from holdfast.outlets import targets_of
+    from holdfast.outlets import names_of, target_of
     from holdfast.processes.children import Children
     from holdfast.processes.helpers import HelperRunner
 
     children = Children()
     children.become_subreaper()  # what a command leaves behind comes back to us, and is ended
-    targets = targets_of(config.load(), HelperRunner(children))
+    settings, run = config.load(), HelperRunner(children)
+
+    async def ask_one(name: str) -> Row:
+        target = target_of(name, settings, run)
+        assert target is not None  # its name is in the same settings
+        answer = await target.send(_test_notice(by))
+        return {"target": name, "ok": answer.ok, "told": answer.told}
 
     async def ask() -> list[Row]:
-        answers = await asyncio.gather(*(target.send(_test_notice(by)) for target in targets.values()))
-        pairs = zip(targets, answers, strict=True)
-        return [{"target": name, "ok": answer.ok, "told": answer.told} for name, answer in pairs]
+        return list(await asyncio.gather(*(ask_one(name) for name in names_of(settings))))
 
     return asyncio.run(ask())
 

@@ -133,7 +133,7 @@ class Queries:
         task["waits_for"] = [str(row["id"]) for row in self._reader.view("in_its_checkout", id=task_id)]
         task["salvages"] = self.salvages(task_id)
         task["crashes"] = self.crashes(task_id=task_id)
-        task["checkpoints"] = []
+        task["checkpoints"] = self.checkpoints(task_id)
         task["spends"] = self._reader.view("spends", id=task_id, generation=task["generation"])
         return task
 
@@ -200,6 +200,13 @@ class Queries:
 
     def salvages(self, task_id: str | None = None) -> list[Row]:
         rows = self._reader.view("salvages", task=task_id)
+        for row in rows:
+            row["details"] = json.loads(row["details"])
+            row["partial"] = bool(row["partial"])
+        return rows
+
+    def checkpoints(self, task_id: str) -> list[Row]:
+        rows = self._reader.view("checkpoints", task=task_id)
         for row in rows:
             row["details"] = json.loads(row["details"])
             row["partial"] = bool(row["partial"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast import clock, config
@@ -97,9 +98,27 @@ def waits_for_worker(queries: Queries, task: Row) -> str | None:
     return f"It waits for a worker, and {words}: `holdfast worker start {idle[0]}`."
 
 
+def nobody_comes(queries: Queries) -> Callable[[Row], bool]:
+    """Whether nothing but a person can let a queued task start, because of the workers; the settings are read once."""
+    settings = config.best_effort()
+    staff = staff_of(settings)
+
+    def answer(task: Row) -> bool:
+        if task["state"] != "queued" or not (staff.workers or task["worker"]):
+            return False
+        stopped = {str(row["name"]) for row in queries.view("workers") if row["state"] == "stopped"}
+        if task["worker"] is not None:
+            return task["worker"] in stopped
+        return settings["agents"] == 0 and not any(
+            worker.name not in stopped and _takes(worker.lane, task) for worker in staff.workers
+        )
+
+    return answer
+
+
 def _takes(lane: Lane, task: Row) -> bool:
     """As the claim has it (queries/tasks.sql, `on_terms`)."""
-    labels: Mapping[str, str] = task["labels"]
+    labels: Mapping[str, str] = task["labels"] if "labels" in task else json.loads(task["settings"])["labels"]
     return (
         (lane.agent is None or lane.agent == task["agent"])
         and (lane.account is None or task["account"] is None or task["account"] == lane.account)

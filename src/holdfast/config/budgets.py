@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.config.layers import Config
 from holdfast.core.budgets import Limits
 from holdfast.core.caps import Cap, Caps
+from holdfast.core.checkpointing import CheckpointRules
 from holdfast.core.dispatch import Lane
 from holdfast.core.holds import HoldRules
 from holdfast.core.staffing import Staff, Worker
@@ -59,3 +60,7 @@ def staff_of(settings: Config) -> Staff:
         ),
         release_claims=settings["crash.release_claims"],
     )
+
+
+def checkpoint_rules_of(settings: Config) -> CheckpointRules:
+    return CheckpointRules(every=settings["checkpoint.every"], keep=settings["checkpoint.keep"])

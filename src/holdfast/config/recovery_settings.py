@@ -182,4 +182,15 @@ RECOVERY: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
+    "checkpoint.every": Setting(
+        30.0,
+        parse_duration,
+        "How often the tree of a running task is kept while something changes in it. `0s` switches that off; it is "
+        "still kept at each pause and requeue, and when its agent asks.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
+    "checkpoint.keep": Setting(
+        5, count(1), "How many checkpoints of a task are kept.", user_only=OF_THE_SUPERVISOR, reload=True
+    ),
 }

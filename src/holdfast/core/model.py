@@ -81,6 +81,7 @@ class ReportKind(StrEnum):
     """What an agent may say of itself, through its run's channel."""
 
     PROGRESS = "progress"
+    CHECKPOINT = "checkpoint"  # it wants its tree to be kept as it is now
     COMPLETE = "complete"  # a claimed result: what becomes of it is core/claims.py
     FAIL = "fail"  # likewise
 

@@ -77,6 +77,7 @@ class WorkerRecord:
     reason: str
     since: float  # wall time
     at_once: bool = False  # stopped with `--now`: the agent at work is ended too
+    by_crash: bool = False  # it is stopped or benched because its agent crashed, not because somebody said so
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

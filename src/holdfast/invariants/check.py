@@ -80,6 +80,15 @@ def _salvage_is_there(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("lost", "salvage", f"commit {row['commit_id']} of task {row['task_id']} is gone")
 
 
+def _checkpoint_is_there(evidence: Evidence) -> Iterator[Violation]:
+    for row in evidence.tables["checkpoints"]:
+        if row["dropped"] is not None:
+            continue  # it goes, ref first, then row
+        shadow = evidence.shadow(row["repo_id"])
+        if git(shadow, "rev-parse", "--verify", "--quiet", f"{row['ref']}^{{commit}}").strip() != row["commit_id"]:
+            yield Violation("lost", "checkpoint", f"{row['ref']} of task {row['task_id']} is not in {shadow}")
+
+
 def _rows_have_their_things(evidence: Evidence) -> Iterator[Violation]:
     entries = {path for repo in evidence.tables["repos"] for _name, path in evidence.admin_entries(repo["common_dir"])}
     for row in evidence.tables["workspaces"]:
@@ -292,6 +301,7 @@ def _rest(evidence: Evidence) -> Iterator[Violation]:
 RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     _store_is_sound,
     _salvage_is_there,
+    _checkpoint_is_there,
     _rows_have_their_things,
     _no_stray_process,
     _no_stray_cgroup,

@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 
 Row = dict[str, Any]
+LATER = ("checkpoints",)  # of newer stores: an older one, looked at before its migration, has none of them
 TABLES = (
     "repos",
     "tasks",
@@ -42,6 +43,10 @@ class Evidence:
                 self.integrity = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(10)")]
                 self.orphan_rows = [f"{row[0]} row {row[1]}" for row in connection.execute("PRAGMA foreign_key_check")]
                 self.tables = {table: list(_rows(connection, f"SELECT * FROM {table}")) for table in TABLES}
+                there = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_schema")}
+                for table in LATER:
+                    found = list(_rows(connection, f"SELECT * FROM {table}")) if table in there else []
+                    self.tables[table] = found
         finally:
             connection.close()
 

@@ -37,6 +37,7 @@ from holdfast.store.budgeting import Spending
 from holdfast.store.checkpointing import Checkpoints
 from holdfast.store.crashing import Crashes
 from holdfast.store.forgetting import History
+from holdfast.store.grip import Grip as Grip
 from holdfast.store.holding import Holds
 from holdfast.store.keeping import Keeps
 from holdfast.store.noticing import Notices
@@ -48,15 +49,6 @@ from holdfast.store.tracking import Links
 
 Row = dict[str, object]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grip:
-    """The right to write about a running task: whose, and under which fence."""
-
-    task_id: str
-    fence: int
-    owner: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

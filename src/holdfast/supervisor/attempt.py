@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from holdfast.agents.port import sign_reader
 from holdfast.core.claims import conclude
 from holdfast.core.health import STOP_WHY
 from holdfast.core.model import RequestKind, Run, StopWhy, Strategy, Task, Workspace, outranks
@@ -26,7 +25,7 @@ from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.allowances import meter_of, record_usage
 from holdfast.supervisor.choosing import NoAccountNow
-from holdfast.supervisor.context import Context, Enclosure, Patient
+from holdfast.supervisor.context import Context, Enclosure, Subject
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.handover import handed_over
@@ -36,6 +35,7 @@ from holdfast.supervisor.listening import Listener
 from holdfast.supervisor.massdeath import fails_in, is_death, note_death
 from holdfast.supervisor.outside import look_after, note_before, tell
 from holdfast.supervisor.preparing import ensure_workspace
+from holdfast.supervisor.watching import look_away, patient_of, told_to_stop
 from holdfast.workspaces.threads import in_thread
 
 T = TypeVar("T")
@@ -88,8 +88,8 @@ class Attempt:
             self._let_go()
         finally:
             self.listener = None
-            if self._context.health is not None and self._run is not None:
-                self._context.health.over(self._run.id)
+            if self._run is not None:
+                look_away(self._context, self._run.id)
             if self._live is not None:
                 self._live.close()
 
@@ -193,11 +193,10 @@ class Attempt:
             channel = self._live.channel(run.heard.offset)
             self.listener = Listener(self._context, self.grip, run, channel, self.task.spec.health.claim_grace)
             self.beat()
-            await self._watch_health(run)
+            await self._be_watched(run)
             await self._send_stop()
         end = await self._live.wait_over()
-        if self._context.health is not None:
-            self._context.health.over(run.id)  # before its work is saved, which may take long
+        look_away(self._context, run.id)  # before its work is saved, which may take long
         if end.cause is Cause.NEVER_STARTED and run.state is not RunState.INTENDED:
             end = ProcessEnd(cause=Cause.UNPROVEN, detail="it was started, but its records have vanished")
         if self._enclosure is not None:
@@ -286,34 +285,26 @@ class Attempt:
             await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
         self._live.stop(fast=self._fast)
         self._unsent = False
-        if self._context.health is not None:
-            grace = self._context.settings.fast_grace if self._fast else self.task.spec.grace
-            self._context.health.ending(run.id, grace)
+        told_to_stop(self._context, run.id, self._context.settings.fast_grace if self._fast else self.task.spec.grace)
 
-    async def _watch_health(self, run: Run) -> None:
-        if self._context.health is None or self._live is None:
+    async def _be_watched(self, run: Run) -> None:
+        if self._live is None:
             return
         root = None
         if self._enclosure is not None and self._stop_wanted is None:
             root = await self._enclosure.root(self.task.spec, await self._workspace())
-        spec, adapter = self.task.spec, self._context.agents[self.task.spec.agent]
-        meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
-        self._context.health.began(
-            Patient(
-                run_id=run.id,
-                task_id=self.task.id,
-                rules=spec.health,
-                signs=sign_reader(adapter),
-                timeout=spec.timeout if run.timeout is None else run.timeout,
-                grace=spec.grace,
-                keeper=root or self._live.keeper,
-                agent=self._live.agent or self._live.keeper,
-                adopted=run.state is not RunState.INTENDED,
-                meter=meter,
-                stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
-                claimed=lambda: self.listener is not None and self.listener.claim is not None,
-            )
-        )
+        if self._context.checkpoints is not None and self._stop_wanted is None:
+            seen = root if self._enclosure is not None else self._live.keeper
+            self._context.checkpoints.began(Subject(run_id=run.id, task=self.task, grip=self.grip, root=seen))
+        if self._context.health is not None:
+            meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
+            self._context.health.began(
+                patient_of(
+                    self._context, self.task, run, self._live, root, meter,
+                    stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
+                    claimed=lambda: self.listener is not None and self.listener.claim is not None,
+                )
+            )  # fmt: skip
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         workspace = await self._workspace()

@@ -78,6 +78,8 @@ class Attempts:
     async def stop_all(self, why: StopWhy, *, fast: bool) -> None:
         if why is StopWhy.DOWN:
             self._leaving.set()
+            if fast and self._context.checkpoints is not None:
+                self._context.checkpoints.hurry()
         results = await asyncio.gather(
             *(attempt.stop(why, fast=fast) for attempt in self.living), return_exceptions=True
         )

@@ -11,19 +11,22 @@ from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
 from holdfast.core.allowances import Meter
 from holdfast.core.budgets import Limits
+from holdfast.core.checkpointing import CheckpointRules
 from holdfast.core.handover import Changes
 from holdfast.core.holds import HoldRules, Sight
 from holdfast.core.liveness import Identity
-from holdfast.core.model import Repo, StopWhy, TaskSpec, Workspace
+from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
 from holdfast.core.notices import NoticeRules
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
 from holdfast.core.staffing import Staff
+from holdfast.core.tracking import Issue
 from holdfast.notify.port import Target
-from holdfast.processes.port import LaunchSpec, Processes
-from holdfast.store.port import Store, Writer
+from holdfast.processes.port import LaunchSpec, Processes, Tree
+from holdfast.store.port import Grip, Store, Transaction, Writer
+from holdfast.trackers.port import Tracker
 from holdfast.workspaces.fingerprint import Fingerprints
 from holdfast.workspaces.lease import Users
 from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
@@ -72,6 +75,7 @@ class Settings:
     idle_exit: float | None = None
     keeping: Keeping = field(default_factory=Keeping)
     pressure: PressureLimits = field(default_factory=PressureLimits)
+    checkpoint: CheckpointRules = field(default_factory=CheckpointRules)
     holds: HoldRules = field(default_factory=HoldRules)
     staff: Staff = field(default_factory=Staff)
 
@@ -120,10 +124,34 @@ class Patient:
     claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subject:
+    """A run whose tree is kept now and then."""
+
+    run_id: str
+    task: Task
+    grip: Grip
+    root: Identity | None  # of its process tree; None: it cannot be seen
+
+
+class TreeKeeper(Protocol):
+    """Who keeps checkpoints of running tasks."""
+
+    def began(self, subject: Subject) -> None: ...
+    def asked(self, run_id: str, note: str) -> None: ...
+    def over(self, run_id: str) -> None: ...
+    def ended(self, task_id: str) -> None: ...
+    def hurry(self) -> None: ...
+    async def at_end(self, task: Task, grip: Grip, run_id: str | None, session_id: str | None, why: str) -> None: ...
+
+
 class SalvageReclaimer(Protocol):
     """Deletes saved work that was dropped, and gives its room back."""
 
     def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> Awaitable[bool]: ...
+    def checkpoint_refs(self, repo: Repo) -> Mapping[str, str]:
+        """ref → commit of every checkpoint that lies there."""
+        ...
 
 
 class RunWatch(Protocol):
@@ -186,11 +214,37 @@ class OwnLogin:
         return USERS_OWN
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrackerSetup:
+    """The tracker of one repository."""
+
+    kind: str
+    tracker: Tracker
+    poll: float = 30.0  # seconds between two looks at it
+    closes: bool = True  # completed work closes its issue
+    problem: str | None = None  # why it cannot be asked as things are
+
+
+class Trackers(Protocol):
+    """Where work comes from besides `holdfast add`."""
+
+    def of(self, repo: Repo) -> TrackerSetup: ...
+    def accepting(self, repo: Repo, issue: Issue) -> Callable[[Transaction], Task]:
+        """The task that an issue becomes, to be added in a transaction. HoldfastError when it cannot become one."""
+        ...
+
+
 class Outlets(Protocol):
     """Where alerts are sent, as the user's file has it now."""
 
     def rules(self) -> NoticeRules: ...
-    def targets(self) -> Mapping[str, Target]: ...
+    def names(self) -> Sequence[str]:
+        """Cheap: asked at every look."""
+        ...
+
+    def target(self, name: str) -> Target | None:
+        """With its secrets, looked up now. None: it is no longer configured."""
+        ...
 
 
 class NoOutlets:
@@ -199,8 +253,11 @@ class NoOutlets:
     def rules(self) -> NoticeRules:
         return NoticeRules()
 
-    def targets(self) -> Mapping[str, Target]:
-        return {}
+    def names(self) -> Sequence[str]:
+        return ()
+
+    def target(self, _name: str) -> Target | None:
+        return None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -224,6 +281,7 @@ class Context:
     outlets: Outlets = field(default_factory=NoOutlets)
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
+    trackers: Trackers | None = None  # None where an attempt is driven alone
     reclaimer: SalvageReclaimer | None = None
     pressure: Callable[[], Pressure] = Pressure  # how the machine is; by default it does not say
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us
@@ -232,6 +290,8 @@ class Context:
     sweeper: Sweeper | None = None  # None where an attempt is driven alone
     containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
+    checkpoints: TreeKeeper | None = None  # likewise
+    trees: Callable[[Mapping[str, Identity]], Mapping[str, Tree]] = lambda _roots: {}  # processes of runs, by run
     users: Users = field(default_factory=Users)  # whose processes stand in a workspace
     in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone

@@ -44,12 +44,18 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
         decision = _after_container(decision)
     disposition = await _save(context, task, decision)
+    if context.checkpoints is not None and run_id is not None and decision.action not in _TERMINAL:
+        session_id = (verdict.session_id or task.session_id) if decision.keeps_session else None
+        word = "paused" if decision.action is Action.PAUSE else "requeued"
+        await context.checkpoints.at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
     state = await context.writer.write(
         lambda tx: _settle(context, tx, task, grip, run_id, verdict, decision, disposition)
     )
     context.bell.ring()
+    if context.checkpoints is not None and state in TASK_TERMINAL:
+        context.checkpoints.ended(task.id)
     return state in TASK_TERMINAL
 
 
@@ -63,12 +69,14 @@ def _settle(
     decision: Decision,
     disposition: Disposition | None,
 ) -> TaskState:
-    """The task, and the named worker that had it: at once."""
+    """The task, the named worker that had it, and the claim of the issue that it came from: at once."""
     decision = after_end(context, tx, task, run_id, verdict, decision)
     crash = for_worker(context, tx, task, verdict, decision)
     decision = keeps_worker(context, task, decision, crash)
     state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
     tell_worker(context, tx, task, run_id, verdict, decision, crash)
+    if context.settings.staff.release_claims:
+        tx.links.after_settle(task.id, state, verdict.outcome, context.clock())
     return state
 
 

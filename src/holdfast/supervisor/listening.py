@@ -78,8 +78,15 @@ class Listener:
         for report in batch.reports:
             if report.kind is ReportKind.PROGRESS:
                 self._progress = report
+            elif report.kind is ReportKind.CHECKPOINT:
+                self._wants_checkpoint(report.message)
             elif self._is_new(report):
                 self._claims.append(report)
+
+    def _wants_checkpoint(self, note: str) -> None:
+        """That it was heard is recorded with the next news: heard again after a crash, it does no harm."""
+        if self._context.checkpoints is not None:
+            self._context.checkpoints.asked(self.run_id, note)
 
     def _is_new(self, claim: Report) -> bool:
         """The first claim, and the first that says something else: all the others change nothing."""

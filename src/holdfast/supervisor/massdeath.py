@@ -30,16 +30,25 @@ def note_death(context: Context, tx: Transaction, task: Task, run_id: str, at: f
     at = now.wall if at is None else min(at, now.wall)
     tx.holds.died(run_id, task.id, at, now)
     together = among(tx.holds.deaths_around(at, rules.death_window), at, rules.death_window)
-    alive, ended = tx.holds.ran(list(context.agents), together[0].at)
-    if any(death.is_mass for death in together) or is_mass(len(together), alive + ended, rules):
+    dead, alive, ran = _who(context, tx, together)
+    if any(death.is_mass for death in together) or is_mass(dead, ran, rules):
         _tell_mass_death(context, tx, together, alive)
+
+
+def _who(context: Context, tx: Transaction, deaths: Sequence[Death]) -> tuple[int, int, int]:
+    """Whose agents died, live, and ran at all meanwhile: tasks, for one that was started again is no second one."""
+    dead = {death.task_id for death in deaths}
+    alive, ended = tx.holds.ran(list(context.agents), deaths[0].at)
+    return len(dead), len(alive - dead), len(alive | ended | dead)
 
 
 def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], alive: int) -> None:
     now, rules = context.clock(), context.settings.holds
     held = next((hold for hold in tx.holds.all() if hold.scope is Scope.FLEET), None)
     is_new = not any(death.is_mass for death in dead)
-    tx.holds.of_many([death.run_id for death in dead if not death.is_mass], now)
+    news = [death.run_id for death in dead if not death.is_mass]
+    tx.holds.of_many(news, now)
+    tx.workers.pardon(news, now)
     if held is not None or not is_new:
         return  # of the same storm; an operator may have released it since
     reason = f"{len(dead)} agents died within {rules.death_window:g} s, {alive} live on"
@@ -78,7 +87,7 @@ def fails_in(context: Context, tx: Transaction, task: Task, run_id: str) -> floa
         return 0.0
     death, noted = found
     together = among(tx.holds.deaths_around(death.at, rules.death_window), death.at, rules.death_window)
-    alive, ended = tx.holds.ran(list(context.agents), together[0].at)
-    if not may_become_mass(len(together), alive, alive + ended, rules):
+    dead, alive, ran = _who(context, tx, together)
+    if not may_become_mass(dead, alive, ran, rules):
         return 0.0
     return max(0.0, rules.death_window - now.since(noted))

@@ -42,8 +42,9 @@ class Notifying:
 
     async def tick(self) -> None:
         """Plan what is new, and begin one attempt for every target that is free and has one due."""
-        rules, targets = self._context.outlets.rules(), self._context.outlets.targets()
-        heads = await self._context.writer.write(lambda tx: self._look(tx, rules, tuple(targets)))
+        outlets = self._context.outlets
+        rules, names = outlets.rules(), outlets.names()
+        heads = await self._context.writer.write(lambda tx: self._look(tx, rules, names))
         now = self._context.clock()
         waits = []
         for delivery in heads:
@@ -54,8 +55,7 @@ class Notifying:
             if left > 0:
                 waits.append(left)
                 continue
-            target = targets.get(delivery.target)
-            sending = self._attempt(delivery, target, rules)
+            sending = self._attempt(delivery, outlets.target(delivery.target), rules)
             self._sending[delivery.target] = asyncio.create_task(sending, name=f"notice to {delivery.target}")
         self._waits = bool(heads)
         self._next = asyncio.get_running_loop().time() + min(waits) if waits else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import WorkspaceState
@@ -12,6 +13,7 @@ from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import furnish
 from holdfast.supervisor.putting_away import put_away
+from holdfast.supervisor.restoring import choose_last, chosen_for, go_back_anew, go_back_in_place
 from holdfast.supervisor.saving import save_work
 from holdfast.workspaces.port import Plan
 
@@ -28,10 +30,14 @@ async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspac
         return await _make(context, task, grip, repo, workspace)
     if workspace is not None and await strategy.is_intact(repo, workspace):
         await strategy.tidy(repo, workspace)
+        chosen = await chosen_for(context, task)
+        if chosen is not None:
+            await go_back_in_place(context, task, grip, repo, workspace, chosen)
         if workspace.state is WorkspaceState.READY:
             return workspace
         return await _ready(context, grip, workspace, "retried in the preserved tree")
     if workspace is not None:
+        await choose_last(context, task, workspace)
         await _give_up(context, task, repo, workspace)
     return await _make(context, task, grip, repo, await _intend(context, task, grip, repo))
 
@@ -77,19 +83,33 @@ async def _plan(context: Context, task: Task, repo: Repo) -> tuple[Plan, str | N
 
 
 async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace: Workspace) -> Workspace:
-    """With what its last workspace left, if that was salvaged, unless the operator asked for a fresh start."""
+    """With a checkpoint that was chosen, or with what its last workspace left, if that was salvaged; unless somebody
+    wants a fresh start."""
     salvaged = None
-    if not task.fresh:
+    chosen = await chosen_for(context, task)
+    if not task.fresh and chosen is None:
         salvaged = await context.writer.write(lambda tx: tx.workspaces.last_salvage(task.id))
     try:
         await context.strategy_of(task.spec).prepare(repo, workspace, salvaged.commit if salvaged else None)
+        told = None if chosen is None else await go_back_anew(context, task, grip, repo, workspace, chosen)
     except WorkspaceProblem as error:
         if is_passing(error):
             raise  # the machine's trouble, not the task's: it is tried again
         raise LaunchError(f"The workspace could not be made: {error}") from error
     await furnish(context, task, repo, workspace)  # before `ready`: a crash in between makes it anew
     how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"
-    return await _ready(context, grip, workspace, how)
+    if chosen is None or told is None:
+        return await _ready(context, grip, workspace, how)
+    return await context.writer.write(partial(_ready_again, context, grip, workspace, chosen.checkpoint.number, told))
+
+
+def _ready_again(
+    context: Context, grip: Grip, workspace: Workspace, number: int, told: str, tx: Transaction
+) -> Workspace:
+    """At once: a crash in between would go back to it a second time."""
+    now = context.clock()
+    tx.checkpoints.went_back(grip, number, told, now)
+    return tx.workspaces.ready(grip, workspace, f"from checkpoint {number}", now)
 
 
 async def _ready(context: Context, grip: Grip, workspace: Workspace, reason: str) -> Workspace:

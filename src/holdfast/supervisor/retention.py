@@ -23,6 +23,7 @@ from holdfast.store.forgetting import EventWindow, OldTask
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ownlog import rotate
+from holdfast.supervisor.pruning import prune_checkpoints
 from holdfast.supervisor.salvages import expire_salvages
 from holdfast.supervisor.saying import say
 from holdfast.workspaces.names import setup_logs
@@ -84,6 +85,7 @@ class Retention:
             await self._run_directories(removed)
             await self._setup_logs()
             removed.salvages = await expire_salvages(self._context)
+            await prune_checkpoints(self._context)
             await self._tasks(removed)
             await self._answered(removed)
             if removed:

@@ -20,14 +20,17 @@ async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: 
     return None
 
 
-async def save_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str) -> str | None:
-    """Salvage what no branch holds. None: safe to remove. A text: why it must be preserved instead."""
+async def save_work(
+    context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str, *, whole: bool = False
+) -> str | None:
+    """Salvage what no branch holds (`whole`: the branch too, which is about to be moved). None: safe to remove. A text:
+    why it must be preserved instead."""
     if workspace.state is WorkspaceState.INTENDED:
         return None  # never finished, so no agent has worked in it
     try:
         litter = context.agents[spec.agent].litter if spec.agent in context.agents else ()
         rules = replace(spec.salvage, litter=tuple(litter))
-        saved = await context.strategy_of(spec).salvage(repo, workspace, reason, rules)
+        saved = await context.strategy_of(spec).salvage(repo, workspace, reason, rules, whole=whole)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
         return f"its work could not be saved: {error}"
     if saved is not None:

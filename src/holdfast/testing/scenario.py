@@ -13,7 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.units import parse_duration
 
 SPAWN_KINDS = ("plain", "group", "session", "daemon", "ignore-term")
-REPORT_KINDS = ("progress", "complete", "fail")
+REPORT_KINDS = ("progress", "checkpoint", "complete", "fail")
 TOOL_WORK = ("sleep", "burn", "child")
 LIMIT_KINDS = ("rate", "usage", "context", "auth", "billing", "overloaded", "network")
 

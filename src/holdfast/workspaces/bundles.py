@@ -7,7 +7,7 @@ import os
 from holdfast import faults
 from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces import git
-from holdfast.workspaces.names import SALVAGE_REFS, shadow_path
+from holdfast.workspaces.names import CHECKPOINT_REFS, SALVAGE_REFS, shadow_path
 from holdfast.workspaces.shadow import PRIVATE, RAW
 from holdfast.workspaces.trash import delete_tree
 
@@ -34,8 +34,8 @@ def _refs(shadow: str, *prefixes: str) -> dict[str, str]:
 def write_bundle(shadow: str, target: str) -> int:
     """All saved work of a shadow, with its history, as one file; how many salvages. 0: none, and no file."""
     found = everything_saved_in(shadow)
-    if found:
-        globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS)]
+    if found or _refs(shadow, CHECKPOINT_REFS):  # a paused task goes on from its checkpoint, on another machine too
+        globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS, CHECKPOINT_REFS)]
         _git(shadow, "bundle", "create", "--quiet", target, *globs)
         _git(shadow, "bundle", "verify", "--quiet", target)
     return len(found)
@@ -77,6 +77,8 @@ def _add(shadow: str, bundle: str) -> None:
     wanted = [f"+{SALVAGE_REFS}*:{RESTORED_REFS}*"]
     if RESTORED_REFS.encode() in _header_of(bundle):  # what an earlier restore had brought; names must not meet
         wanted.append(f"+{RESTORED_REFS}*:{EARLIER_REFS}*")
+    if CHECKPOINT_REFS.encode() in _header_of(bundle):  # by number: the rows of the same backup name them
+        wanted.append(f"+{CHECKPOINT_REFS}*:{CHECKPOINT_REFS}*")
     _git(shadow, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", bundle, *wanted)
     present = salvages_in(shadow)
     listed = _git(shadow, "for-each-ref", "--format=%(refname) %(objectname)", RESTORED_REFS)

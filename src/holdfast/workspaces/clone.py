@@ -133,11 +133,21 @@ class CloneStrategy(WorktreeStrategy):
         await deliver(self._git, repo, workspace)
 
     async def salvage(
-        self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        reason: str,
+        rules: SalvageRules = DEFAULT_SALVAGE,
+        *,
+        whole: bool = False,
     ) -> Saved | None:
         """Commits go to branches of the user's repository first; what is left is saved as for any other tree."""
         await self.deliver(repo, workspace)
-        return await salvage(self._git, self._home, repo, workspace, reason, rules, own_git=git_dir_of(workspace))
+        own_git = self._own_git(workspace)
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, own_git, whole=whole)
+
+    def _own_git(self, workspace: Workspace) -> str | None:
+        return git_dir_of(workspace)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)

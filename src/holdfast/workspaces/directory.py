@@ -11,8 +11,10 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces import copying, marker, names
+from holdfast.workspaces.checkpoint import checkpoint
 from holdfast.workspaces.git import Git, environment
-from holdfast.workspaces.port import CommandRunner, Plan, Saved
+from holdfast.workspaces.goingback import fits, go_back, unreadable
+from holdfast.workspaces.port import CommandRunner, Kept, Plan, Saved
 from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.salvage import restore_into, salvage
 from holdfast.workspaces.threads import in_thread
@@ -66,9 +68,29 @@ class DirectoryStrategy:
         return  # it has no branch
 
     async def salvage(
-        self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        reason: str,
+        rules: SalvageRules = DEFAULT_SALVAGE,
+        *,
+        whole: bool = False,
     ) -> Saved | None:
-        return await salvage(self._git, self._home, repo, workspace, reason, rules)
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, whole=whole)
+
+    async def checkpoint(
+        self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
+    ) -> Kept | None:
+        return await checkpoint(self._git, self._home, repo, workspace, ref, rules, unless)
+
+    async def readable(self, repo: Repo, commit: str) -> str | None:
+        return await unreadable(self._git, self._home, repo, commit)
+
+    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+        return await fits(self._git, self._home, repo, workspace, commit)
+
+    async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
+        return await go_back(self._git, self._home, repo, workspace, commit, rules)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         target = names.trash_path(self._home, workspace.id)

@@ -19,6 +19,28 @@ OPERATIONS: Mapping[str, str] = {
     "sequencer": "sequence of commits",
     "BISECT_START": "bisect",
 }
+# What belongs to an operation, and goes and comes with it: names in a git directory, with all that is below them.
+OF_AN_OPERATION = frozenset(
+    [
+        *OPERATIONS,
+        "MERGE_MSG",
+        "MERGE_MODE",
+        "MERGE_RR",
+        "MERGE_AUTOSTASH",
+        "AUTO_MERGE",
+        "SQUASH_MSG",
+        "REBASE_HEAD",
+        "ORIG_HEAD",
+        "BISECT_ANCESTORS_OK",
+        "BISECT_EXPECTED_REV",
+        "BISECT_LOG",
+        "BISECT_NAMES",
+        "BISECT_RUN",
+        "BISECT_TERMS",
+        "refs/bisect",
+        "refs/rewritten",
+    ]
+)
 # What is no state, or is saved elsewhere: the content of a repository, where the git directory is that of a clone.
 _NOT_STATE = frozenset(
     [
@@ -77,6 +99,12 @@ def state_files(git_dir: str) -> Iterator[str]:
                 yield name
 
 
+def of_operation(name: str) -> bool:
+    """Whether a file of a git directory belongs to an operation under way."""
+    words = name.split("/")
+    return any("/".join(words[:count]) in OF_AN_OPERATION for count in range(1, len(words) + 1))
+
+
 def mentioned(git_dir: str) -> set[str]:
     """Every object id in those files: HEAD and its reflog, ORIG_HEAD, an autostash, the steps of a rebase, …"""
     found: set[str] = set()
@@ -89,12 +117,18 @@ def mentioned(git_dir: str) -> set[str]:
     return {oid for oid in found if set(oid) != {"0"}}
 
 
-async def unheld_commits(git: Git, common_dir: str, candidates: set[str], known: set[str]) -> list[str]:
-    """The newest of those candidates that no ref of the repository reaches, nor anything known."""
+async def unheld_commits(
+    git: Git, common_dir: str, candidates: set[str], known: set[str], held: frozenset[str] | None = None
+) -> list[str]:
+    """The newest of those candidates that no ref of the repository reaches, nor anything known. `held`: commits that
+    count in the place of its refs."""
     if not candidates - known:
         return []
     beyond = "".join(f"{oid}\n" for oid in sorted(candidates))
     arguments = ["rev-list", "--parents", "--ignore-missing", "--stdin", "--not", "--all", *sorted(known)]
+    if held is not None:
+        beyond += "".join(f"^{oid}\n" for oid in sorted(held))
+        arguments = ["rev-list", "--parents", "--ignore-missing", "--stdin", "--not", *sorted(known)]
     try:
         out = await git.run(*arguments, cwd=common_dir, stdin=beyond.encode(), env=LOOKING)
     except GitFailed as error:
@@ -103,7 +137,7 @@ async def unheld_commits(git: Git, common_dir: str, candidates: set[str], known:
         # One that cannot be read spoils the question: ask for each, and leave out what is broken.
         if len(candidates) == 1:
             return []
-        each = [await unheld_commits(git, common_dir, {oid}, known) for oid in sorted(candidates)]
+        each = [await unheld_commits(git, common_dir, {oid}, known, held) for oid in sorted(candidates)]
         return sorted({oid for found in each for oid in found})
     lines = [line.split() for line in out.splitlines()]
     parents = {parent for line in lines for parent in line[1:]}

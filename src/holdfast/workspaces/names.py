@@ -17,6 +17,7 @@ WORKSPACES = "workspaces"  # in the home; one folder per repository below it
 TRASHED_SUFFIX = ".trashed.json"  # the marker's second name, beside what is in the trash
 STRANDED_PREFIX = ".trash-"  # in a repository's folder: what could not be moved out of it, but is trash
 SALVAGE_REFS = "refs/salvage/"  # in the shadow repository only
+CHECKPOINT_REFS = "refs/checkpoint/"  # there as well, one per task and number
 
 
 def branch_of(task_id: str, generation: int) -> str:
@@ -49,6 +50,10 @@ def shadow_path(home: str, repo_id: str) -> str:
 
 def salvage_ref(task_id: str, workspace_id: str) -> str:
     return f"{SALVAGE_REFS}{task_id}/{workspace_id}"
+
+
+def checkpoint_ref(task_id: str, number: int) -> str:
+    return f"{CHECKPOINT_REFS}{task_id}/{number}"
 
 
 def setup_log(home: str, workspace: Workspace, kind: str) -> str:

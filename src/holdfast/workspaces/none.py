@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
-from holdfast.errors import LaunchError
+from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces.names import gone
-from holdfast.workspaces.port import Plan, Saved
+from holdfast.workspaces.port import NO_CHECKPOINTS, Kept, Plan, Saved
 
 
 class NoneStrategy:
@@ -36,9 +36,29 @@ class NoneStrategy:
         return  # it has no branch
 
     async def salvage(
-        self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        reason: str,
+        rules: SalvageRules = DEFAULT_SALVAGE,
+        *,
+        whole: bool = False,
     ) -> Saved | None:
         return None  # nothing is removed, so nothing can be lost
+
+    async def checkpoint(
+        self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
+    ) -> Kept | None:
+        raise WorkspaceProblem(NO_CHECKPOINTS)
+
+    async def readable(self, repo: Repo, commit: str) -> str | None:
+        return NO_CHECKPOINTS
+
+    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+        return False
+
+    async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
+        raise WorkspaceProblem(NO_CHECKPOINTS)
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         return False

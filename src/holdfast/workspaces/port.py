@@ -11,6 +11,8 @@ from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.core.scene import Container, Scene
 
+NO_CHECKPOINTS = "its agent works in your own checkout, which is yours to keep (workspace strategy `none`)"
+
 
 class CommandRunner(Protocol):
     """Runs a helper command in a group of its own, to its proven end."""
@@ -47,6 +49,19 @@ class Saved:
         names = self.details.get("not_saved")
         found = [str(name) for name in names] if isinstance(names, list) else []
         return f"{', '.join(found[:3])}{' and more' if len(found) > 3 else ''} cannot be read"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kept:
+    """A whole workspace as it was at one moment, in the shadow repository."""
+
+    ref: str
+    commit: str
+    base: str | None  # the agent's HEAD
+    files: int  # how many differ from it
+    key: str  # the same for the same files, index, HEAD and operation
+    partial: bool = False  # something changed while it was looked at, or could not be read
+    details: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,9 +102,37 @@ class WorkspaceStrategy(Protocol):
         ...
 
     async def salvage(
-        self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        reason: str,
+        rules: SalvageRules = DEFAULT_SALVAGE,
+        *,
+        whole: bool = False,
     ) -> Saved | None:
-        """Save what no branch holds; None when nothing would be lost. Raises WorkspaceProblem when it cannot tell."""
+        """Save what no branch holds; None when nothing would be lost. Raises WorkspaceProblem when it cannot tell.
+
+        `whole`: its branch is about to be moved, so what the branch holds is saved too."""
+        ...
+
+    async def checkpoint(
+        self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
+    ) -> Kept | None:
+        """The whole of it as it is now, also while its agent works; None: its key is still `unless`. Writes nothing to
+        the workspace or the user's repository. Raises WorkspaceProblem when it cannot be held."""
+        ...
+
+    async def readable(self, repo: Repo, commit: str) -> str | None:
+        """Why that checkpoint could not be gone back to; None: it is whole."""
+        ...
+
+    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+        """Whether going back to that checkpoint takes no commit off the task's branch."""
+        ...
+
+    async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
+        """Files, index, HEAD and operation as they were; in words, what became of the branch. No agent runs. What is
+        there now was saved; repeating it changes nothing."""
         ...
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from holdfast import faults
 from holdfast.core.model import Repo
 from holdfast.errors import Unavailable
+from holdfast.folders import listed
 from holdfast.workspaces.git import Git, GitFailed
-from holdfast.workspaces.names import SALVAGE_REFS
+from holdfast.workspaces.names import CHECKPOINT_REFS, SALVAGE_REFS
 from holdfast.workspaces.repolock import PATIENCE, file_lock
 from holdfast.workspaces.shadow import Shadow
 
@@ -41,8 +42,20 @@ class Reclaimer:
             return False  # somebody saves or restores just now
         return True
 
+    def checkpoint_refs(self, repo: Repo) -> dict[str, str]:
+        """ref → commit, as they lie there. Nothing of ours packs refs in a shadow."""
+        shadow = Shadow(self._home, repo, self._git)
+        found = {}
+        top = os.path.join(shadow.path, CHECKPOINT_REFS)
+        for task in listed(top):
+            for number in listed(os.path.join(top, task)):
+                with contextlib.suppress(OSError), open(os.path.join(top, task, number), encoding="ascii") as file:
+                    if number.isdigit():
+                        found[f"{CHECKPOINT_REFS}{task}/{number}"] = file.read(200).strip()
+        return found
+
     async def _delete(self, shadow: Shadow, ref: str, commit: str) -> None:
-        assert ref.startswith(SALVAGE_REFS)
+        assert ref.startswith((SALVAGE_REFS, CHECKPOINT_REFS))
         with contextlib.suppress(FileNotFoundError):  # of a git that was killed: we are alone here
             faults.effect("reclaim.unlock")
             os.unlink(os.path.join(shadow.path, f"{ref}.lock"))

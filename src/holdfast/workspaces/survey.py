@@ -24,6 +24,7 @@ _CLOSED = "could not open directory"
 class Taken:
     size: int = 0  # bytes of what was new or changed
     untracked: int = 0
+    committed: int = 0  # how many entries HEAD has
     lost: list[str] = field(default_factory=list)  # what could not be read, for people
 
 
@@ -56,7 +57,7 @@ async def take_work_tree(
     await table.unhide(entries)
     links = {entry.path: entry.oid for entry in entries if entry.mode == GITLINK}
     await refuse_changed_submodules(git, table.work_tree, git_dir, links)
-    taken = Taken()
+    taken = Taken(committed=len(entries))
     ignored = await table.ignored_like(rules.ignored) if rules.ignored else []
     settled = set(links)  # seen to already, or not to be touched
     for number in range(ROUNDS):
@@ -174,7 +175,7 @@ async def _same_for_git(
     committed = {entry.path: entry.oid for entry in entries if entry.mode in ("100644", "100755")}
     asked = [path for path in changed if path in committed and "\n" not in path and not path.startswith('"')]
     asked = [path for path in asked if _is_file(os.path.join(table.work_tree, path))]
-    if git_dir is None or not asked or not await _may_convert(git, git_dir, common_dir, committed):
+    if git_dir is None or not asked or not await may_convert(git, git_dir, common_dir, committed):
         return set()
     env = {
         **await git.filters_off(git_dir, all_of_them=True),
@@ -197,7 +198,7 @@ async def _same_for_git(
     }
 
 
-async def _may_convert(git: Git, git_dir: str, common_dir: str, committed: Iterable[str]) -> bool:
+async def may_convert(git: Git, git_dir: str, common_dir: str, committed: Iterable[str]) -> bool:
     """Whether anything could make a checkout differ from what is committed."""
     if os.path.lexists(os.path.join(common_dir, "info", "attributes")):
         return True

@@ -12,11 +12,13 @@ from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.workspaces import marker, names, refs
 from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_locks, entry_of, is_checked_out
+from holdfast.workspaces.checkpoint import checkpoint
 from holdfast.workspaces.contents import refuse_pipes, refuse_what_git_cannot_hold
 from holdfast.workspaces.entry import can_make_entry, make_entry
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.gitstate import LOOKING
-from holdfast.workspaces.port import Plan, Saved
+from holdfast.workspaces.goingback import fits, go_back, unreadable
+from holdfast.workspaces.port import Kept, Plan, Saved
 from holdfast.workspaces.pristine import is_pristine
 from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.repolock import repo_lock
@@ -217,12 +219,36 @@ class WorktreeStrategy:
         return  # its branch is in the repository already
 
     async def salvage(
-        self, repo: Repo, workspace: Workspace, reason: str, rules: SalvageRules = DEFAULT_SALVAGE
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        reason: str,
+        rules: SalvageRules = DEFAULT_SALVAGE,
+        *,
+        whole: bool = False,
     ) -> Saved | None:
         await in_thread(refuse_pipes, workspace.path, entry_of(repo.common_dir, workspace.path))
-        if await is_pristine(self._git, repo, workspace, rules):
+        if not whole and await is_pristine(self._git, repo, workspace, rules):
             return None
-        return await salvage(self._git, self._home, repo, workspace, reason, rules, tree=self._moved(workspace))
+        moved = self._moved(workspace)
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, tree=moved, whole=whole)
+
+    def _own_git(self, workspace: Workspace) -> str | None:
+        return None
+
+    async def checkpoint(
+        self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
+    ) -> Kept | None:
+        return await checkpoint(self._git, self._home, repo, workspace, ref, rules, unless, self._own_git(workspace))
+
+    async def readable(self, repo: Repo, commit: str) -> str | None:
+        return await unreadable(self._git, self._home, repo, commit)
+
+    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+        return await fits(self._git, self._home, repo, workspace, commit)
+
+    async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
+        return await go_back(self._git, self._home, repo, workspace, commit, rules, self._own_git(workspace))
 
     def _moved(self, workspace: Workspace) -> str | None:
         """Where its directory is, if we were killed after its rename: without it, saving again would save less."""

@@ -7,13 +7,14 @@ import os
 
 from holdfast.errors import UsageError
 
-ACTIONS = ("heartbeat", "progress", "complete", "fail")
+ACTIONS = ("heartbeat", "progress", "checkpoint", "complete", "fail")
 _NEED_A_MESSAGE = ("progress", "fail")
 
 
 def configure_agent(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="what to report")
     parser.add_argument("message", nargs="*", help="in your words, on one line; up to 900 characters are kept")
+    parser.add_argument("--note", metavar="TEXT", help="checkpoint: what it is for")
     parser.add_argument("--percent", metavar="N", type=_percent, help="progress: how much is done, 0 to 100")
 
 
@@ -27,11 +28,15 @@ def run_agent(arguments: argparse.Namespace) -> int:
         raise UsageError("A heartbeat has no message; `holdfast agent progress` has.")
     if arguments.percent is not None and action != "progress":
         raise UsageError("--percent goes with `holdfast agent progress`.")
+    if arguments.note is not None and action != "checkpoint":
+        raise UsageError("--note goes with `holdfast agent checkpoint`.")
+    if action == "checkpoint" and message:
+        raise UsageError('Say what it is for with --note: `holdfast agent checkpoint --note "…"`.')
     reporter = Reporter(os.environ)
     if action == "heartbeat":
         reporter.heartbeat()
     else:
-        reporter.report(action, message, arguments.percent)
+        reporter.report(action, message or arguments.note or "", arguments.percent)
     return 0
 
 

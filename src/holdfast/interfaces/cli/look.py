@@ -155,6 +155,7 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 def run_show(arguments: argparse.Namespace) -> int:
     from holdfast.api.budgets import budgets, in_short, spent_in_all
+    from holdfast.api.checkpoints import lines as checkpoint_lines
     from holdfast.api.crashes import crash_lines
     from holdfast.api.show import moment, took
     from holdfast.api.usage import by_hand_lines, complete, details
@@ -195,6 +196,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     for child in task["children"]:
         print(f"  subtask {child['id']}  {child['state']}  {one_line(child['prompt'], 60)}")
     for line in crash_lines(task["crashes"]):
+        print(f"  {clean(line)}")
+    for line in checkpoint_lines(task):
         print(f"  {clean(line)}")
     for salvage in task["salvages"]:
         print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")

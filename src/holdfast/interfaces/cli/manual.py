@@ -182,7 +182,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("ps", "why", "events"),
     ),
     "cancel": Page(
-        "Ends a task. A running agent's whole process tree is ended with proof; uncommitted work is saved first.",
+        "Ends a task, and its subtasks with it. A running agent's process tree is ended with proof; its work is saved.",
         (
             ("with a reason for the record", 'holdfast cancel 7f3a --why "wrong branch"'),
             ("do not wait for its end", "holdfast cancel 7f3a --no-wait"),
@@ -286,12 +286,14 @@ PAGES: dict[str, Page] = WORK_PAGES | {
     ),
     "agent": Page(
         "Called by an agent about its own run, which its environment names. `heartbeat` and `progress` are signs of "
-        "life. `complete` and `fail` are claimed results: the first one counts, and the agent then has "
+        "life. `checkpoint` keeps the tree as it is now; later `holdfast resume --checkpoint N` can go back to it. "
+        "`complete` and `fail` are claimed results: the first one counts, and the agent then has "
         "`health.claim_grace` (30 s) to exit before its processes are ended. `complete` needs exit code 0; `fail` "
         "fails the task whatever the code.",
         (
             ("still at work, though silent", "holdfast agent heartbeat"),
             ("shown by `ps` and `why`", 'holdfast agent progress "running the tests" --percent 40'),
+            ("keep the tree", 'holdfast agent checkpoint --note "before the rewrite"'),
             ("done", 'holdfast agent complete "all tests pass"'),
             ("given up", 'holdfast agent fail "the base does not build"'),
         ),

@@ -55,8 +55,13 @@ WORK_PAGES: dict[str, Page] = {
     ),
     "diff": Page(
         "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
-        "or on its branch. Piped, it is exact and can be applied.",
-        (("all of it", "holdfast diff 7f3a"), ("only which files", "holdfast diff 7f3a --stat")),
+        "or on its branch. With --checkpoint N: what that checkpoint holds (`holdfast show` lists them). Piped, it is "
+        "exact and can be applied.",
+        (
+            ("all of it", "holdfast diff 7f3a"),
+            ("only which files", "holdfast diff 7f3a --stat"),
+            ("as it was at checkpoint 3", "holdfast diff 7f3a --checkpoint 3"),
+        ),
         (*READS, 1, 4),
         ("show", "salvage"),
     ),
@@ -89,6 +94,13 @@ WORK_PAGES: dict[str, Page] = {
         ),
         (0, 2, 69),
         ("merge", "salvage"),
+    ),
+    "tracker": Page(
+        'Lists how outside trackers (`tracker.kind = "beads"`) answer, and the issues that this home has, with their '
+        "tasks. `sync` looks at every tracker now, also at one that failed and waits. docs/howto/trackers.md explains.",
+        (("what is there", "holdfast tracker"), ("look now", "holdfast tracker sync")),
+        (0, 2, 69),
+        ("why", "alerts"),
     ),
     "workspaces": Page(
         "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "

@@ -209,8 +209,10 @@ def configure_run(parser: argparse.ArgumentParser) -> None:
 
 def run_run(arguments: argparse.Namespace) -> int:
     home = home_directory()
+    new = _new_task(arguments)
+    _refuse_waiting(home, new.parent)
     commands = Commands(home)
-    task = commands.add(_new_task(arguments))
+    task = commands.add(new)
     _say_notes(commands)
     queries = Queries(home)
     if queries.supervisor() is None:
@@ -224,10 +226,16 @@ def run_run(arguments: argparse.Namespace) -> int:
         print_json(final)
     else:
         _tell_end(queries, final)
-    if final["state"] == "queued":  # until somebody mends its account
+    if final["state"] == "queued":  # until somebody mends its account, or starts its worker
         _say_if_it_waits(home, task.id)
         return EXIT_OF_STATE["paused"]
     return EXIT_OF_STATE.get(final["state"], 130)
+
+
+def _refuse_waiting(home: str, parent: str | None) -> None:
+    from holdfast.api.family import refuse_waiting
+
+    refuse_waiting(home, parent)
 
 
 def _say_notes(commands: Commands) -> None:
@@ -238,10 +246,12 @@ def _say_notes(commands: Commands) -> None:
 def _say_if_it_waits(home: str, task_id: str) -> None:
     from holdfast.api.accounts import waits_for_account
     from holdfast.api.budgets import waits_for_budget
+    from holdfast.api.workers import nobody_comes, waits_for_worker
 
     queries = Queries(home)
     state = queries.state(task_id)
-    for why in (waits_for_account(queries, state), waits_for_budget(queries, state)):
+    lane = waits_for_worker(queries, state) if nobody_comes(queries)(state) else None
+    for why in (waits_for_account(queries, state), waits_for_budget(queries, state), lane):
         if why is not None:
             print(clean(why), file=sys.stderr)
 
@@ -259,8 +269,11 @@ def _attend(
 ) -> dict[str, Any]:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
     from holdfast.api.accounts import goes_on_soon, waits_for_operator
+    from holdfast.api.budgets import waits_for_raise
+    from holdfast.api.workers import nobody_comes
 
     interrupts = seen = 0
+    without_worker = nobody_comes(queries)
     watching = follow(queries, after=0, task_id=task_id)
     while True:
         try:
@@ -273,7 +286,12 @@ def _attend(
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events and not goes_on_soon(queries, state):
                     return _after_cleanup(queries, task_id)
-                if not events and state["state"] == "queued" and waits_for_operator(queries, state):
+                for_people = (
+                    waits_for_operator(queries, state),
+                    waits_for_raise(queries, state),
+                    without_worker(state),
+                )
+                if not events and any(for_people):
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     _ensure_supervisor(queries)

@@ -7,7 +7,7 @@ import sys
 
 from holdfast.api.queries import Queries
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import clean, is_terminal, paint
+from holdfast.interfaces.cli.render import clean, is_terminal, number, paint
 
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -15,13 +15,14 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 def configure_diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
     parser.add_argument("--stat", action="store_true", help="only which files, and how much")
+    parser.add_argument("--checkpoint", type=number(1), metavar="N", help="what checkpoint N of it holds")
 
 
 def run_diff(arguments: argparse.Namespace) -> int:
     from holdfast.api.diffing import diff
 
     queries = Queries(home_directory())
-    text = diff(queries, queries.resolve(arguments.id), stat=arguments.stat)
+    text = diff(queries, queries.resolve(arguments.id), stat=arguments.stat, checkpoint=arguments.checkpoint)
     if is_terminal():
         for line in clean(text).splitlines():
             print(paint(line, _DIFF_COLOURS.get(line[:1], "dim")) if line[:1] in _DIFF_COLOURS else line)

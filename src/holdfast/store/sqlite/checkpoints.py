@@ -2,13 +2,202 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import apsw
 
+from holdfast import faults
+from holdfast.core.model import Event, Instant, Level
+from holdfast.errors import NotFound
+from holdfast.store.checkpointing import Checkpoint, GoingBack
+from holdfast.store.port import Grip
+from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.guard import refusing_duplicates, require_owner
 
 
 class SqliteCheckpoints:
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "checkpoints")
+        self._tasks = Cursor(connection, "tasks")
         self._events = events
+
+    def next_number(self, task_id: str) -> int:
+        return int(self._sql.value("next_number", task_id=task_id))
+
+    def last(self, task_id: str) -> Checkpoint | None:
+        row = self._sql.row("last", task_id=task_id)
+        return None if row is None else _checkpoint(row)
+
+    def get(self, task_id: str, number: int) -> Checkpoint:
+        row = self._sql.row("get", task_id=task_id, number=number)
+        if row is not None:
+            return _checkpoint(row)
+        there = [str(found["number"]) for found in self._sql.rows("numbers", task_id=task_id)]
+        kept = f"kept are {', '.join(there)}" if there else "none is kept"
+        raise NotFound(f"Task {task_id} has no checkpoint {number}: {kept} (`holdfast show {task_id}`).")
+
+    def save(self, grip: Grip, checkpoint: Checkpoint, keep: int, now: Instant) -> None:
+        require_owner(self._tasks, grip)
+        with refusing_duplicates(f"Task {grip.task_id} has a checkpoint {checkpoint.number} already."):
+            self._sql.change(
+                "add",
+                task_id=grip.task_id,
+                number=checkpoint.number,
+                repo_id=checkpoint.repo_id,
+                workspace_id=checkpoint.workspace_id,
+                run_id=checkpoint.run_id,
+                stage=checkpoint.stage,
+                session_id=checkpoint.session_id,
+                output_offset=checkpoint.output_offset,
+                ref=checkpoint.ref,
+                commit_id=checkpoint.commit,
+                base=checkpoint.base,
+                key=checkpoint.key,
+                files=checkpoint.files,
+                partial=int(checkpoint.partial),
+                why=checkpoint.why,
+                details=rows.encode(dict(checkpoint.details)),
+                now=now.wall,
+            )
+        self._sql.change("drop_beyond", task_id=grip.task_id, keep=keep)
+        faults.tx("checkpoint.save")
+        partly = ", in part: something changed meanwhile or could not be read" if checkpoint.partial else ""
+        self._emit(
+            "checkpoint.saved",
+            grip.task_id,
+            checkpoint.run_id,
+            f"Checkpoint {checkpoint.number} of task {grip.task_id} saved ({checkpoint.why}{partly}): "
+            f"{checkpoint.files} file(s) differ from its last commit.",
+            checkpoint.why,
+            {
+                "number": checkpoint.number,
+                "commit": checkpoint.commit,
+                "files": checkpoint.files,
+                "partial": checkpoint.partial,
+                "stage": checkpoint.stage,
+            },
+            now,
+        )
+
+    def failed(self, grip: Grip, run_id: str | None, taken_for: str, reason: str, now: Instant) -> None:
+        require_owner(self._tasks, grip)
+        faults.tx("checkpoint.failed")
+        self._emit(
+            "checkpoint.failed",
+            grip.task_id,
+            run_id,
+            f"No checkpoint of task {grip.task_id} could be saved ({taken_for}): {reason}. "
+            "Its workspace stays as it is, and nothing is lost.",
+            reason,
+            {"why": taken_for},
+            now,
+            Level.WARNING,
+        )
+
+    # -- going back --------------------------------------------------------------------------------------------------
+
+    def choose(self, task_id: str, number: int, by: str, now: Instant, *, automatic: bool = False) -> Checkpoint:
+        wanted = self.get(task_id, number)
+        if self._sql.change("choose", task_id=task_id, number=number, by=by, automatic=int(automatic), now=now.wall):
+            if not automatic:
+                self._sql.change("keep_session", task_id=task_id, session_id=wanted.session_id)
+            faults.tx("checkpoint.choose")
+        return wanted
+
+    def chosen(self, task_id: str) -> GoingBack | None:
+        row = self._sql.row("chosen", task_id=task_id)
+        if row is None:
+            return None
+        return GoingBack(
+            checkpoint=_checkpoint(row), by=row["by"], automatic=bool(row["automatic"]), saved=bool(row["saved"])
+        )
+
+    def set_aside(self, grip: Grip) -> None:
+        require_owner(self._tasks, grip)
+        self._sql.change("set_aside", task_id=grip.task_id)
+        faults.tx("checkpoint.set_aside")
+
+    def went_back(self, grip: Grip, number: int, how: str, now: Instant) -> None:
+        require_owner(self._tasks, grip)
+        if self._sql.change("unchoose", task_id=grip.task_id, number=number) == 0:
+            return
+        faults.tx("checkpoint.went_back")
+        message = f"Task {grip.task_id} goes on from checkpoint {number}: {how}."
+        self._emit("checkpoint.restored", grip.task_id, None, message, how, {"number": number}, now)
+
+    def gave_up(self, grip: Grip, number: int, why: str, now: Instant) -> None:
+        require_owner(self._tasks, grip)
+        if self._sql.change("unchoose", task_id=grip.task_id, number=number) == 0:
+            return
+        faults.tx("checkpoint.gave_up")
+        message = f"Task {grip.task_id} does not go back to checkpoint {number}: {why}."
+        self._emit("checkpoint.not-restored", grip.task_id, None, message, why, {"number": number}, now, Level.WARNING)
+
+    # -- letting go --------------------------------------------------------------------------------------------------
+
+    def expire(self, before: float) -> int:
+        dropped = self._sql.change("expire", before=before)
+        dropped_choices = self._sql.change("expire_choices")
+        if dropped or dropped_choices:
+            faults.tx("checkpoint.expire")
+        return dropped
+
+    def strangers(self, repo_id: str, refs: Sequence[str]) -> Sequence[str]:
+        known = {row["ref"] for row in self._sql.rows("refs", repo_id=repo_id)}
+        unfinished = {row["id"] for row in self._sql.rows("unfinished", repo_id=repo_id)}
+        return [ref for ref in refs if ref not in known and ref.split("/")[2] not in unfinished]
+
+    def dropped(self) -> Sequence[Checkpoint]:
+        return [_checkpoint(row) for row in self._sql.rows("dropped")]
+
+    def forget(self, gone: Sequence[Checkpoint]) -> None:
+        for one in gone:
+            self._sql.change("forget", task_id=one.task_id, number=one.number, commit_id=one.commit)
+        faults.tx("checkpoint.forget")
+
+    def _emit(
+        self,
+        kind: str,
+        task_id: str,
+        run_id: str | None,
+        message: str,
+        reason: str,
+        data: dict[str, object],
+        now: Instant,
+        level: Level = Level.INFO,
+    ) -> None:
+        event = Event(
+            kind=kind,
+            level=level,
+            component="checkpoints",
+            task_id=task_id,
+            run_id=run_id,
+            message=message,
+            reason=reason,
+            data=data,
+        )
+        self._events.emit(event, now)
+
+
+def _checkpoint(row: dict[str, Any]) -> Checkpoint:
+    return Checkpoint(
+        task_id=row["task_id"],
+        number=row["number"],
+        repo_id=row["repo_id"],
+        workspace_id=row["workspace_id"],
+        run_id=row["run_id"],
+        stage=row["stage"],
+        session_id=row["session_id"],
+        output_offset=row["output_offset"],
+        ref=row["ref"],
+        commit=row["commit_id"],
+        base=row["base"],
+        key=row["key"],
+        files=row["files"],
+        partial=bool(row["partial"]),
+        why=row["why"],
+        details=rows.decode(row["details"]),
+    )

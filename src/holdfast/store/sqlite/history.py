@@ -16,10 +16,13 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 _OF_A_TASK = (
     "events",
+    "going_back",
+    "checkpoints",
     "spends",
     "requests",
     "alerts",
     "needs",
+    "links",
     "worker_crashes",
     "runs",
     "workspaces",
@@ -85,6 +88,8 @@ class SqliteHistory:
         for row in tasks:
             self._sql.change("forget_crashes_of", id=row["id"])
             self._forget_task(str(row["id"]))
+        self._sql.change("forget_links_of_repo", repo=repo.id)
+        self._sql.change("forget_tracker_of_repo", repo=repo.id)
         self._sql.change("forget_repo", repo=repo.id)
         faults.tx("history.repo")
         self._events.emit(

@@ -82,7 +82,8 @@ class SqliteWorkers:
         if record is None:
             return self._insert(name, WorkerState.STOPPED, f"stopped by {by}", now)
         self._refuse_retired(record)
-        if record.state is WorkerState.STOPPED and (record.at_once or not at_once):
+        is_more = at_once and not record.at_once
+        if record.state is WorkerState.STOPPED and not (is_more or record.by_crash):
             raise Conflict(f"Worker {name} is stopped already ({record.reason}); nothing was changed.")
         return self._move(record, WorkerState.STOPPED, f"stopped by {by}", now, at_once=at_once)
 
@@ -121,6 +122,8 @@ class SqliteWorkers:
         self._move(record, WorkerState.READY, "it was quiet for a whole crash window", now)
 
     def pardon(self, run_ids: Sequence[str], now: Instant) -> None:
+        if not run_ids:
+            return
         runs = encode(list(run_ids))
         self._sql.change("pardon", run_ids=runs)
         faults.tx("worker.pardon")
@@ -147,9 +150,9 @@ class SqliteWorkers:
         by_run: str | None = None,
         data: dict[str, object] | None = None,
     ) -> WorkerRecord:
-        """Only from the state that was read; stopped → stopped is the one that says it more urgently. After a crash
-        (`by_run`) the task stays as it was settled, and an alert is about to be raised."""
-        legal = state in WORKER_MOVES[record.state] or (state is record.state and at_once)
+        """Only from the state that was read; stopped → stopped makes an operator's word of it, or a more urgent one.
+        After a crash (`by_run`) the task stays as it was settled, and an alert is about to be raised."""
+        legal = state in WORKER_MOVES[record.state] or (state is record.state and state is WorkerState.STOPPED)
         changed = legal and self._sql.change(
             "move",
             worker=record.name,
@@ -166,7 +169,7 @@ class SqliteWorkers:
         moved = WorkerRecord(name=record.name, state=state, reason=reason, since=now.wall, at_once=at_once)
         freed: list[str] = []
         if state is not WorkerState.READY and by_run is None:
-            freed = [str(row["id"]) for row in self._sql.rows("release", worker=record.name, now=now.wall)]
+            freed = [str(row["id"]) for row in self._sql.rows("release", worker=record.name)]
             faults.tx("worker.release")
         loud = Level.CRITICAL if state is WorkerState.BENCHED else Level.WARNING if by_run else Level.INFO
         self._tell(moved, reason, now, loud, {**(data or {}), **({"released": freed} if freed else {})})
@@ -230,4 +233,5 @@ def _record(row: Row) -> WorkerRecord:
         reason=row["reason"],
         since=row["since"],
         at_once=bool(row["at_once"]),
+        by_crash=row["run_id"] is not None,
     )

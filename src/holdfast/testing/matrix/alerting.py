@@ -10,7 +10,7 @@ HOOK = """printf '%s\\n' "$HOLDFAST_NOTICE_KEY" >> "$WORLD/notices" """
 
 
 def crash_out(world: World) -> None:
-    """One crash is too many here: recorded, alerted, told to somebody. A retry ends that, which is told, too."""
+    """One crash is too many here: recorded, alerted, told to somebody."""
     hook = HOOK.replace("\\", "\\\\").replace('"', '\\"')
     world.settings.write_text(
         f'[crash]\nmax_in_window = 1\n[notify]\nresolved = true\ncommand = ["sh", "-c", "{hook}"]\n'
@@ -18,6 +18,11 @@ def crash_out(world: World) -> None:
     script = "[ -e half.txt ] || {\n" + write("half.txt", "half") + "kill -9 $$; }\n" + write("rest.txt", "rest")
     add(world, "crash out", script)
     up_to_the_end(world, "up")
+
+
+def crash_out_and_retry(world: World) -> None:
+    """An operator's retry ends that, which is told, too."""
+    crash_out(world)
     retry(world, "crash out")
     up_to_the_end(world, "up2")
 
@@ -36,7 +41,7 @@ def told(world: World) -> list[str]:
     kinds = [key.split("-")[2] for key in dict.fromkeys(keys)]
     expected = ["raised", "resolved"] * crashed
     if task["state"] == "failed":
-        expected.pop()  # nobody could retry it
+        expected = expected[:-1]  # nobody retried it
     wrong = [] if kinds == expected else [f"silent: {crashed} crash(es), but people were told {kinds}"]
     wrong += [f"silent: {row['state']}: notice {row['key']}" for row in queries.view("undelivered")]
     records = len(task["crashes"])

@@ -13,7 +13,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, variations
+from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, tracked, variations
 from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
@@ -45,7 +45,7 @@ class Scenario:
     supervisor_may_die: bool = True
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
-    is_variation: bool = False  # it passes no step of its own: not in the short run
+    is_variation: bool = False  # not in the short run: it passes no step of its own, or costs too much for that
     also: Callable[[World], list[str]] = lambda _world: []  # what else must be true at the end; the violations
 
 
@@ -262,8 +262,15 @@ SCENARIOS: dict[str, Scenario] = {
     "crash-out": Scenario(
         alerting.crash_out,
         {"crash out": ("completed", "failed")},
-        "recorded, alerted, told; retried, and told again",
+        "recorded, alerted, told to people",
         also=alerting.told,
+    ),
+    "crash-out-retried": Scenario(
+        alerting.crash_out_and_retry,
+        {"crash out": ("completed", "failed")},
+        "the same, and that it is over",
+        also=alerting.told,
+        is_variation=True,
     ),
     "keeper-killed": Scenario(
         keeper_killed,
@@ -319,6 +326,13 @@ SCENARIOS: dict[str, Scenario] = {
     "worker": Scenario(
         staffed.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
     ),
+    "issues": Scenario(
+        tracked.issues,
+        {tracked.prompt("m-crash"): ("completed",), tracked.prompt("m-fail"): ("failed",)},
+        "issues of a tracker: crash and claim again, fail and give back, closed by a person in the same moment",
+        is_variation=True,
+        also=tracked.problems,
+    ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
@@ -332,5 +346,11 @@ SCENARIOS: dict[str, Scenario] = {
         variations.setup_fails, {"never start": ("failed",)}, "cannot be furnished", is_variation=True
     ),
     "kept": Scenario(variations.kept, {"stay": ("completed",)}, "kept whatever came out, dropped", is_variation=True),
+    "go-back": Scenario(
+        variations.go_back, {"go back": ("completed",)}, "resumed from a checkpoint, nothing lost", is_variation=True
+    ),
+    "tree-lost": Scenario(
+        variations.tree_lost, {"be lost": ("completed",)}, "its directory deleted, back from it", is_variation=True
+    ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
 }

@@ -1,9 +1,17 @@
-"""More lives of workspaces. They pass no step of their own, so that the short run leaves them out: `make faults` plays
-them, and `--scenario`."""
+"""More lives of workspaces. The short run leaves them out: `make faults` plays them, and `--scenario`."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+from typing import Any
+
+from holdfast import clock
 from holdfast.api import workspaces
+from holdfast.api.commands import Commands, NewTask
+from holdfast.api.queries import Queries
+from holdfast.storage import open_store
+from holdfast.store.port import Transaction
 from holdfast.testing.matrix.steps import COMMIT, add, insist, state, task_id, up_to_the_end, write
 from holdfast.testing.matrix.world import World
 
@@ -58,3 +66,58 @@ def copied(world: World) -> None:
     script = "grep -q own notes.txt || exit 9\n" + write("plain.txt", "plain") + "rm -f README.md\n"
     add(world, "work in a copy", script, workspace="directory:copy")
     world.up("up")
+
+
+def go_back(world: World) -> None:
+    """Paused until somebody pays; meanwhile its tree changed and its branch moved on. It is resumed from a checkpoint;
+    what came after that stays."""
+    _add_billed(world, "go back")
+    up_to_the_end(world, "up")
+    if state(world, "go back") != "paused":
+        return
+    paused = Queries(str(world.home)).task(task_id(world, "go back"))
+    env = {**os.environ, "WITNESS": str(world.witness), "HOLDFAST_TASK_ID": str(paused["id"])}
+    later = write("later.txt", "later") + _COMMIT + write("before.txt", "changed later")
+    subprocess.run(["sh", "-c", later], cwd=paused["workspace"]["path"], env=env, check=True)
+    _resume(world, "go back", checkpoint=1)
+    up_to_the_end(world, "up2")
+
+
+def tree_lost(world: World) -> None:
+    """Paused; somebody deletes its directory; it goes on from its last checkpoint."""
+    _add_billed(world, "be lost")
+    up_to_the_end(world, "up")
+    if state(world, "be lost") != "paused":
+        return
+    paused = Queries(str(world.home)).task(task_id(world, "be lost"))
+    subprocess.run(["rm", "-rf", str(paused["workspace"]["path"])], check=True)
+    _resume(world, "be lost")
+    up_to_the_end(world, "up2")
+
+
+def _add_billed(world: World, prompt: str) -> None:
+    steps: list[dict[str, Any]] = [
+        {"do": "write", "with": {"path": "before.txt", "text": "before"}, "run": 1},
+        {"do": "limit", "with": {"kind": "billing"}, "run": 1},
+        {"do": "write", "with": {"path": "after.txt", "text": "after"}, "run": None},
+    ]
+
+    def work() -> None:
+        added = Commands(str(world.home)).add(NewTask(prompt=prompt, directory=str(world.repo), scenario=steps))
+        world.acknowledge(added.id)
+
+    insist(world, "add", work, lambda: state(world, prompt) != "missing")
+
+
+def _resume(world: World, prompt: str, checkpoint: int | None = None) -> None:
+    resumed = task_id(world, prompt)
+
+    def work() -> None:
+        def both(tx: Transaction) -> None:
+            if checkpoint is not None:
+                tx.checkpoints.choose(resumed, checkpoint, "the matrix", clock.now())
+            tx.tasks.resume(resumed, "the matrix", clock.now())
+
+        open_store(str(world.home), create=False).write(both)
+
+    insist(world, "resume", work, lambda: state(world, prompt) != "paused")

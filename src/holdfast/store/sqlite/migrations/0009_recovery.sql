@@ -5,6 +5,38 @@
 ALTER TABLE tasks ADD COLUMN forced INTEGER NOT NULL DEFAULT 0; -- an operator lets its next run have a shut account
 
 -- == check ==
+CREATE TABLE checkpoints (
+    task_id TEXT NOT NULL REFERENCES tasks (id),
+    number INTEGER NOT NULL,                           -- 1 for the first; never used twice while the task is unfinished
+    repo_id TEXT NOT NULL REFERENCES repos (id),
+    workspace_id TEXT NOT NULL,
+    run_id TEXT,
+    stage INTEGER NOT NULL DEFAULT 0,
+    session_id TEXT,
+    output_offset INTEGER NOT NULL DEFAULT 0,          -- how much the run had printed
+    ref TEXT NOT NULL,
+    commit_id TEXT NOT NULL,                           -- in the shadow repository
+    base TEXT,                                         -- the agent's HEAD
+    key TEXT NOT NULL,                                 -- the same for the same state
+    files INTEGER NOT NULL,
+    partial INTEGER NOT NULL DEFAULT 0,
+    why TEXT NOT NULL,
+    details TEXT NOT NULL DEFAULT '{}',
+    created_at REAL NOT NULL,
+    dropped TEXT,                                      -- why nobody may ask for it any more; its commit goes next
+    PRIMARY KEY (task_id, number)
+) WITHOUT ROWID;
+CREATE INDEX checkpoints_dropped ON checkpoints (repo_id) WHERE dropped IS NOT NULL;
+
+CREATE TABLE going_back (                              -- which checkpoint the next attempt begins with
+    task_id TEXT PRIMARY KEY REFERENCES tasks (id),
+    number INTEGER NOT NULL,
+    generation INTEGER NOT NULL,                       -- of the task: a retry since then means another start
+    by TEXT NOT NULL,
+    automatic INTEGER NOT NULL,                        -- its workspace was lost: no commit may be taken off its branch
+    saved INTEGER NOT NULL DEFAULT 0,                  -- what lies in its workspace was saved for that
+    at REAL NOT NULL
+) WITHOUT ROWID;
 
 -- == holds ==
 -- Dispatch that is held back (core/holds.py). Moments as JSON are readings of all clocks.
@@ -165,6 +197,32 @@ CREATE INDEX tasks_worker ON tasks (worker) WHERE worker IS NOT NULL;
 ALTER TABLE runs ADD COLUMN worker TEXT;               -- that it was a run of; null: an anonymous one
 
 -- == trackers ==
+-- Issues of an outside tracker that this home took. A row is durable before the tracker is asked for the issue.
+CREATE TABLE links (
+    id INTEGER PRIMARY KEY,
+    repo_id TEXT NOT NULL REFERENCES repos(id),
+    issue TEXT NOT NULL,
+    task_id TEXT,                                      -- null until it is ours
+    state TEXT NOT NULL CHECK (state IN ('intended', 'claimed', 'releasing', 'released', 'closing', 'closed', 'left', 'lost')),
+    assignee TEXT NOT NULL,                            -- our name there
+    reason TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    updated_at REAL NOT NULL
+);
+CREATE UNIQUE INDEX links_of_task ON links (task_id) WHERE task_id IS NOT NULL;
+CREATE UNIQUE INDEX links_held ON links (repo_id, issue) WHERE state IN ('intended', 'claimed', 'releasing', 'closing');
+CREATE INDEX links_of_issue ON links (repo_id, issue);
+-- How the tracker of a repository answers.
+CREATE TABLE trackers (
+    repo_id TEXT PRIMARY KEY REFERENCES repos(id),
+    kind TEXT NOT NULL,
+    trouble TEXT,                                      -- null: it answers
+    since REAL,                                        -- of the trouble
+    failures INTEGER NOT NULL DEFAULT 0,
+    asked_at REAL,                                     -- when it last failed, or was told to be looked at
+    next_at REAL                                       -- not asked before; null: whenever
+) WITHOUT ROWID;
+CREATE TABLE tracker_name (only INTEGER PRIMARY KEY CHECK (only = 1), name TEXT NOT NULL);
 
 -- == subtasks ==
 -- The last run before a fresh start: a hand-over tells nothing of what was thrown away.

@@ -1,1 +1,78 @@
--- Whole trees of running and paused tasks, recorded under the fence.
+-- name: columns
+c.task_id, c.number, c.repo_id, c.workspace_id, c.run_id, c.stage, coalesce(c.session_id, r.session_id) AS session_id,
+c.output_offset, c.ref, c.commit_id, c.base, c.key, c.files, c.partial, c.why, c.details
+
+-- name: next_number
+SELECT coalesce(max(number), 0) + 1 FROM checkpoints WHERE task_id = :task_id
+
+-- name: last
+-- A run that ended says which session it had; one that runs may not have said it yet.
+SELECT {columns} FROM checkpoints c LEFT JOIN runs r ON r.id = c.run_id
+WHERE c.task_id = :task_id AND c.dropped IS NULL ORDER BY c.number DESC LIMIT 1
+
+-- name: get
+SELECT {columns} FROM checkpoints c LEFT JOIN runs r ON r.id = c.run_id
+WHERE c.task_id = :task_id AND c.number = :number AND c.dropped IS NULL
+
+-- name: numbers
+SELECT number FROM checkpoints WHERE task_id = :task_id AND dropped IS NULL ORDER BY number
+
+-- name: add
+INSERT INTO checkpoints (task_id, number, repo_id, workspace_id, run_id, stage, session_id, output_offset, ref, commit_id,
+                         base, key, files, partial, why, details, created_at)
+VALUES (:task_id, :number, :repo_id, :workspace_id, :run_id, :stage, :session_id, :output_offset, :ref, :commit_id,
+        :base, :key, :files, :partial, :why, :details, :now)
+
+-- name: drop_beyond
+UPDATE checkpoints SET dropped = 'newer ones are kept'
+WHERE task_id = :task_id AND dropped IS NULL
+  AND number NOT IN (SELECT number FROM checkpoints WHERE task_id = :task_id AND dropped IS NULL
+                     ORDER BY number DESC LIMIT :keep)
+  AND number NOT IN (SELECT number FROM going_back WHERE task_id = :task_id)
+
+-- name: choose
+INSERT INTO going_back (task_id, number, generation, by, automatic, at)
+SELECT :task_id, :number, generation, :by, :automatic, :now FROM tasks WHERE id = :task_id
+ON CONFLICT (task_id) DO UPDATE SET number = excluded.number, generation = excluded.generation, by = excluded.by,
+    automatic = excluded.automatic, saved = 0, at = excluded.at
+WHERE going_back.generation != excluded.generation OR going_back.automatic OR NOT excluded.automatic
+
+-- name: keep_session
+-- Not where a new session is to begin.
+UPDATE tasks SET session_id = :session_id WHERE id = :task_id AND session_id IS NOT NULL AND :session_id IS NOT NULL
+
+-- name: chosen
+SELECT {columns}, g.by, g.automatic, g.saved
+FROM going_back g JOIN tasks t ON t.id = g.task_id AND t.generation = g.generation
+JOIN checkpoints c ON c.task_id = g.task_id AND c.number = g.number AND c.dropped IS NULL
+LEFT JOIN runs r ON r.id = c.run_id
+WHERE g.task_id = :task_id
+
+-- name: set_aside
+UPDATE going_back SET saved = 1 WHERE task_id = :task_id
+
+-- name: unchoose
+DELETE FROM going_back WHERE task_id = :task_id AND number = :number
+
+-- name: expire
+UPDATE checkpoints SET dropped = 'its task ended'
+WHERE dropped IS NULL AND task_id IN (
+    SELECT t.id FROM tasks t WHERE t.id = checkpoints.task_id
+      AND (t.state IN ('completed', 'cancelled') OR (t.state = 'failed' AND t.ended_at < :before)))
+
+-- name: expire_choices
+DELETE FROM going_back WHERE task_id IN (SELECT id FROM tasks WHERE state IN ('completed', 'cancelled'))
+
+-- name: dropped
+SELECT c.task_id, c.number, c.repo_id, c.workspace_id, c.run_id, c.stage, c.session_id, c.output_offset, c.ref,
+       c.commit_id, c.base, c.key, c.files, c.partial, c.why, c.details
+FROM checkpoints c WHERE c.dropped IS NOT NULL ORDER BY c.repo_id, c.task_id, c.number
+
+-- name: forget
+DELETE FROM checkpoints WHERE task_id = :task_id AND number = :number AND commit_id = :commit_id AND dropped IS NOT NULL
+
+-- name: refs
+SELECT ref FROM checkpoints WHERE repo_id = :repo_id
+
+-- name: unfinished
+SELECT id FROM tasks WHERE repo_id = :repo_id AND state NOT IN ('completed', 'failed', 'cancelled')

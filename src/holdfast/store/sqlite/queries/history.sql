@@ -24,9 +24,11 @@ SELECT min(seq) FROM (SELECT seq FROM tasks WHERE seq < :below ORDER BY seq DESC
 SELECT t.id, t.seq FROM (SELECT * FROM tasks WHERE seq < :below ORDER BY seq DESC LIMIT :limit) t
 WHERE t.state IN ('completed', 'failed', 'cancelled') AND t.ended_at < :before AND t.branch IS NULL
   AND NOT EXISTS (SELECT 1 FROM salvages s WHERE s.task_id = t.id)
+  AND NOT EXISTS (SELECT 1 FROM checkpoints k WHERE k.task_id = t.id)
   AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.task_id = t.id AND w.state != 'gone')
   AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.state != 'settled')
   AND NOT EXISTS (SELECT 1 FROM needs n WHERE n.needs_id = t.id)
+  AND NOT EXISTS (SELECT 1 FROM links l WHERE l.task_id = t.id AND l.state IN ('intended', 'claimed', 'releasing', 'closing'))
   AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.parent_id = t.id)
   AND NOT EXISTS (SELECT 1 FROM requests q WHERE q.task_id = t.id AND q.answered_at IS NULL)
   AND NOT EXISTS (SELECT 1 FROM alerts a WHERE a.task_id = t.id AND a.acked_at IS NULL)
@@ -51,6 +53,12 @@ DELETE FROM alerts WHERE task_id = :id
 -- Only with its repository: otherwise they are remembered for longer than the task.
 DELETE FROM crashes WHERE task_id = :id
 
+-- name: forget_going_back_of
+DELETE FROM going_back WHERE task_id = :id
+
+-- name: forget_checkpoints_of
+DELETE FROM checkpoints WHERE task_id = :id
+
 -- name: forget_needs_of
 DELETE FROM needs WHERE task_id = :id
 
@@ -72,6 +80,15 @@ DELETE FROM runs WHERE task_id = :id
 
 -- name: forget_workspaces_of
 DELETE FROM workspaces WHERE task_id = :id
+
+-- name: forget_links_of
+DELETE FROM links WHERE task_id = :id
+
+-- name: forget_links_of_repo
+DELETE FROM links WHERE repo_id = :repo
+
+-- name: forget_tracker_of_repo
+DELETE FROM trackers WHERE repo_id = :repo
 
 -- name: forget_task
 DELETE FROM tasks WHERE id = :id

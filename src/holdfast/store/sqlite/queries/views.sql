@@ -89,6 +89,12 @@ SELECT s.id, s.task_id AS task, s.ref, s.commit_id AS "commit", s.base, s.files,
 FROM salvages s JOIN repos r ON r.id = s.repo_id JOIN tasks t ON t.id = s.task_id
 WHERE (:task IS NULL OR s.task_id = :task) AND json_extract(s.details, '$.dropped') IS NULL ORDER BY s.created_at, s.rowid
 
+-- name: checkpoints
+SELECT c.number, c.created_at AS at, c.why, c.commit_id AS "commit", coalesce(c.session_id, r.session_id) AS session,
+       c.files, c.partial, c.stage, c.run_id AS run, c.output_offset, c.base, c.ref, c.repo_id, c.details
+FROM checkpoints c LEFT JOIN runs r ON r.id = c.run_id
+WHERE c.task_id = :task AND c.dropped IS NULL ORDER BY c.number
+
 -- name: events
 SELECT seq, at, level, component, kind, task_id AS task, run_id AS run, message, reason, data
 FROM events WHERE seq > :after AND (:task IS NULL OR task_id = :task) ORDER BY seq LIMIT :limit
@@ -219,6 +225,15 @@ SELECT id FROM runs
 
 -- name: sweep_fates
 SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: links
+-- Issues of outside trackers, and their tasks.
+SELECT l.id, r.path AS repo, l.issue, l.task_id AS task, l.state, l.assignee, l.reason, l.updated_at AS at, t.state AS task_state
+FROM links l JOIN repos r ON r.id = l.repo_id LEFT JOIN tasks t ON t.id = l.task_id ORDER BY l.id
+
+-- name: trackers
+SELECT r.path AS repo, k.kind, k.trouble, k.since, k.failures, k.next_at, (SELECT name FROM tracker_name) AS name
+FROM trackers k JOIN repos r ON r.id = k.repo_id ORDER BY r.path
 
 -- name: usage_by_generation
 SELECT generation, coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,

@@ -1,8 +1,8 @@
 -- name: get
-SELECT name, state, reason, since, at_once FROM workers WHERE name = :worker
+SELECT name, state, reason, since, at_once, run_id FROM workers WHERE name = :worker
 
 -- name: all
-SELECT name, state, reason, since, at_once FROM workers ORDER BY name
+SELECT name, state, reason, since, at_once, run_id FROM workers ORDER BY name
 
 -- name: insert
 INSERT INTO workers (name, state, reason, since) VALUES (:worker, :state, :reason, :now)
@@ -29,9 +29,9 @@ VALUES (:worker, (SELECT generation FROM workers WHERE name = :worker), :run_id,
 DELETE FROM worker_crashes WHERE run_id IN (SELECT value FROM json_each(:run_ids))
 
 -- name: pardoned
-SELECT name, state, reason, since, at_once FROM workers
+SELECT name, state, reason, since, at_once, run_id FROM workers
 WHERE state IN ('stopped', 'benched') AND run_id IN (SELECT value FROM json_each(:run_ids)) ORDER BY name
 
 -- name: release
--- What was kept for it may be taken by any other.
-UPDATE tasks SET worker = NULL, updated_at = :now WHERE state = 'queued' AND worker = :worker RETURNING id
+-- What was kept for it may be taken by any other. `updated_at` stays: it says when the task's wait was decided.
+UPDATE tasks SET worker = NULL WHERE state = 'queued' AND worker = :worker RETURNING id

@@ -1,0 +1,258 @@
+"""Checkpoints of running tasks: now and then while something changes, when an agent asks, and when a run ends that goes
+on later (R-RES-11).
+
+One at a time for the whole machine. A quiet agent costs a share of one look at /proc: where no process of a run has
+used the processor since the last look, nothing can have changed. A stop ends one that is under way; a settle waits for
+the last one of its run, but not for long. Nothing here is needed for going on: the workspace itself stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from holdfast import clock
+from holdfast.core.checkpointing import next_interval
+from holdfast.core.model import Repo, Strategy, Task, Workspace
+from holdfast.core.states import WorkspaceState
+from holdfast.errors import NotOwner
+from holdfast.store.checkpointing import Checkpoint
+from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.context import Bell, Context, Subject
+from holdfast.supervisor.restoring import rules_for
+from holdfast.supervisor.saying import debug, say_trouble
+from holdfast.workspaces.names import checkpoint_ref
+from holdfast.workspaces.port import NO_CHECKPOINTS
+from holdfast.workspaces.stamp import stamp
+from holdfast.workspaces.threads import in_thread
+
+AT_END = 30.0  # seconds that a settle waits for a checkpoint
+AT_ONCE = 2  # of those
+IDLE = 60.0  # without any run
+TOGETHER = 6  # parts of the interval: runs that are due in the same part share a look at /proc
+
+
+@dataclass(slots=True)
+class _Watch:
+    subject: Subject
+    interval: float
+    due: float
+    cpu: float | None = None  # of its tree at the last look
+    asked: str | None = None  # by its agent, and what it noted; None: it did not
+
+
+class Checkpoints:
+    """A service of the supervisor. Attempts tell which runs begin and are over."""
+
+    def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
+        self._context = context
+        self._now = monotonic
+        self._bell = Bell()
+        self._watches: dict[str, _Watch] = {}
+        self._current: tuple[str, asyncio.Task[None]] | None = None
+        self._ending = asyncio.Semaphore(AT_ONCE)
+        self._stamps: dict[str, tuple[str, int]] = {}  # task → its workspace, and the stamp of its last checkpoint
+        self._failing: dict[str, str] = {}  # task → what was told
+        self._hurried = False  # the supervisor goes at once
+
+    # -- from the attempts -------------------------------------------------------------------------------------------
+
+    def began(self, subject: Subject) -> None:
+        every = self._context.settings.checkpoint.every
+        self._watches[subject.run_id] = _Watch(subject, every, self._later(every))
+        self._bell.ring()
+
+    def asked(self, run_id: str, note: str) -> None:
+        """Its agent wants one, now."""
+        watch = self._watches.get(run_id)
+        if watch is not None:
+            watch.asked = note
+            self._bell.ring()
+
+    def over(self, run_id: str) -> None:
+        """It is being stopped, or has ended: one that is under way ends."""
+        self._watches.pop(run_id, None)
+        if self._current is not None and self._current[0] == run_id:
+            self._current[1].cancel()
+
+    def ended(self, task_id: str) -> None:
+        """Its task will not go on."""
+        self._stamps.pop(task_id, None)
+        self._failing.pop(task_id, None)
+
+    def hurry(self) -> None:
+        """No settle waits any more."""
+        self._hurried = True
+
+    async def at_end(self, task: Task, grip: Grip, run_id: str | None, session_id: str | None, why: str) -> None:
+        """Before a task is settled that goes on later. Never raises, but for a task that is no longer ours."""
+        if self._hurried:
+            return
+        if self._current is not None and self._current[0] == run_id:
+            await asyncio.wait([self._current[1]])
+        subject = Subject(run_id=run_id or "", task=replace(task, session_id=session_id), grip=grip, root=None)
+        try:
+            async with asyncio.timeout(AT_END):
+                async with self._ending:
+                    if await self._may_have_changed(subject):
+                        await self._take(subject, why)
+        except TimeoutError:
+            await self._tell_failed(subject, why, f"it was not done within {AT_END:g} s")
+        except NotOwner:
+            raise
+        except Exception as trouble:  # noqa: BLE001 - the settle goes on: it is told, and nothing is lost
+            say_trouble(f"no checkpoint of task {task.id} was saved: ", trouble)
+
+    # -- now and then ------------------------------------------------------------------------------------------------
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [] if self._current is None else [self._current[1]]
+
+    async def run(self) -> None:
+        while True:
+            await self._bell.wait(self._until_due())
+            await self.look()
+
+    def _until_due(self) -> float:
+        if any(watch.asked is not None for watch in self._watches.values()):
+            return 0.0
+        return max(0.0, min([IDLE, *(watch.due - self._now() for watch in self._watches.values())]))
+
+    def _later(self, interval: float) -> float:
+        """Rounded, so that many runs are due together."""
+        if interval <= 0:
+            return math.inf
+        part = interval / TOGETHER
+        return math.ceil((self._now() + interval) / part) * part
+
+    async def look(self) -> None:
+        """At every run that is due, one after the other."""
+        now = self._now()
+        due = [watch for watch in self._watches.values() if watch.due <= now or watch.asked is not None]
+        roots = {run.run_id: run.root for run in (watch.subject for watch in due) if run.root is not None}
+        trees = self._context.trees(roots) if roots else {}
+        for watch in due:
+            tree = trees.get(watch.subject.run_id)
+            if watch.subject.run_id in self._watches:
+                await self._one(watch, None if tree is None else tree.cpu)
+
+    async def _one(self, watch: _Watch, cpu: float | None) -> None:
+        every = self._context.settings.checkpoint.every
+        is_quiet = cpu is not None and cpu == watch.cpu and watch.asked is None
+        watch.cpu, watch.due = cpu, self._later(max(watch.interval, every) if every else 0.0)
+        if is_quiet:
+            return
+        run_id, began = watch.subject.run_id, self._now()
+        working = asyncio.create_task(self._keep(watch), name=f"checkpoint {run_id}")
+        self._current = run_id, working
+        try:
+            await asyncio.wait([working])
+        finally:
+            if not working.done():
+                working.cancel()
+                await asyncio.wait([working])
+            self._current = None
+        watch.interval = next_interval(every, max(every, watch.interval), self._now() - began)
+        watch.due = self._later(watch.interval if every else 0.0)
+
+    async def _keep(self, watch: _Watch) -> None:
+        """A task that is no longer ours, or trouble of the machine, is seen by its attempt."""
+        note, watch.asked = watch.asked, None
+        try:
+            if note is not None:
+                await self._take(watch.subject, f"asked by its agent{': ' if note else ''}{note}", always=bool(note))
+            elif await self._may_have_changed(watch.subject):
+                await self._take(watch.subject, "periodically")
+        except NotOwner:
+            self._watches.pop(watch.subject.run_id, None)
+        except Exception as trouble:  # noqa: BLE001 - a checkpoint must never end anything else
+            say_trouble(f"no checkpoint of task {watch.subject.task.id} was saved: ", trouble)
+
+    # -- one checkpoint ----------------------------------------------------------------------------------------------
+
+    async def _may_have_changed(self, subject: Subject) -> bool:
+        workspace = await self._context.writer.write(lambda tx: tx.workspaces.current(subject.task.id))
+        if workspace is None or workspace.state is not WorkspaceState.READY:
+            return False
+        known = self._stamps.get(subject.task.id)
+        return known is None or known != (workspace.id, await self._stamp(workspace))
+
+    async def _stamp(self, workspace: Workspace) -> int | None:
+        return await in_thread(stamp, workspace.path)
+
+    async def _take(self, subject: Subject, why: str, *, always: bool = False) -> None:
+        task = subject.task
+        found = await self._context.writer.write(lambda tx: _what(tx, task.id, task.spec.repo_id))
+        if found is None:
+            return
+        workspace, repo, last, number = found
+        if workspace.strategy is Strategy.NONE:
+            if always or why.startswith("asked"):
+                await self._tell_failed(subject, why, NO_CHECKPOINTS)
+            return
+        before = await self._stamp(workspace)  # what is written while it is taken is seen the next time
+        same = last.key if last is not None and last.workspace_id == workspace.id and not always else None
+        try:
+            kept = await self._context.strategy_of(task.spec).checkpoint(
+                repo, workspace, checkpoint_ref(task.id, number), rules_for(self._context, task), same
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+            await self._tell_failed(subject, why, str(error) or type(error).__name__)
+            return
+        self._failing.pop(task.id, None)
+        if kept is not None:
+            checkpoint = Checkpoint(
+                task_id=task.id,
+                number=number,
+                repo_id=repo.id,
+                workspace_id=workspace.id,
+                run_id=subject.run_id or None,
+                session_id=task.session_id,
+                output_offset=_printed(self._context.home, subject.run_id),
+                ref=kept.ref,
+                commit=kept.commit,
+                base=kept.base,
+                key=kept.key,
+                files=kept.files,
+                partial=kept.partial,
+                why=why,
+                details=kept.details,
+            )
+            keep = self._context.settings.checkpoint.keep
+            await self._context.writer.write(
+                lambda tx: tx.checkpoints.save(subject.grip, checkpoint, keep, self._context.clock())
+            )
+            debug(lambda: f"checkpoint {number} of task {task.id}: {kept.commit}")
+        if before is not None and (kept is None or not kept.partial):
+            self._stamps[task.id] = workspace.id, before
+
+    async def _tell_failed(self, subject: Subject, why: str, reason: str) -> None:
+        """Once per episode: until one succeeds, or the reason is another."""
+        task_id = subject.task.id
+        if self._failing.get(task_id) == reason:
+            return
+        run_id = subject.run_id or None
+        await self._context.writer.write(
+            lambda tx: tx.checkpoints.failed(subject.grip, run_id, why, reason, self._context.clock())
+        )
+        self._failing[task_id] = reason
+
+
+def _printed(home: str, run_id: str) -> int:
+    """How much its agent has written to its output."""
+    try:
+        return os.lstat(os.path.join(home, "runs", run_id, "out.log")).st_size
+    except OSError:
+        return 0
+
+
+def _what(tx: Transaction, task_id: str, repo_id: str) -> tuple[Workspace, Repo, Checkpoint | None, int] | None:
+    workspace = tx.workspaces.current(task_id)
+    if workspace is None or workspace.state is not WorkspaceState.READY:
+        return None  # it is not made yet, or goes
+    last = tx.checkpoints.last(task_id)
+    return workspace, tx.workspaces.repo(repo_id), last, tx.checkpoints.next_number(task_id)

@@ -1,0 +1,39 @@
+"""Sending a notice, cancelled at every await: no process and no descriptor stays."""
+
+from __future__ import annotations
+
+import os
+
+from tests.contracts.test_notify_targets import NOTICE
+from tests.faults.conftest import assert_no_process
+from tests.fleet import Fleet
+
+from holdfast.notify.command import CommandTarget
+from holdfast.notify.port import Answer
+from holdfast.processes.children import Children
+from holdfast.processes.helpers import HelperRunner
+from holdfast.testing.awaits import Ended, walk
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_nothing_of_a_command_outlives_its_attempt(fleet: Fleet) -> None:
+    children = Children()
+    script = f"echo {fleet.root}; (setsid sleep 30 &); sleep 30 & sleep 0.02"
+    target = CommandTarget(["sh", "-c", script], fleet.env, HelperRunner(children), 20.0)
+    before: list[int] = []
+
+    async def send() -> Answer:
+        before[:] = [descriptors()]
+        try:
+            return await target.send(NOTICE)
+        finally:
+            assert descriptors() == before[0]
+            assert children._known == {}
+
+    def check(_ended: Ended[Answer]) -> None:
+        assert_no_process(fleet)
+
+    assert len(walk(send, check, second=True).cases) >= 2
