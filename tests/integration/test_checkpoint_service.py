@@ -15,7 +15,7 @@ from tests.fleet import Fleet
 from tests.integration.test_listening import until
 
 from holdfast import clock
-from holdfast.processes.trees import trees
+from holdfast.processes.trees import activity
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.checkpoints import Checkpoints
@@ -66,7 +66,7 @@ async def at_work(stage: Stage, root: Path) -> AsyncIterator[Desk]:
         desks: list[Desk] = []
         service = Checkpoints(context, lambda: base + (desks[0].ahead if desks else 0.0))
         context.checkpoints = service
-        context.trees = trees
+        context.activity = activity
         counted(context, desks)
         attempts = Attempts(context)
         task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
