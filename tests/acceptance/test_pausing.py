@@ -228,8 +228,8 @@ def test_the_settings_of_resumes(fleet: Fleet) -> None:
 
 
 def test_a_context_that_fills_at_once_ends_within_its_budget(fleet: Fleet) -> None:
-    """R-RES-12, from outside. The other shapes: test_walking_skeleton.py (always pauses; crashes at one point, as without
-    a resource), test_held_back.py (a provider that does not answer)."""
+    """R-RES-12, from outside. The other shapes: test_walking_skeleton.py (always pauses; crashes at one point, as
+    without a resource), test_held_back.py (a provider that does not answer)."""
     fleet.up()
     task = fleet.wait_state(fleet.add_scenario({"limit": {"kind": "context"}}), "failed")
     assert "Maximum resume attempts exceeded (4/3)" in task["reason"]
