@@ -79,6 +79,7 @@ WARM_COMMANDS = frozenset(
         "salvage",
         "show",
         "stats",
+        "tracker",
         "trust",
         "why",
         "worker",

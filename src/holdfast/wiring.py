@@ -26,6 +26,7 @@ from holdfast.core.swept import Swept
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
 from holdfast.ids import new_id
+from holdfast.issues import RepoTrackers
 from holdfast.outlets import UserOutlets
 from holdfast.places import surroundings_of
 from holdfast.processes.cgroups import probe
@@ -265,6 +266,7 @@ async def _supervise_locked(
         enclosure=Enclosure(home, engines),
         containers=ContainerSweeper(home, engines),
         source=source,
+        trackers=RepoTrackers(home, runner),
         reclaimer=Reclaimer(home, git),
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,

@@ -35,7 +35,7 @@ def test_a_workspace_in_use_waits_for_the_last_to_leave(fleet: Fleet) -> None:
     subtask = fleet.queue("exec sleep 1000", parent=task_id)
     fleet.wait_started(subtask)
     stranger = subprocess.Popen(["sleep", "1000"], cwd=path)
-    fleet.cli("cancel", task_id)
+    fleet.cli("cancel", task_id, "--keep-subtasks")
     fleet.wait_state(task_id, "cancelled")
     (said,) = wait_until(lambda: in_use(fleet, task_id), "it is told that it is in use")
     assert "a `holdfast shell`" in said

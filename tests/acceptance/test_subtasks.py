@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
 from tests.fleet import Fleet, processes_of, wait_until
 
-from holdfast.api.family import chosen_parent
+from holdfast.api.family import chosen_parent, refuse_waiting
+from holdfast.errors import Conflict
 
 ADD = f"{sys.executable} -m holdfast add"
 COMMIT = "git add -A && git -c user.name=A -c user.email=a@localhost commit -qm work"
@@ -40,7 +42,9 @@ def test_an_agent_adds_a_subtask_and_a_cancel_takes_the_tree(fleet: Fleet) -> No
     ended = [event["data"] for event in fleet.events(parent) if event["kind"] == "subtask.ended"]
     assert ended == [{"child": added, "state": "completed"}]
     assert fleet.show(parent)["state"] == "running"
-    [stranger] = [row for row in fleet.json("ps") if row["prompt"] == "a stranger"]
+    [stranger] = wait_until(
+        lambda: [row for row in fleet.json("ps") if row["prompt"] == "a stranger"], "the agent added another task"
+    )
     assert stranger["parent_id"] is None
 
     works = fleet.add("works", "--parent", parent, command=("sleep", "1000"))
@@ -71,6 +75,7 @@ def test_an_agent_adds_a_subtask_and_a_cancel_takes_the_tree(fleet: Fleet) -> No
     with fleet.as_its_user():
         os.environ["HOLDFAST_TASK_ID"] = works
         assert chosen_parent(str(fleet.home), None) == works
+        refuse_waiting(str(fleet.home), works)  # there is room for two
         assert chosen_parent(str(fleet.home), "none") is None
         os.environ["HOLDFAST_TASK_ID"] = "n0such"
         assert chosen_parent(str(fleet.home), None) is None, "an agent of another home"
@@ -78,14 +83,17 @@ def test_an_agent_adds_a_subtask_and_a_cancel_takes_the_tree(fleet: Fleet) -> No
 
 
 def test_a_subtask_of_an_ended_parent_finds_its_base(fleet: Fleet) -> None:
-    """An empty branch is deleted: its base has all there was. One with work stays until its subtask started from it.
-    The limits are those of the first task, whatever the settings say later."""
+    """An empty branch is deleted: its base has all there was. One with work stays until its subtask started from it."""
     supervisor = fleet.up("--agents", 1)
     empty, full = fleet.queue("true"), fleet.queue(f"echo work > work.txt && {COMMIT}")
     base = fleet.wait_state(empty, "completed")["base_commit"]
     fleet.wait_state(full, "completed")
     fleet.wait_clean()
     assert fleet.branches() == [f"holdfast/{full}"]
+    with fleet.as_its_user():
+        os.environ["HOLDFAST_TASK_ID"] = full
+        with pytest.raises(Conflict, match="one agent at a time, and that is you"):
+            refuse_waiting(str(fleet.home), full)
     fleet.cli("down")
     supervisor.wait(timeout=60)
     fleet.cli("merge", full)
@@ -96,7 +104,7 @@ def test_a_subtask_of_an_ended_parent_finds_its_base(fleet: Fleet) -> None:
     of_empty = fleet.queue("test ! -e later.txt && test ! -e work.txt", parent=empty)
     of_full = fleet.queue("test ! -e later.txt && test -e work.txt", parent=full)
     of_main = fleet.queue("test -e later.txt", parent=empty, base="main")
-    kept = fleet.cli("branches", "prune").stdout
+    kept = fleet.cli("branches", "prune", "--merged").stdout
     assert f"holdfast/{full}" in fleet.branches(), kept
     assert fleet.json("branches")[0]["stays"] == "a subtask is to start from it"
     fleet.up("--agents", 2, "--idle-exit", "1s")

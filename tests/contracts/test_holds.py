@@ -100,6 +100,7 @@ class TestHolds:
         early, late = (scene.running(host, agent="claude") for _ in range(2))
         scene.write(lambda tx: tx.runs.intend(early, "r1", scene.now, None, "work"))
         since = scene.tick(10)
+        scene.tick()
         assert scene.write(lambda tx: tx.holds.crowd("claude/work", since)) == 0
         scene.write(lambda tx: tx.runs.intend(late, "r2", scene.now, None, "work"))
         assert scene.write(lambda tx: tx.holds.crowd("claude/work", since)) == 1
@@ -150,8 +151,15 @@ class TestDeaths:
 
     def test_who_ran(self, scene: Scene) -> None:
         host = scene.open_host()
-        scene.started_run(scene.running(host))
+        alive = scene.running(host)
+        scene.started_run(alive)
         grip = scene.running(host)
         scene.settle(grip, COMPLETE, scene.ended_run(grip))
-        assert scene.write(lambda tx: tx.holds.ran(["scripted"], scene.now.wall - 1)) == (1, 1)
-        assert scene.write(lambda tx: tx.holds.ran(["scripted"], scene.now.wall + 1)) == (1, 0)
+        assert scene.write(lambda tx: tx.holds.ran(["scripted"], scene.now.wall - 1)) == (
+            frozenset({alive.task_id}),
+            frozenset({grip.task_id}),
+        )
+        assert scene.write(lambda tx: tx.holds.ran(["scripted"], scene.now.wall + 1)) == (
+            frozenset({alive.task_id}),
+            frozenset(),
+        )

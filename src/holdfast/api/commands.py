@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast import clock, config
@@ -54,7 +54,19 @@ class Commands:
     def add(self, new: NewTask) -> Task:
         """Accept a task: when this returns it is on disk."""
         check_prompt(new.prompt)
-        top, common = self._repo_of(new.directory)
+        accept, self.notes = self.accepting(self.home, new, self._repo_of(new.directory))
+        task = self._store.write(accept)
+        doorbell.ring(self.home)
+        return task
+
+    @staticmethod
+    def accepting(
+        home: str, new: NewTask, place: tuple[str, str], head: str | None = None
+    ) -> tuple[Callable[[Any], Task], list[str]]:
+        """All that can be refused is refused now; what remains is to be done in a transaction. `head`: the base that
+        is known already, so that git is not asked. With what whoever adds it should be told."""
+        check_prompt(new.prompt)
+        top, common = place
         settings = config.load(
             repo=top,
             flags={
@@ -62,15 +74,15 @@ class Commands:
                 "workspace.strategy": new.workspace,
                 "resume.max_attempts": new.max_resumes,
             },
-            home=self.home,
+            home=home,
         )
         agent, options = agent_of(new, settings)
         _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
         settings = patient_with(agent, settings.for_agent(agent))
         health, limits = _rules(new, settings)
-        budget, self.notes = budget_of(new, agent, settings)
+        budget, notes = budget_of(new, agent, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
-        base = _base(top, new, strategy)
+        base = head or _base(top, new, strategy)
         if strategy == "container" and not settings["container.image"]:
             raise UsageError(
                 "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
@@ -118,9 +130,7 @@ class Commands:
             added: Task = tx.tasks.add(spec, clock.now())
             return added
 
-        task = self._store.write(accept)
-        doorbell.ring(self.home)
-        return task
+        return accept, notes
 
     def _repo_of(self, directory: str) -> tuple[str, str]:
         """An agent adds tasks from its workspace; what they are for is the repository that this was made of."""
@@ -171,16 +181,20 @@ class Commands:
         task_id: str,
         *,
         force: bool = False,
+        checkpoint: int | None = None,
         budget_usd: float | None = None,
         budget_tokens: int | None = None,
     ) -> str:
-        """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""
+        """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed. `checkpoint`:
+        the next attempt begins with that one; that it can be read its caller has seen (R-RES-06)."""
 
         def go_on(tx: Any) -> ResumeDecision:
             if not force:
                 _refuse_while_shut(tx, task_id)
             allow_or_refuse(tx, task_id, Cap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
             decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now(), force=force)
+            if decided.allowed and checkpoint is not None:
+                tx.checkpoints.choose(task_id, checkpoint, who(), clock.now())
             return decided
 
         decision = self._store.write(go_on)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound, Unavailable
+from holdfast.errors import Conflict, NotFound, Unavailable
 
 Row = dict[str, Any]
 NOBODY = "none"
@@ -26,6 +26,18 @@ def chosen_parent(home: str, given: str | None) -> str | None:
         return str(Queries(home).state(own)["id"])
     except (NotFound, Unavailable):
         return None  # it is an agent of another home, whose tasks are none of this one's
+
+
+def refuse_waiting(home: str, parent: str | None) -> None:
+    """An agent that waits for its own subtask keeps its place meanwhile: with one place it would wait for ever."""
+    if parent is None or parent != os.environ.get("HOLDFAST_TASK_ID"):
+        return
+    running = Queries(home).supervisor()
+    if running is not None and running["agents"] == 1:
+        raise Conflict(
+            "This supervisor runs one agent at a time, and that is you: waiting for a subtask would never end. Queue "
+            "it with `holdfast add` and end your own work. Nothing was queued."
+        )
 
 
 def family_lines(queries: Queries, task: Row) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
+from holdfast.core.model import Repo
 from holdfast.errors import UsageError
 from holdfast.text import is_text
-from holdfast.workspaces import git
+from holdfast.workspaces import git, refs
 
 
 def absolute(directory: str) -> str:
@@ -59,6 +60,13 @@ def current_base(top: str) -> str:
         )
     branch_code, branch, _err = git.call("symbolic-ref", "--quiet", "--short", "HEAD", cwd=top)
     return branch.strip() if branch_code == 0 else out.strip()
+
+
+def head_of(repo: Repo) -> str:
+    """The current branch's name, read without git; HEAD where it has none. Both are looked up when the task starts."""
+    git_dir = refs.git_dir_at(repo.path)
+    ref = None if git_dir is None else refs.symbolic(git_dir)
+    return ref.removeprefix("refs/heads/") if ref is not None and ref.startswith("refs/heads/") else "HEAD"
 
 
 def checked_base(top: str, directory: str, base: str) -> str:

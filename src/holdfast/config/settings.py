@@ -10,6 +10,7 @@ from holdfast.config.recovery_settings import RECOVERY
 from holdfast.config.setting import DANGEROUS as DANGEROUS
 from holdfast.config.setting import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.setting import Setting as Setting
+from holdfast.config.tracker_settings import TRACKERS
 from holdfast.core.rules import GIB, MIB
 from holdfast.units import parse_duration, parse_size
 
@@ -184,6 +185,7 @@ SETTINGS: dict[str, Setting] = {
         reload=True,
     ),
     **RECOVERY,
+    **TRACKERS,
     **NOTIFY,
     "retention.events": Setting(
         30 * 86400.0,

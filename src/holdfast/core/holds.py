@@ -182,6 +182,11 @@ def given_up(hold: Hold, now: Instant) -> Hold:
     return replace(hold, until=None, decided=now.wall, failures=0, rounds=0, probe=None)
 
 
+def is_outage(hold: Hold) -> bool:
+    """It is held back, or was given up: its trouble is not that of one task."""
+    return hold.is_held or hold.failures == 0
+
+
 # -- an account --------------------------------------------------------------------------------------------------------
 
 

@@ -62,8 +62,8 @@ class Holds(Protocol):
         ...
 
     def deaths_around(self, at: float, window: float) -> Sequence[Death]: ...
-    def ran(self, agents: Collection[str], since: float) -> tuple[int, int]:
-        """How many agents live now; and how many ended since then, in whatever way."""
+    def ran(self, agents: Collection[str], since: float) -> tuple[frozenset[str], frozenset[str]]:
+        """The tasks whose agents live now; and those of which one ended since then, in whatever way."""
         ...
 
     def of_many(self, run_ids: Sequence[str], now: Instant) -> None:

@@ -22,9 +22,11 @@ from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
 from holdfast.core.signs import SignReader
 from holdfast.core.staffing import Staff
+from holdfast.core.tracking import Issue
 from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes, Tree
-from holdfast.store.port import Grip, Store, Writer
+from holdfast.store.port import Grip, Store, Transaction, Writer
+from holdfast.trackers.port import Tracker
 from holdfast.workspaces.fingerprint import Fingerprints
 from holdfast.workspaces.lease import Users
 from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
@@ -212,6 +214,26 @@ class OwnLogin:
         return USERS_OWN
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrackerSetup:
+    """The tracker of one repository."""
+
+    kind: str
+    tracker: Tracker
+    poll: float = 30.0  # seconds between two looks at it
+    closes: bool = True  # completed work closes its issue
+    problem: str | None = None  # why it cannot be asked as things are
+
+
+class Trackers(Protocol):
+    """Where work comes from besides `holdfast add`."""
+
+    def of(self, repo: Repo) -> TrackerSetup: ...
+    def accepting(self, repo: Repo, issue: Issue) -> Callable[[Transaction], Task]:
+        """The task that an issue becomes, to be added in a transaction. HoldfastError when it cannot become one."""
+        ...
+
+
 class Outlets(Protocol):
     """Where alerts are sent, as the user's file has it now."""
 
@@ -259,6 +281,7 @@ class Context:
     outlets: Outlets = field(default_factory=NoOutlets)
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
+    trackers: Trackers | None = None  # None where an attempt is driven alone
     reclaimer: SalvageReclaimer | None = None
     pressure: Callable[[], Pressure] = Pressure  # how the machine is; by default it does not say
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us

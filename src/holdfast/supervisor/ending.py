@@ -69,12 +69,14 @@ def _settle(
     decision: Decision,
     disposition: Disposition | None,
 ) -> TaskState:
-    """The task, and the named worker that had it: at once."""
+    """The task, the named worker that had it, and the claim of the issue that it came from: at once."""
     decision = after_end(context, tx, task, run_id, verdict, decision)
     crash = for_worker(context, tx, task, verdict, decision)
     decision = keeps_worker(context, task, decision, crash)
     state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
     tell_worker(context, tx, task, run_id, verdict, decision, crash)
+    if context.settings.staff.release_claims:
+        tx.links.after_settle(task.id, state, verdict.outcome, context.clock())
     return state
 
 

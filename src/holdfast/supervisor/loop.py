@@ -35,6 +35,7 @@ from holdfast.supervisor.resumes import Resumes
 from holdfast.supervisor.retention import Retention
 from holdfast.supervisor.saying import say, say_trouble
 from holdfast.supervisor.sweep import Sweep
+from holdfast.supervisor.tracking import Tracking
 from holdfast.supervisor.winding import end_all
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
@@ -74,6 +75,7 @@ class Supervisor:
         self._sweep = Sweep(context, self._cleanup)
         self._requests.on_sweep = self._sweep.asked
         self._retention = Retention(context)
+        self._tracking = Tracking(context)
         self._lock_alerts = LockAlerts(context)
         self._notifying = Notifying(context)
         self._narrator = Narrator(context.store, context.news)
@@ -116,6 +118,7 @@ class Supervisor:
                         *self._sweep.tasks,
                         *self._cleanup.tasks,
                         *self._retention.tasks,
+                        *self._tracking.tasks,
                         *self._notifying.tasks,
                     ]
                 )
@@ -150,6 +153,7 @@ class Supervisor:
             return
         await self._reloading.tick()
         await self._resumes.tick()
+        await self._tracking.tick()
         await self._allowances.tick()
         await self._claims.tick()
         self._sweep.tick()
@@ -165,7 +169,7 @@ class Supervisor:
         waits = [max(0.01, moment - now) for moment in due if moment is not None]
         next_notice = self._notifying.next_in()
         waits += [] if next_notice is None else [next_notice]
-        return min([SLOW_POLL, await self._idle_left(), *waits])
+        return min([SLOW_POLL, await self._idle_left(), self._tracking.until_next(), *waits])
 
     async def _idle_left(self) -> float:
         """`--idle-exit`: seconds until nothing has run, waited or been cleaned for that long."""
@@ -173,7 +177,7 @@ class Supervisor:
         if limit is None:
             return math.inf
         unfinished = await self._context.writer.write(self._unfinished)
-        duties = (self._sweep, self._cleanup, self._retention, self._notifying)
+        duties = (self._sweep, self._cleanup, self._retention, self._notifying, self._tracking)
         busy = self._attempts.running or any(duty.busy for duty in duties)
         if unfinished or busy or await self._cleanup_is_near():
             self._idle_since = None
@@ -186,7 +190,8 @@ class Supervisor:
     def _unfinished(self, tx: Transaction) -> int:
         """A task that waits for an operator to mend its account is no reason to stay, queued or paused."""
         auto = self._context.limits.auto_resume
-        return tx.tasks.unfinished_count(waits_for_operators(self._context, tx), auto=auto)
+        unfinished = tx.tasks.unfinished_count(waits_for_operators(self._context, tx), auto=auto)
+        return unfinished + self._tracking.owed(tx)
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""
@@ -245,7 +250,7 @@ class Supervisor:
         self._context.bell.ring()
 
     async def _shut_down(self) -> None:
-        self._claims.closed = True
+        self._claims.closed = self._tracking.closed = True
         await self._retention.stop()
         if self._stop is StopMode.KEEP_AGENTS:
             self._attempts.abandon()

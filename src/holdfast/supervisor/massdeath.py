@@ -30,9 +30,16 @@ def note_death(context: Context, tx: Transaction, task: Task, run_id: str, at: f
     at = now.wall if at is None else min(at, now.wall)
     tx.holds.died(run_id, task.id, at, now)
     together = among(tx.holds.deaths_around(at, rules.death_window), at, rules.death_window)
-    alive, ended = tx.holds.ran(list(context.agents), together[0].at)
-    if any(death.is_mass for death in together) or is_mass(len(together), alive + ended, rules):
+    dead, alive, ran = _who(context, tx, together)
+    if any(death.is_mass for death in together) or is_mass(dead, ran, rules):
         _tell_mass_death(context, tx, together, alive)
+
+
+def _who(context: Context, tx: Transaction, deaths: Sequence[Death]) -> tuple[int, int, int]:
+    """Whose agents died, live, and ran at all meanwhile: tasks, for one that was started again is no second one."""
+    dead = {death.task_id for death in deaths}
+    alive, ended = tx.holds.ran(list(context.agents), deaths[0].at)
+    return len(dead), len(alive - dead), len(alive | ended | dead)
 
 
 def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], alive: int) -> None:
@@ -80,7 +87,7 @@ def fails_in(context: Context, tx: Transaction, task: Task, run_id: str) -> floa
         return 0.0
     death, noted = found
     together = among(tx.holds.deaths_around(death.at, rules.death_window), death.at, rules.death_window)
-    alive, ended = tx.holds.ran(list(context.agents), together[0].at)
-    if not may_become_mass(len(together), alive, alive + ended, rules):
+    dead, alive, ran = _who(context, tx, together)
+    if not may_become_mass(dead, alive, ran, rules):
         return 0.0
     return max(0.0, rules.death_window - now.since(noted))

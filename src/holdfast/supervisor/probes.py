@@ -77,7 +77,7 @@ def after_end(
         elif hold.scope is Scope.FLEET:
             after = after_fleet(hold, task.id, verdict, rules, now, context.jitter())
             _follow(tx, hold, after, f"the agent of task {task.id} lived", context)
-    if decision.pause is PauseReason.OUTAGE and breaker is not None and breaker.is_held:
+    if decision.pause is PauseReason.OUTAGE and breaker is not None and rules_of.is_outage(breaker):
         alert_outage(tx, provider, verdict.reason, now)
         decision = replace(decision, alert=False)  # one for the provider, not one per task
     death = None if run_id is None else tx.holds.death(run_id)

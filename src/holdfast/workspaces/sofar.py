@@ -38,7 +38,7 @@ class SoFar:
         """Never raises for what lies there: the next agent can look for itself."""
         if not os.path.lexists(os.path.join(workspace.path, ".git")):
             return Changes(note="Its directory is no git repository, so what is new in it is not known.")
-        folder = await in_thread(scratch.make, self._home, "sofar")
+        folder = scratch.make(self._home, "sofar")  # no await between this and the `try` that gives it back
         try:
             return await self._read(workspace, folder)
         except (WorkspaceProblem, OSError) as error:

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "alerts": ("alerts", "what needs a person; acknowledge it; try how it is sent"),
     "crashes": ("alerts", "agents that died and were not asked to"),
     "accounts": ("logins", "logins of agents: which are shut and why; open one again"),
+    "tracker": ("trackers", "issues of outside trackers: which we have, how the trackers answer; look now"),
     "dispatch": ("dispatching", "what is held back for a provider, an account or after a mass death; let it start"),
     "worker": ("workers", "named workers: what each does; start, stop or restart one"),
     "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),

@@ -182,7 +182,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
         ("ps", "why", "events"),
     ),
     "cancel": Page(
-        "Ends a task. A running agent's whole process tree is ended with proof; uncommitted work is saved first.",
+        "Ends a task, and its subtasks with it. A running agent's process tree is ended with proof; its work is saved.",
         (
             ("with a reason for the record", 'holdfast cancel 7f3a --why "wrong branch"'),
             ("do not wait for its end", "holdfast cancel 7f3a --no-wait"),

@@ -26,7 +26,7 @@ WORK_PAGES: dict[str, Page] = {
             ("for two hours", "holdfast pause 7f3a --for 2h"),
             ("within two seconds", "holdfast pause 7f3a --force"),
         ),
-        (0, 2, 3, 4, 69),
+        (0, 1, 2, 3, 4, 69),
         ("resume", "cancel", "why"),
     ),
     "resume": Page(
@@ -37,8 +37,9 @@ WORK_PAGES: dict[str, Page] = {
             ("do not wait for the reset", "holdfast resume 7f3a"),
             ("it may cost 8 dollars in all", "holdfast resume 7f3a --budget-usd 8"),
             ("once more, whatever the limit", "holdfast resume 7f3a --force"),
+            ("from an earlier state of its tree and session", "holdfast resume 7f3a --checkpoint 3"),
         ),
-        (0, 2, 3, 4, 69),
+        (0, 1, 2, 3, 4, 69),
         ("pause", "why", "retry"),
     ),
     "worker": Page(
@@ -94,6 +95,13 @@ WORK_PAGES: dict[str, Page] = {
         ),
         (0, 2, 69),
         ("merge", "salvage"),
+    ),
+    "tracker": Page(
+        'Lists how outside trackers (`tracker.kind = "beads"`) answer, and the issues that this home has, with their '
+        "tasks. `sync` looks at every tracker now, also at one that failed and waits. docs/howto/trackers.md explains.",
+        (("what is there", "holdfast tracker"), ("look now", "holdfast tracker sync")),
+        (0, 2, 69),
+        ("why", "alerts"),
     ),
     "workspaces": Page(
         "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "

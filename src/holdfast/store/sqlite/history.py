@@ -22,6 +22,7 @@ _OF_A_TASK = (
     "requests",
     "alerts",
     "needs",
+    "links",
     "worker_crashes",
     "runs",
     "workspaces",
@@ -87,6 +88,8 @@ class SqliteHistory:
         for row in tasks:
             self._sql.change("forget_crashes_of", id=row["id"])
             self._forget_task(str(row["id"]))
+        self._sql.change("forget_links_of_repo", repo=repo.id)
+        self._sql.change("forget_tracker_of_repo", repo=repo.id)
         self._sql.change("forget_repo", repo=repo.id)
         faults.tx("history.repo")
         self._events.emit(

@@ -119,9 +119,9 @@ class SqliteHolds:
     def deaths_around(self, at: float, window: float) -> Sequence[Death]:
         return [_death(row) for row in self._sql.rows("deaths", first=at - window, last=at + window)]
 
-    def ran(self, agents: Collection[str], since: float) -> tuple[int, int]:
-        ended = self._sql.value("ended_since", agents=encode(sorted(agents)), since=since)
-        return int(self._sql.value("alive")), int(ended)
+    def ran(self, agents: Collection[str], since: float) -> tuple[frozenset[str], frozenset[str]]:
+        ended = self._sql.tuples("ended_since", agents=encode(sorted(agents)), since=since)
+        return frozenset(row[0] for row in self._sql.tuples("alive")), frozenset(row[0] for row in ended)
 
     def of_many(self, run_ids: Sequence[str], now: Instant) -> None:
         for run_id in run_ids:

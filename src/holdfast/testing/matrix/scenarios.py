@@ -13,7 +13,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, variations
+from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, tracked, variations
 from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
@@ -45,7 +45,7 @@ class Scenario:
     supervisor_may_die: bool = True
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
-    is_variation: bool = False  # it passes no step of its own: not in the short run
+    is_variation: bool = False  # not in the short run: it passes no step of its own, or costs too much for that
     also: Callable[[World], list[str]] = lambda _world: []  # what else must be true at the end; the violations
 
 
@@ -325,6 +325,13 @@ SCENARIOS: dict[str, Scenario] = {
     "budget": Scenario(budget, {"spend": ("completed",)}, "over its budget and the day's, paused, given more"),
     "worker": Scenario(
         staffed.worker, {"be a worker's": ("completed",)}, "its agent crashes, it is stopped, restarted, goes on"
+    ),
+    "issues": Scenario(
+        tracked.issues,
+        {tracked.prompt("m-crash"): ("completed",), tracked.prompt("m-fail"): ("failed",)},
+        "issues of a tracker: crash and claim again, fail and give back, closed by a person in the same moment",
+        is_variation=True,
+        also=tracked.problems,
     ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),

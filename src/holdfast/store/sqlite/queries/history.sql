@@ -28,6 +28,7 @@ WHERE t.state IN ('completed', 'failed', 'cancelled') AND t.ended_at < :before A
   AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.task_id = t.id AND w.state != 'gone')
   AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.state != 'settled')
   AND NOT EXISTS (SELECT 1 FROM needs n WHERE n.needs_id = t.id)
+  AND NOT EXISTS (SELECT 1 FROM links l WHERE l.task_id = t.id AND l.state IN ('intended', 'claimed', 'releasing', 'closing'))
   AND NOT EXISTS (SELECT 1 FROM tasks c WHERE c.parent_id = t.id)
   AND NOT EXISTS (SELECT 1 FROM requests q WHERE q.task_id = t.id AND q.answered_at IS NULL)
   AND NOT EXISTS (SELECT 1 FROM alerts a WHERE a.task_id = t.id AND a.acked_at IS NULL)
@@ -79,6 +80,15 @@ DELETE FROM runs WHERE task_id = :id
 
 -- name: forget_workspaces_of
 DELETE FROM workspaces WHERE task_id = :id
+
+-- name: forget_links_of
+DELETE FROM links WHERE task_id = :id
+
+-- name: forget_links_of_repo
+DELETE FROM links WHERE repo_id = :repo
+
+-- name: forget_tracker_of_repo
+DELETE FROM trackers WHERE repo_id = :repo
 
 -- name: forget_task
 DELETE FROM tasks WHERE id = :id

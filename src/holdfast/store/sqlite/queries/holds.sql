@@ -21,7 +21,7 @@ UPDATE holds SET probe_task = NULL, probe_since = NULL WHERE probe_task = :task_
 -- name: crowd
 -- Agents that work under an account and began after that moment.
 SELECT count(*) FROM runs WHERE state IN ('intended', 'started', 'stopping') AND agent = :agent AND account = :account
-  AND intended_at >= :since
+  AND intended_at > :since
 
 -- name: account_of
 -- The account of a task's newest run.
@@ -67,9 +67,9 @@ UPDATE deaths SET is_mass = 1 WHERE run_id = :run_id AND is_mass = 0
 DELETE FROM spends WHERE run_id = :run_id AND budget IN ('crash', 'lost', 'runs')
 
 -- name: alive
-SELECT count(*) FROM runs WHERE state IN ('started', 'stopping')
+SELECT task_id FROM runs WHERE state IN ('started', 'stopping')
 
 -- name: ended_since
 -- In whatever way; from the index, agent by agent.
-SELECT count(*) FROM runs WHERE ended_at IS NOT NULL AND agent IN (SELECT value FROM json_each(:agents))
+SELECT DISTINCT task_id FROM runs WHERE ended_at IS NOT NULL AND agent IN (SELECT value FROM json_each(:agents))
   AND ended_at >= :since AND started_at IS NOT NULL

@@ -13,6 +13,7 @@ SELECT t.rowid FROM tasks t
       AND NOT EXISTS (
           SELECT 1 FROM needs JOIN tasks n ON n.id = needs.needs_id
           WHERE needs.task_id = t.id AND n.state != 'completed')
+      AND NOT EXISTS (SELECT 1 FROM links l WHERE l.task_id = t.id AND l.state != 'claimed')  -- its issue is not ours now
       AND (t.worker IS NULL OR t.worker = :lane)
       AND NOT (t.strategy = 'none' AND EXISTS (
           SELECT 1 FROM tasks o WHERE o.state = 'running' AND o.strategy = 'none' AND o.repo_id = t.repo_id))

@@ -226,6 +226,15 @@ SELECT id FROM runs
 -- name: sweep_fates
 SELECT id, state, failures, reason, path FROM workspaces WHERE id IN (SELECT value FROM json_each(:ids))
 
+-- name: links
+-- Issues of outside trackers, and their tasks.
+SELECT l.id, r.path AS repo, l.issue, l.task_id AS task, l.state, l.assignee, l.reason, l.updated_at AS at, t.state AS task_state
+FROM links l JOIN repos r ON r.id = l.repo_id LEFT JOIN tasks t ON t.id = l.task_id ORDER BY l.id
+
+-- name: trackers
+SELECT r.path AS repo, k.kind, k.trouble, k.since, k.failures, k.next_at, (SELECT name FROM tracker_name) AS name
+FROM trackers k JOIN repos r ON r.id = k.repo_id ORDER BY r.path
+
 -- name: usage_by_generation
 SELECT generation, coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,
        count(*) - count(cost_usd) AS unpriced

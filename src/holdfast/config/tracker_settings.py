@@ -1,0 +1,28 @@
+"""The settings of trackers. Part of the table in settings.py."""
+
+from __future__ import annotations
+
+from holdfast.config.parsers import boolean, one_of, text, words
+from holdfast.config.setting import DANGEROUS, Setting
+from holdfast.units import parse_duration
+
+TRACKERS: dict[str, Setting] = {
+    "tracker.kind": Setting(
+        "builtin",
+        one_of("builtin", "beads"),
+        "Where work comes from besides `holdfast add`: `beads` takes ready issues of repositories that have a `.beads` "
+        "directory, and runs its command.",
+        user_only=DANGEROUS,
+    ),
+    "tracker.command": Setting(
+        [], words, "The command line of the tracker; empty: `br`, else `bd`, from PATH.", user_only=DANGEROUS
+    ),
+    "tracker.poll": Setting(30.0, parse_duration, "How often a tracker is looked at while there is room for a task."),
+    "tracker.timeout": Setting(
+        10.0, parse_duration, "A tracker's command that takes longer is ended, and asked later."
+    ),
+    "tracker.label": Setting("", text, "Only issues with this label are taken; empty: all that are ready."),
+    "tracker.close_on_complete": Setting(
+        True, boolean, "A completed task closes its issue, naming its branch; otherwise a person does."
+    ),
+}

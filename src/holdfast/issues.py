@@ -1,0 +1,95 @@
+"""Which tracker a repository has, by its settings; the task that an issue becomes. Picks adapters, like roster.py."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from holdfast import config
+from holdfast.agents.environment import allowed
+from holdfast.api import repos
+from holdfast.api.commands import Commands, NewTask
+from holdfast.config import layers as config_layers
+from holdfast.core.model import Repo, Task
+from holdfast.core.tracking import Issue, prompt_of, task_priority
+from holdfast.supervisor.context import TrackerSetup
+from holdfast.trackers.beads import Beads
+from holdfast.trackers.builtin import Builtin
+from holdfast.trackers.port import Runner
+
+TOOLS = ("br", "bd")  # in the order in which they are looked for
+FOLDER = ".beads"
+_THEIRS = ("BEADS_*", "BD_*", "BR_*", "BEADS_DIR", "GIT_*", "RUST_LOG")
+_BUILTIN = TrackerSetup(kind="builtin", tracker=Builtin())
+
+
+class RepoTrackers:
+    """As the files say now. A repository's settings are read again only when one of its files changed."""
+
+    def __init__(self, home: str, run: Runner) -> None:
+        self._home = home
+        self._run = run
+        self._known: dict[str, tuple[object, TrackerSetup]] = {}
+
+    def of(self, repo: Repo) -> TrackerSetup:
+        stamp = tuple(_stamp(path) for path in (config.user_file(), config.repo_file(repo.path), *self._others(repo)))
+        known = self._known.get(repo.id)
+        if known is None or known[0] != stamp or known[1].problem is not None:  # a tool may be installed meanwhile
+            known = self._known[repo.id] = stamp, self._read(repo)
+        return known[1]
+
+    def accepting(self, repo: Repo, issue: Issue) -> Callable[[Any], Task]:
+        """Raises HoldfastError when no task can be made of it (no agent is chosen, say)."""
+        new = NewTask(
+            prompt=prompt_of(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
+        )
+        accept, _notes = Commands.accepting(self._home, new, (repo.path, repo.common_dir), repos.head_of(repo))
+        return accept
+
+    def _others(self, repo: Repo) -> tuple[str, ...]:
+        return os.path.join(self._home, "trust.json"), os.path.join(repo.path, FOLDER)
+
+    def _read(self, repo: Repo) -> TrackerSetup:
+        found = config_layers.read_layers(repo.path)
+        withheld = config_layers.withhold_untrusted(found[1], repo.path, self._home)
+        settings = config_layers.merge(found)
+        if "tracker.kind" in withheld or "tracker.command" in withheld:
+            problem = (
+                f"its holdfast.toml names a tracker and is not trusted; look and decide: `holdfast trust {repo.path}`"
+            )
+            return TrackerSetup(kind="beads", tracker=Builtin(), problem=problem)
+        if settings["tracker.kind"] == "builtin" or not os.path.isdir(os.path.join(repo.path, FOLDER)):
+            return _BUILTIN
+        command = list(settings["tracker.command"]) or _found()
+        if not command:
+            return TrackerSetup(kind="beads", tracker=Builtin(), problem="neither `br` nor `bd` is in PATH")
+        tracker = Beads(
+            command,
+            cwd=repo.path,
+            run=self._run,
+            env=allowed(os.environ, _THEIRS),
+            timeout=settings["tracker.timeout"],
+            label=settings["tracker.label"],
+        )
+        return TrackerSetup(
+            kind="beads",
+            tracker=tracker,
+            poll=settings["tracker.poll"],
+            closes=settings["tracker.close_on_complete"],
+        )
+
+
+def _found() -> list[str]:
+    paths = (shutil.which(tool) for tool in TOOLS)
+    return [path for path in paths if path is not None][:1]
+
+
+def _stamp(path: str) -> object:
+    """Differs after every change of a file; of a directory only whether it is there."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return error.errno
+    return True if os.path.isdir(path) else (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -1,0 +1,226 @@
+"""Beads by its command line: `br` (beads_rust) or `bd`. See docs/adr/ for what the two really do.
+
+Neither tool's exit code is believed (`bd update` ends with 0 when a claim was refused), neither claim is atomic, and
+both resolve a part of an id to some other issue. So: look before, act in one call, look again, compare whole ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+from holdfast import faults
+from holdfast.core.tracking import IN_PROGRESS, OPEN, Issue
+from holdfast.trackers.answers import error_code, issues_in, overwritten
+from holdfast.trackers.port import Changed, Done, Found, Missing, Overwrote, Refused, Runner, Shown, Unknown
+
+TIMED_OUT = 124
+SETTLING = 0.2  # seconds in which a claim of somebody else that raced with ours comes to light
+MOST_READY = "100"
+_NOT_FOUND = ("not found", "no issue", "does not exist")
+_NO_SUCH_OPTION = ("unexpected argument", "unknown flag", "unknown option", "unrecognized", "unknown argument")
+_NO_WORK = frozenset({"epic", "message", "molecule", "gate"})  # kinds that nobody works on as such
+
+
+class Beads:
+    """One repository's tracker. `command` are the words in front of its arguments."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: str,
+        run: Runner,
+        env: Mapping[str, str],
+        timeout: float,
+        label: str = "",
+        settling: float = SETTLING,
+    ) -> None:
+        self._command = tuple(command)
+        self._cwd = cwd
+        self._runner = run
+        self._env = env
+        self._timeout = timeout
+        self._label = label
+        self._settling = settling
+        self._refused_options: set[str] = set()  # what this tool does not know: not tried again
+
+    async def ready(self) -> Sequence[Issue] | Unknown:
+        wanted = ("--label", self._label) if self._label else ()
+        answer = await self._ask(("ready", "--json", *wanted), optional=("--unassigned", "--limit", MOST_READY))
+        if isinstance(answer, Unknown):
+            return answer
+        code, out, err = answer
+        found = issues_in(out) if code == 0 else Unknown(_failure(code, err or out))
+        if isinstance(found, Unknown):
+            return found
+        return [issue for issue in found if issue.is_free and issue.kind not in _NO_WORK]
+
+    async def show(self, issue_id: str) -> Shown:
+        arguments = ("show", issue_id, "--json" if self._is_bd else "--format", *(() if self._is_bd else ("json",)))
+        answer = await self._ask(arguments)
+        if isinstance(answer, Unknown):
+            return answer
+        code, out, err = answer
+        if code != 0 and not out.strip().startswith((b"[", b"{")) and _has_no_such_option(err):
+            answer = await self._ask(("show", issue_id, "--json"))
+            if isinstance(answer, Unknown):
+                return answer
+            code, out, err = answer
+        if code != 0:
+            said = (err + out).decode(errors="replace").lower()
+            known = error_code(err) or error_code(out)
+            if known == "ISSUE_NOT_FOUND" or (not known and any(word in said for word in _NOT_FOUND)):
+                return Missing()
+            return Unknown(_failure(code, err or out))
+        found = issues_in(out)
+        if isinstance(found, Unknown):
+            return found
+        exactly = [issue for issue in found if issue.id == issue_id]
+        if len(exactly) == 1:
+            return Found(exactly[0])
+        return Missing() if found else Unknown("its answer has no issue in it")
+
+    async def claim(self, issue_id: str, name: str) -> Changed:
+        before = await self.show(issue_id)
+        if not isinstance(before, Found):
+            return _gone(before)
+        if before.issue.is_held_by(name):
+            return Done()  # before a crash, or a moment ago
+        if not before.issue.is_free:
+            return _refused(before.issue)
+        faults.effect("tracker.claim")
+        said = await self._change(("update", issue_id, "--claim"), name)
+        faults.passed("tracker.claimed")
+        overwrote = await self._set_right(issue_id, name, said, expected=(None, OPEN), ours=(name, IN_PROGRESS))
+        if overwrote is not None:
+            return Done(overwrote)
+        await asyncio.sleep(self._settling)
+        return self._judge(await self.show(issue_id), said, lambda issue: issue.is_held_by(name))
+
+    async def release(self, issue_id: str, name: str) -> Changed:
+        before = await self.show(issue_id)
+        if not isinstance(before, Found):
+            return _gone(before)
+        if not before.issue.is_held_by(name):
+            return _refused(before.issue)
+        faults.effect("tracker.release")
+        said = await self._change(("update", issue_id, "--assignee", "", "--status", OPEN), name)
+        faults.passed("tracker.released")
+        overwrote = await self._set_right(issue_id, name, said, expected=(name, IN_PROGRESS), ours=(None, OPEN))
+        if overwrote is not None:
+            return Done(overwrote)
+        # Whoever has it now took it from us as it should be; only our own name means that nothing happened.
+        return self._judge(await self.show(issue_id), said, lambda issue: issue.assignee != name)
+
+    async def close(self, issue_id: str, name: str, note: str) -> Changed:
+        before = await self.show(issue_id)
+        if not isinstance(before, Found):
+            return _gone(before)
+        if not before.issue.is_held_by(name):
+            return _refused(before.issue)
+        faults.effect("tracker.close")
+        said = await self._change(("close", issue_id, "--reason", note), name)
+        faults.passed("tracker.closed")
+        after = await self.show(issue_id)
+        if isinstance(after, Found) and after.issue.is_over and after.issue.assignee not in (name, None):
+            # They took it over before our word, and our word closed it under them.
+            back = await self._restore(issue_id, name, after.issue.assignee, IN_PROGRESS)
+            return Done(Overwrote(after.issue.assignee, IN_PROGRESS, back))
+        return self._judge(after, said, lambda issue: issue.is_over)
+
+    async def note(self, issue_id: str, name: str, text: str) -> Changed:
+        faults.effect("tracker.note")
+        said = await self._change(("comments", "add", issue_id, text), name)
+        return said if isinstance(said, Unknown) else Done()
+
+    # -- pieces --------------------------------------------------------------------------------------------------
+
+    async def _set_right(
+        self,
+        issue_id: str,
+        name: str,
+        said: bytes | Unknown,
+        *,
+        expected: tuple[str | None, str],
+        ours: tuple[str | None, str],
+    ) -> Overwrote | None:
+        """What the tool says it changed *from* is not what we had seen: put it back, if it still is as we left it."""
+        if isinstance(said, Unknown):
+            return None
+        before = overwritten(said)  # what is not named was before as it is after
+        assignee, status = before.get("assignee", ours[0]), before.get("status", ours[1])
+        if not before or (assignee, status) == expected or status is None:
+            return None
+        after = await self.show(issue_id)
+        if not isinstance(after, Found) or (after.issue.assignee, after.issue.status) != ours:
+            return Overwrote(assignee, status, restored=False)
+        return Overwrote(assignee, status, await self._restore(issue_id, name, assignee, status))
+
+    async def _restore(self, issue_id: str, name: str, assignee: str | None, status: str) -> bool:
+        faults.effect("tracker.restore")
+        await self._change(("update", issue_id, "--assignee", assignee or "", "--status", status), name)
+        after = await self.show(issue_id)
+        return isinstance(after, Found) and (after.issue.assignee, after.issue.status) == (assignee, status)
+
+    def _judge(self, after: Shown, said: bytes | Unknown, is_done: object) -> Changed:
+        assert callable(is_done)
+        if not isinstance(after, Found):
+            return _gone(after)
+        if is_done(after.issue):
+            return Done()
+        return said if isinstance(said, Unknown) else _refused(after.issue)
+
+    async def _change(self, arguments: Sequence[str], name: str) -> bytes | Unknown:
+        """What it printed. An exit code other than 0 is only a hint: what came of it is read afterwards."""
+        answer = await self._ask(arguments, optional=("--actor", name), name=name)
+        if isinstance(answer, Unknown):
+            return answer
+        code, out, err = answer
+        return out if code == 0 else Unknown(_failure(code, err or out))
+
+    async def _ask(
+        self, arguments: Sequence[str], *, optional: Sequence[str] = (), name: str = ""
+    ) -> tuple[int, bytes, bytes] | Unknown:
+        """`optional` is left out where a tool does not know it."""
+        kind = arguments[0]
+        if optional and kind not in self._refused_options:
+            answer = await self._run((*arguments, *optional), name)
+            if isinstance(answer, Unknown) or answer[0] == 0 or not _has_no_such_option(answer[2]):
+                return answer
+            self._refused_options.add(kind)
+        return await self._run(arguments, name)
+
+    async def _run(self, arguments: Sequence[str], name: str) -> tuple[int, bytes, bytes] | Unknown:
+        words = (*self._command, *arguments)
+        env = {**self._env, "BEADS_ACTOR": name, "BD_ACTOR": name} if name else self._env
+        try:
+            code, out, err = await self._runner(words, cwd=self._cwd, env=env, timeout=self._timeout)
+        except OSError as error:
+            return Unknown(f"`{self._command[0]}` cannot be started: {error.strerror or error}")
+        if code == TIMED_OUT and err.startswith(b"timed out"):
+            return Unknown(f"`{os.path.basename(words[0])} {arguments[0]}` did not answer within {self._timeout:g} s")
+        return code, out, err
+
+    @property
+    def _is_bd(self) -> bool:
+        return os.path.basename(self._command[0]) == "bd"
+
+
+def _has_no_such_option(errors: bytes) -> bool:
+    said = errors.decode(errors="replace").lower()
+    return any(words in said for words in _NO_SUCH_OPTION)
+
+
+def _failure(code: int, output: bytes) -> str:
+    words = " ".join(output.decode(errors="replace").split())[:200]
+    return f"it ended with {code}: {words}" if words else f"it ended with {code} and said nothing"
+
+
+def _gone(shown: Missing | Unknown) -> Changed:
+    return shown if isinstance(shown, Unknown) else Refused("it is gone")
+
+
+def _refused(issue: Issue) -> Refused:
+    return Refused(issue.holder, is_free=issue.is_free, is_over=issue.is_over)

@@ -1,0 +1,209 @@
+"""Both trackers give typed answers; beads, against the stand-in for `br`, never touches what is not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.standin import StandIn
+
+from holdfast.testing import standin_br
+from holdfast.trackers.answers import issues_in
+from holdfast.trackers.beads import Beads
+from holdfast.trackers.builtin import Builtin
+from holdfast.trackers.port import Done, Missing, Overwrote, Refused, Tracker, Unknown
+
+T = TypeVar("T")
+US, ANN = "holdfast-here-1", "ann"
+
+
+async def run(argv: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float) -> tuple[int, bytes, bytes]:
+    """The stand-in in this process, which costs nothing: as a command it is in tests/acceptance/test_trackers.py."""
+    if argv[0] != "br":
+        raise FileNotFoundError(2, "No such file or directory")
+    if json.loads(Path(cwd, ".beads", "standin.json").read_text())["how"].get("slow", 0) > timeout:
+        return 124, b"", b"timed out after all"
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            standin_br.main(list(argv[1:]), cwd, env)
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return code, out.getvalue().encode(), err.getvalue().encode()
+
+
+def now(coroutine: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(coroutine)
+
+
+@pytest.fixture
+def standin(tmp_path: Path) -> StandIn:
+    return StandIn(tmp_path)
+
+
+@pytest.fixture
+def beads(standin: StandIn) -> Beads:
+    return make(standin)
+
+
+def make(standin: StandIn, *, timeout: float = 20.0, label: str = "") -> Beads:
+    cwd = str(standin.folder.parent)
+    return Beads(["br"], cwd=cwd, run=run, env={}, timeout=timeout, label=label, settling=0.0)
+
+
+@pytest.fixture(params=["builtin", "beads"])
+def tracker(request: pytest.FixtureRequest) -> Tracker:
+    return Builtin() if request.param == "builtin" else request.getfixturevalue("beads")
+
+
+def test_what_is_not_there_is_missing_and_cannot_be_changed(tracker: Tracker) -> None:
+    """R-CRASH-08: the contract that both adapters keep."""
+    assert now(tracker.ready()) in ((), [])
+    assert now(tracker.show("bd-none")) == Missing()
+    for answer in (tracker.claim("bd-none", US), tracker.release("bd-none", US), tracker.close("bd-none", US, "done")):
+        assert isinstance(now(answer), Refused)
+
+
+def test_ready_work_is_open_unassigned_and_somebodys_work(standin: StandIn, beads: Beads) -> None:
+    """R-CRASH-08: from `ready --json`, whatever else an older tool lists there."""
+    standin.add("bd-1", description="what", acceptance_criteria="when", priority=0, labels=["hold"])
+    standin.add("bd-2", assignee=ANN)
+    standin.add("bd-3", status="in_progress")
+    standin.add("bd-4", issue_type="epic")
+    standin.add("bd-5", blocked=True)
+    ready = now(beads.ready())
+    assert not isinstance(ready, Unknown)
+    assert [issue.id for issue in ready] == ["bd-1"]
+    assert (ready[0].description, ready[0].acceptance, ready[0].priority) == ("what", "when", 0)
+    assert now(make(standin, label="other").ready()) == []
+    standin.behave(plain_ready=True, no_actor=True)
+    assert [issue.id for issue in now(beads.ready())] == ["bd-1"]  # type: ignore[union-attr]  # not Unknown: it would say so
+    assert now(beads.claim("bd-1", US)) == Done(), "an old tool without --actor hears it from the environment"
+    assert standin.stands("bd-1") == ("in_progress", US)
+
+
+@pytest.mark.parametrize("shape", ["array", "object", "envelope"])
+def test_a_claim_and_its_end_in_each_shape_of_answers(standin: StandIn, beads: Beads, shape: str) -> None:
+    """R-CRASH-08: claimed, not claimed twice, released only by its holder, closed with its note."""
+    standin.behave(shape=shape, huge=300_000)
+    standin.add("bd-1")
+    assert now(beads.claim("bd-1", US)) == Done()
+    assert standin.stands("bd-1") == ("in_progress", US)
+    assert now(beads.claim("bd-1", US)) == Done(), "after a crash: it is ours already"
+    assert now(beads.claim("bd-1", "holdfast-there-2")) == Refused(f"{US} has it (in_progress)")
+    assert now(beads.release("bd-1", "holdfast-there-2")) == Refused(f"{US} has it (in_progress)")
+    assert now(beads.release("bd-1", US)) == Done()
+    assert standin.stands("bd-1") == ("open", None)
+    assert now(beads.release("bd-1", US)) == Refused("it is open", is_free=True)
+    assert now(beads.claim("bd-1", US)) == Done()
+    assert now(beads.close("bd-1", US, "on branch b")) == Done()
+    assert standin.get("bd-1")["close_reason"] == "on branch b"
+    for again in (beads.claim("bd-1", US), beads.release("bd-1", US), beads.close("bd-1", US, "again")):
+        assert now(again) == Refused("it is closed", is_over=True)
+    assert standin.stands("bd-1")[0] == "closed"
+    assert now(beads.note("bd-1", US, "a word")) == Done()
+    assert standin.get("bd-1")["comments"] == [{"author": US, "text": "a word"}]
+
+
+def test_release_is_one_call_with_both_changes(standin: StandIn, beads: Beads) -> None:
+    standin.add("bd-1", status="in_progress", assignee=US)
+    now(beads.release("bd-1", US))
+    writes = [call for call in standin.calls() if call[0] == "update"]
+    assert [call[:6] for call in writes] == [["update", "bd-1", "--assignee", "", "--status", "open"]]
+
+
+@pytest.mark.parametrize(
+    "change", [{"assignee": ANN}, {"assignee": ANN, "status": "in_progress"}, {"status": "closed"}]
+)
+def test_a_change_between_look_and_release_is_put_back(standin: StandIn, beads: Beads, change: dict[str, str]) -> None:
+    """R-CRASH-08: a person takes over, or closes, in just that moment."""
+    standin.add("bd-1", status="in_progress", assignee=US)
+    standin.behave(before={"update": [{"id": "bd-1", **change}]})
+    status, assignee = change.get("status", "in_progress"), change.get("assignee", US)
+    answer = now(beads.release("bd-1", US))
+    if assignee == US:  # closed under our name: what they said stands
+        assert answer == Done(Overwrote(US, "closed", restored=True))
+    else:
+        assert answer == Done(Overwrote(ANN, status, restored=True))
+    assert standin.stands("bd-1") == (status, assignee)
+
+
+def test_a_change_between_look_and_claim_or_close_is_put_back(standin: StandIn, beads: Beads) -> None:
+    """R-CRASH-08: `--claim` would reopen what a person closes in that moment; `close` would end what they took over."""
+    standin.add("bd-1")
+    standin.add("bd-2", status="in_progress", assignee=US)
+    closed, taken = {"id": "bd-1", "status": "closed"}, {"id": "bd-2", "assignee": ANN}
+    standin.behave(before={"claim": [closed], "close": [taken]})
+    assert now(beads.claim("bd-1", US)) == Done(Overwrote(None, "closed", restored=True))
+    assert standin.stands("bd-1") == ("closed", None)
+    assert now(beads.close("bd-2", US, "done")) == Done(Overwrote(ANN, "in_progress", restored=True))
+    assert standin.stands("bd-2") == ("in_progress", ANN)
+
+
+def test_two_homes_race_and_only_the_read_back_counts(standin: StandIn, beads: Beads) -> None:
+    """R-CRASH-08: the tool lets both write (its claim looks, then writes): who was first has it, and is read back."""
+    standin.add("bd-1")
+    standin.behave(before={"claim": [{"id": "bd-1", "assignee": "holdfast-there-2", "status": "in_progress"}]})
+    answer = now(beads.claim("bd-1", US))
+    assert answer == Done(Overwrote("holdfast-there-2", "in_progress", restored=True)), "they were first"
+    assert standin.stands("bd-1") == ("in_progress", "holdfast-there-2")
+    standin.behave(lies=True)
+    assert now(beads.claim("bd-1", US)) == Refused("holdfast-there-2 has it (in_progress)"), "whatever its exit code"
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"broken": 1}, "it ended with 1"),
+        ({"garbage": ""}, "empty"),
+        ({"garbage": "Segmentation fault"}, "no JSON"),
+        ({"garbage": "[" * 100_000}, "no JSON"),
+        ({"garbage": "{}"}, "not understood"),
+        ({"garbage": '[{"id": "bd-1"}]'}, "not understood"),
+        ({"garbage": '[{"id": "bd-1", "status": "open", "assignee": 7}]'}, "not understood"),
+        ({"garbage": "[]"}, "no issue"),
+        ({"slow": 30}, "did not answer within 0.5 s"),
+    ],
+)
+def test_an_answer_that_is_not_understood_is_unknown(standin: StandIn, how: dict[str, Any], says: str) -> None:
+    """R-CRASH-08: never "no assignee", and nothing is changed on the strength of it."""
+    standin.add("bd-1", status="in_progress", assignee=US)
+    standin.behave(**how)
+    tracker = make(standin, timeout=0.5 if "slow" in how else 20.0)
+    for answer in (tracker.show("bd-1"), tracker.release("bd-1", US)):
+        found = now(answer)
+        assert isinstance(found, Unknown)
+        assert says in found.why
+    assert not any(call[0] in ("update", "close") for call in standin.calls())
+    assert standin.stands("bd-1") == ("in_progress", US)
+
+
+def test_a_part_of_an_id_is_no_id_and_a_tool_that_is_missing_is_unknown(standin: StandIn, beads: Beads) -> None:
+    """The tools resolve `bd-1` to `bd-12` when there is no other: what they then answer is about somebody else's."""
+    standin.add("bd-12", status="in_progress", assignee=US)
+    assert now(beads.show("bd-1")) == Missing()
+    assert now(beads.release("bd-1", US)) == Refused("it is gone")
+    assert standin.stands("bd-12") == ("in_progress", US)
+    nothing = Beads(["/nowhere/br"], cwd=str(standin.folder.parent), run=run, env={}, timeout=1.0)
+    found = now(nothing.show("bd-1"))
+    assert isinstance(found, Unknown)
+    assert "cannot be started" in found.why
+    assert isinstance(now(nothing.claim("bd-1", US)), Unknown)
+
+
+def test_shapes_that_were_seen() -> None:
+    """What `br`, `bd` and its versioned envelope print; whitespace and null are nobody."""
+    issue = {"id": "bd-1", "title": "t", "status": "open", "assignee": " "}
+    for shape in ([issue], issue, {"schema_version": 1, "data": [issue]}, {"data": issue}, {"issues": [issue]}):
+        found = issues_in(json.dumps(shape).encode())
+        assert not isinstance(found, Unknown)
+        assert [(one.id, one.assignee) for one in found] == [("bd-1", None)]
+    assert isinstance(issues_in(b"\xff"), Unknown)
+    assert isinstance(issues_in(json.dumps({"data": [issue], "issues": [issue]}).encode()), Unknown)
+    assert isinstance(now(Builtin().show("x")), Missing)
