@@ -44,7 +44,8 @@ def test_an_operator_pauses_what_waits_and_what_runs(fleet: Fleet) -> None:
     assert "--for" in fleet.cli("pause", waiting, "--for", "5", code=2).stderr
 
     paused = json.loads(fleet.cli("pause", running, "--why", "deploy first", "--json").stdout)
-    assert paused == {"id": running, "state": "paused", "pause_reason": "operator", "resume_after": None}
+    shown = {"id": running, "state": "paused", "pause_reason": "operator", "resume_after": None, "checkpoint": 1}
+    assert paused == shown
     before = fleet.show(running)
     assert [(run["outcome"], run["stop_why"]) for run in before["runs"]] == [("paused", "pause")]
     assert before["workspace"]["state"] == "ready"
@@ -69,6 +70,31 @@ def test_an_operator_pauses_what_waits_and_what_runs(fleet: Fleet) -> None:
     assert after["resume_attempts"] == 0
     assert fleet.file_on_branch(after["branch"], "one.txt") == "kept"
     assert "is completed already" in fleet.cli("pause", running, code=4).stderr
+
+
+def test_a_resume_goes_back_to_a_checkpoint(fleet: Fleet) -> None:
+    """R-RES-06, R-RES-11: every pause leaves one; an unknown one is refused before a resume is spent; the chosen one is
+    what the next run finds."""
+    fleet.up()
+    steps: list[dict[str, object]] = []
+    for run, text in enumerate(("one", "two"), 1):
+        steps += [{"run": run, "write": {"path": "a.txt", "text": f"{text}\n"}}]
+        steps += [{"run": run, "touch": str(fleet.root / text)}, {"run": run, "hang": True}]
+    task = fleet.add_scenario(*steps, {"print": "done"})
+    at_work(fleet, "one")
+    assert f"`holdfast diff {task} --checkpoint 1`" in fleet.cli("pause", task, "--checkpoint").stdout
+    fleet.cli("resume", task)
+    at_work(fleet, "two")
+    fleet.cli("pause", task, "--checkpoint")
+    assert "has no checkpoint 99" in fleet.cli("resume", task, "--checkpoint", 99, code=3).stderr
+    assert (fleet.show(task)["state"], fleet.show(task)["resume_attempts"]) == ("paused", 1)
+    fleet.cli("resume", task, "--checkpoint", 1)
+    done = fleet.wait_state(task, "completed")
+    assert fleet.file_on_branch(done["branch"], "a.txt") == "one"
+    assert "checkpoint.restored" in fleet.kinds(task)
+    assert "not paused" in fleet.cli("resume", task, "--checkpoint", 1, code=4).stderr
+    empty = fleet.add("x", "--delay", "1h", command=("true",))
+    assert "is paused, but no checkpoint" in fleet.cli("pause", empty, "--checkpoint", code=1).stderr
 
 
 def test_several_wishes_at_once(fleet: Fleet) -> None:

@@ -663,6 +663,13 @@ def test_every_short_pattern_ends_with_the_default_limits(length: int, lasted: f
         check_ending(Life(limits=Limits()).live(forever(pattern, bound), bound), pattern)
 
 
+def test_an_outage_ends_although_no_clock_ever_moves() -> None:
+    """Promise 4: rebooted after every try, with the wall clock set back each time, no time passes: tries count."""
+    steps = [Step(outcome=O.NETWORK, reboot=True, wall_error=-1e6 * n) for n in range(1000)]
+    bound = most_runs_with_outages(Limits(), 0)
+    assert Life(limits=Limits()).live(steps, bound).ending == "operator"
+
+
 def test_an_outage_ends_although_the_clock_was_set_back_at_a_reboot() -> None:
     """Promise 4, budgets hold across clock jumps: one wrong date before one reboot must not switch the limit off."""
     one_reboot = [Step(outcome=O.NETWORK, wall_error=365 * 24 * HOUR), Step(outcome=O.NETWORK, reboot=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -40,3 +41,23 @@ def test_permissions_limits_and_an_interrupt(stage: Callable[[str], Stage]) -> N
     assert [run["outcome"] for run in done["runs"]] == ["external_kill", "completed"]
     assert len({run["session_id"] for run in done["runs"]}) == 1
     assert on.fleet.file_on_branch(on.wait_completed(on.run("tool"))["branch"], OUT_FILE)
+
+
+def test_a_budget_in_money_holds_over_runs(stage: Callable[[str], Stage]) -> None:
+    """It stops itself at what is left; the task is paused, and goes on when it is given more, in the same session."""
+    if len(wanted()) < 3:
+        pytest.skip("only `make test-agents` does this one")
+    on = stage("claude")
+    on.settle("tool")
+    on.fleet.up("--agents", 1)
+    task = on.add("tool", "--budget-usd", "0.001")
+    assert on.fleet.wait_state(task, "paused", "completed", "failed")["pause_reason"] == "budget"
+    spent = on.fleet.shown(task)["budgets"]["task_usd"]
+    assert spent["spent"] >= spent["limit"] == 0.001
+    assert "--budget-usd N" in on.fleet.cli("resume", task, code=4).stderr
+    on.fleet.cli("resume", task, "--budget-usd", "5")
+    done = on.wait_completed(task)
+    argv = json.loads((on.fleet.home / "runs" / done["runs"][1]["id"] / "intent.json").read_text())["argv"]
+    assert 4.9 < float(argv[argv.index("--max-budget-usd") + 1]) < 5.0, "what was left"
+    assert len({run["session_id"] for run in done["runs"]}) == 1
+    assert on.fleet.shown(task)["spent_in_all"]["cost_usd"] > spent["spent"]

@@ -162,6 +162,15 @@ def waits_for_budget(queries: Queries, task: Row) -> str | None:
     return f"It waits, and spends nothing: {words}. {more} Or raise it: `budget.*` of the settings."
 
 
+def waits_for_raise(queries: Queries, task: Row) -> bool:
+    """Whether a queued task waits for a budget that no time gives back."""
+    endless = [row for row in queries.view("spent_budgets") if row["until"] is None]
+    if not endless or task["state"] != "queued":
+        return False
+    labels = json.loads(queries.state(task["id"])["settings"])["labels"]
+    return any(_concerns(row, labels) for row in endless)
+
+
 def spent_words(queries: Queries) -> Callable[[Row], str | None] | None:
     """For `ps`: a task's labels → the shared budget that it waits for. None: none is spent."""
     rows = queries.view("spent_budgets")

@@ -181,16 +181,20 @@ class Commands:
         task_id: str,
         *,
         force: bool = False,
+        checkpoint: int | None = None,
         budget_usd: float | None = None,
         budget_tokens: int | None = None,
     ) -> str:
-        """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed."""
+        """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed. `checkpoint`:
+        the next attempt begins with that one; that it can be read its caller has seen (R-RES-06)."""
 
         def go_on(tx: Any) -> ResumeDecision:
             if not force:
                 _refuse_while_shut(tx, task_id)
             allow_or_refuse(tx, task_id, Cap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
             decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now(), force=force)
+            if decided.allowed and checkpoint is not None:
+                tx.checkpoints.choose(task_id, checkpoint, who(), clock.now())
             return decided
 
         decision = self._store.write(go_on)

@@ -26,7 +26,7 @@ WORK_PAGES: dict[str, Page] = {
             ("for two hours", "holdfast pause 7f3a --for 2h"),
             ("within two seconds", "holdfast pause 7f3a --force"),
         ),
-        (0, 2, 3, 4, 69),
+        (0, 1, 2, 3, 4, 69),
         ("resume", "cancel", "why"),
     ),
     "resume": Page(
@@ -37,8 +37,9 @@ WORK_PAGES: dict[str, Page] = {
             ("do not wait for the reset", "holdfast resume 7f3a"),
             ("it may cost 8 dollars in all", "holdfast resume 7f3a --budget-usd 8"),
             ("once more, whatever the limit", "holdfast resume 7f3a --force"),
+            ("from an earlier state of its tree and session", "holdfast resume 7f3a --checkpoint 3"),
         ),
-        (0, 2, 3, 4, 69),
+        (0, 1, 2, 3, 4, 69),
         ("pause", "why", "retry"),
     ),
     "worker": Page(

@@ -269,6 +269,7 @@ def _attend(
 ) -> dict[str, Any]:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
     from holdfast.api.accounts import goes_on_soon, waits_for_operator
+    from holdfast.api.budgets import waits_for_raise
     from holdfast.api.workers import nobody_comes
 
     interrupts = seen = 0
@@ -285,7 +286,12 @@ def _attend(
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events and not goes_on_soon(queries, state):
                     return _after_cleanup(queries, task_id)
-                if not events and (waits_for_operator(queries, state) or without_worker(state)):
+                for_people = (
+                    waits_for_operator(queries, state),
+                    waits_for_raise(queries, state),
+                    without_worker(state),
+                )
+                if not events and any(for_people):
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     _ensure_supervisor(queries)
