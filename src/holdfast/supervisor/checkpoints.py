@@ -22,6 +22,7 @@ from holdfast.errors import NotOwner
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Bell, Context, Subject
+from holdfast.supervisor.pruning import prune_checkpoints
 from holdfast.supervisor.restoring import rules_for
 from holdfast.supervisor.saying import debug, say_trouble
 from holdfast.workspaces.names import checkpoint_ref
@@ -32,6 +33,7 @@ from holdfast.workspaces.threads import in_thread
 AT_END = 30.0  # seconds that a settle waits for a checkpoint
 AT_ONCE = 2  # of those
 IDLE = 60.0  # without any run
+PRUNE_AFTER = 25  # checkpoints; those beyond `checkpoint.keep` give their room back
 TOGETHER = 6  # parts of the interval: runs that are due in the same part share a look at /proc
 
 
@@ -56,6 +58,7 @@ class Checkpoints:
         self._ending = asyncio.Semaphore(AT_ONCE)
         self._stamps: dict[str, tuple[str, int]] = {}  # task → its workspace, and the stamp of its last checkpoint
         self._failing: dict[str, str] = {}  # task → what was told
+        self._unpruned = 0
         self._hurried = False  # the supervisor goes at once
 
     # -- from the attempts -------------------------------------------------------------------------------------------
@@ -116,6 +119,9 @@ class Checkpoints:
         while True:
             await self._bell.wait(self._until_due())
             await self.look()
+            if self._unpruned >= PRUNE_AFTER:
+                self._unpruned = 0
+                await prune_checkpoints(self._context)
 
     def _until_due(self) -> float:
         if any(watch.asked is not None for watch in self._watches.values()):
@@ -226,6 +232,7 @@ class Checkpoints:
             await self._context.writer.write(
                 lambda tx: tx.checkpoints.save(subject.grip, checkpoint, keep, self._context.clock())
             )
+            self._unpruned += 1
             debug(lambda: f"checkpoint {number} of task {task.id}: {kept.commit}")
         if before is not None and (kept is None or not kept.partial):
             self._stamps[task.id] = workspace.id, before
