@@ -31,7 +31,6 @@ class SqliteHolds:
         before = self._get(hold.scope, hold.name)
         probe = hold.probe
         self._write(hold)
-        faults.tx("hold.keep")
         if hold.is_held and (before is None or not before.is_held or before.rounds != hold.rounds):
             self._tell_held(hold, now)
         if probe is not None and probe.state is TaskState.RUNNING and not (before and before.is_probe(probe.task_id)):
@@ -52,6 +51,7 @@ class SqliteHolds:
             probe_task=probe.task_id if probe else None,
             probe_since=_written(probe.since) if probe else None,
         )
+        faults.tx("hold.keep")
 
     def release(
         self, scope: Scope, name: str, why: str, now: Instant, *, tell: bool = True, forget: bool = False
