@@ -19,7 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.integration.played import Ending, World
 
+from holdfast.api import holding
 from holdfast.core.budgets import Limits
+from holdfast.core.holds import MOST_STORMS, Scope
 from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.outcome import Cause, Outcome
 from holdfast.errors import HoldfastError
@@ -287,3 +289,41 @@ def test_an_agent_that_always_ends_the_same_way_comes_to_rest(name: str) -> None
     """R-RES-12: the loop shapes, and every other ending after which a task goes on by itself."""
     took = asyncio.run(played([], [name], [None], 1, MOST))
     assert took >= 2, "it was meant to go on by itself at least once"
+
+
+def test_a_fleet_that_its_machine_kills_again_and_again_waits_for_an_operator() -> None:
+    """R-CRASH-07, R-RES-12: a mass death spends nobody's budget, so something else must end it. Agents that live until
+    the others follow, and then die with them, are no proof: after the third time within a day nothing goes on."""
+
+    async def story() -> int:
+        world = World(LIMITS, agents=7)
+        try:
+            tasks = [world.add() for _ in range(7)]
+            await world.start()
+            for _ in range(40):
+                world.pass_time(100.0)  # for one that goes first: long enough to let the others follow
+                await world.look()
+                await world.look()
+                for run_id in world.living if len(world.living) > 1 else []:
+                    await world.end(run_id, BY_NAME["killed"])
+                if not world.living:
+                    world.pass_time(1800.0)
+                    await world.look()
+            assert world.living == []
+            assert {world.row(task_id)["state"] for task_id in tasks} == {"queued"}
+            assert all(not world.store.view("spends", id=task_id, generation=0) for task_id in tasks)
+            [alert] = world.store.view("alerts", all=False)
+            assert "number 3" in alert["message"]
+            runs = sum(len(world.store.view("runs", id=task_id)) for task_id in tasks)
+            world.write(lambda tx: tx.holds.release(Scope.FLEET, "all", "released by ann", world.now, forget=True))
+            await world.look()
+            assert len(world.living) == 7, "an operator vouches for the machine"
+            return runs
+        finally:
+            await world.close()
+
+    assert asyncio.run(story()) == 21, "three times seven"
+
+
+def test_readers_know_when_only_an_operator_helps() -> None:
+    assert holding._MOST_STORMS == MOST_STORMS
