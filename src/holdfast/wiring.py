@@ -39,7 +39,7 @@ from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.pressure import Machine
-from holdfast.processes.trees import trees
+from holdfast.processes.trees import activity
 from holdfast.roster import AGENTS
 from holdfast.store.port import Host
 from holdfast.store.sqlite.connection import refuse_network_filesystem
@@ -270,7 +270,7 @@ async def _supervise_locked(
         reclaimer=Reclaimer(home, git),
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,
-        trees=trees,
+        activity=activity,
         home_is_ours=lock.is_held,
         news=news,
         so_far=SoFar(home, git).read,

@@ -8,21 +8,10 @@ from typing import Any
 
 from tests.fleet import Fleet, wait_until
 
-from holdfast import clock
-from holdfast.storage import open_store
-
 
 def checkpoints(fleet: Fleet, task_id: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = fleet.show(task_id)["checkpoints"]
     return found
-
-
-def choose(fleet: Fleet, task_id: str, number: int) -> None:
-    store = open_store(str(fleet.home), create=False)
-    try:
-        store.write(lambda tx: tx.checkpoints.choose(task_id, number, "a test", clock.now()))
-    finally:
-        store.close()
 
 
 def state_of(fleet: Fleet, tree: Path) -> tuple[str, str, str]:
@@ -69,8 +58,7 @@ def test_checkpoints_are_kept_listed_compared_and_gone_back_to(fleet: Fleet) -> 
 
     fleet.git("commit", "--quiet", "-am", "a commit that must not be lost", cwd=tree)
     lost = fleet.git("rev-parse", "HEAD", cwd=tree)
-    choose(fleet, task, 1)
-    fleet.cli("resume", task)
+    fleet.cli("resume", task, "--checkpoint", 1)
     wait_until(lambda: (fleet.root / "again").exists(), "it goes on")
     assert state_of(fleet, tree) == before
     restored = [event for event in fleet.events(task) if event["kind"] == "checkpoint.restored"]

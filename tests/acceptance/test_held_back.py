@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 import pytest
+from tests.acceptance.test_config import user_file
 from tests.fleet import Fleet, lives, wait_until
 
 from holdfast.api.commands import Commands, NewTask
@@ -22,12 +24,25 @@ def dispatch(fleet: Fleet, kind: str) -> list[dict[str, Any]]:
     return [event for event in fleet.events() if event["kind"] == f"dispatch.{kind}"]
 
 
+def running_agents(fleet: Fleet) -> set[str]:
+    begun: set[str] = set()
+    for event in fleet.events():
+        if event["kind"] == "run.started":
+            begun.add(event["run"])
+        elif event["kind"] == "run.ended":
+            begun.discard(event["run"])
+    return begun
+
+
 def outage(fleet: Fleet, tasks: int, probes: int) -> None:
     """Every task meets a provider that is down, until it is not: none fails, one at a time tries."""
-    down = fleet.root / "down"
+    down, go = fleet.root / "down", fleet.root / "go"
     down.touch()
     scenario = fleet.scenario(
-        {"provider": "acme"}, {"limit": {"kind": "overloaded", "while": str(down)}}, {"print": "done"}
+        {"provider": "acme"},
+        {"limit": {"kind": "overloaded", "while": str(down)}},
+        {"print": "hello"},
+        {"wait_for": str(go)},
     )
     with fleet.as_its_user():
         commands, steps = Commands(str(fleet.home)), load_scenario(str(scenario))
@@ -49,6 +64,8 @@ def outage(fleet: Fleet, tasks: int, probes: int) -> None:
     before = len(dispatch(fleet, "probing"))
     wait_until(lambda: len(dispatch(fleet, "probing")) >= before + probes, "the next supervisor goes on trying")
     down.unlink()
+    wait_until(lambda: len(running_agents(fleet)) == 4, "the others follow while the first is still at work")
+    go.touch()
     for task in ids:
         fleet.wait_state(task, "completed")
 
@@ -138,3 +155,34 @@ def test_six_of_eight_agents_killed_are_one_alert(fleet: Fleet) -> None:
     assert fleet.json("alerts") == []
     assert "Nothing is held back" in fleet.cli("dispatch").stdout
     fleet.cli("dispatch", "release", "fleet:all", code=3)
+
+
+WARNS = """\
+#!/bin/sh
+cat > /dev/null
+echo '{"type":"system","subtype":"init","session_id":"s1","model":"m"}'
+echo '{"type":"rate_limit_event","rate_limit_info":{"status":"allowed_warning","resetsAt":%d,\
+"rateLimitType":"five_hour","utilization":0.93}}'
+exec sleep 1000
+"""
+
+
+def test_an_account_near_its_limit_starts_agents_one_by_one(fleet: Fleet) -> None:
+    """R-RES-08: the warning is read from the stream of an agent at work; it holds for the next supervisor too."""
+    claude = fleet.root / "claude"
+    claude.write_text(WARNS % (time.time() + 3600))
+    claude.chmod(0o755)
+    user_file(fleet, f'claude.binary = "{claude}"\n')
+    first, second, third = (fleet.add("do it", "--agent", "claude", "--workspace", "directory") for _ in range(3))
+    supervisor = fleet.up("--agents", 1)
+    fleet.wait_started(first)
+    (held,) = wait_until(lambda: dispatch(fleet, "held"), "the warning is heard")
+    assert "The account claude/default is near its limit" in held["message"]
+    fleet.kill_supervisor(supervisor)
+    fleet.up("--agents", 4)
+    fleet.wait_started(second)
+    wait_until(lambda: fleet.show(third)["state"] == "queued", "it waits, or was sent back before it started")
+    assert fleet.show(third)["runs"] == []
+    (account,) = fleet.json("accounts")
+    assert (account["state"], account["reason"]) == ("slowed", "93 % are used, five hour")
+    assert len(dispatch(fleet, "held")) == 1, "once per episode, however often it is said"

@@ -120,7 +120,7 @@ def test_what_ended_lets_its_checkpoints_go(shop: Shop) -> None:
     shop.save(1)
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
     shop.settle(Action.FAIL, failure="failed")
-    assert shop.store.write(lambda tx: tx.checkpoints.expire(NOW.wall - 1)) == 0
+    assert shop.store.write(lambda tx: tx.checkpoints.expire(NOW.wall + 1, NOW.wall - 1)) == 0
     shop.store.write(lambda tx: tx.tasks.retry("task1", "ann", False, NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
     assert shop.store.write(lambda tx: tx.checkpoints.last("task1")) is not None
@@ -128,5 +128,5 @@ def test_what_ended_lets_its_checkpoints_go(shop: Shop) -> None:
     strangers = shop.store.write(lambda tx: tx.checkpoints.strangers(shop.repo.id, refs))
     assert strangers == ["refs/checkpoint/gone/1"], "an unfinished task may be about to record its newest"
     shop.store.write(lambda tx: tx.tasks.cancel_waiting("task1", "ann", "", NOW))
-    assert shop.store.write(lambda tx: tx.checkpoints.expire(0.0)) == 1
+    assert shop.store.write(lambda tx: tx.checkpoints.expire(NOW.wall + 1, 0.0)) == 1
     assert [one.ref for one in shop.store.write(lambda tx: tx.checkpoints.dropped())] == refs[:1]

@@ -153,8 +153,10 @@ def test_two_homes_race_and_only_the_read_back_counts(standin: StandIn, beads: B
     answer = now(beads.claim("bd-1", US))
     assert answer == Done(Overwrote("holdfast-there-2", "in_progress", restored=True)), "they were first"
     assert standin.stands("bd-1") == ("in_progress", "holdfast-there-2")
-    standin.behave(lies=True)
-    assert now(beads.claim("bd-1", US)) == Refused("holdfast-there-2 has it (in_progress)"), "whatever its exit code"
+    standin.add("bd-2")
+    theirs = {"id": "bd-2", "assignee": "holdfast-there-2", "status": "in_progress"}
+    standin.behave(lies=True, before={"look": [theirs]})
+    assert now(beads.claim("bd-2", US)) == Refused("holdfast-there-2 has it (in_progress)"), "whatever its exit code"
 
 
 @pytest.mark.parametrize(

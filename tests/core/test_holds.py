@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.agents.claude import CLAUDE
+from holdfast.core.agentevents import AgentEvent, Retry, SessionStarted, StepStarted, Text, Trouble
+from holdfast.core.eventsigns import signs_of
 from holdfast.core.holds import (
     LONGEST_PROBE,
     Hold,
@@ -30,7 +33,9 @@ from holdfast.core.holds import (
 from holdfast.core.massdeath import Death, after_fleet, after_mass, among, is_mass, may_become_mass
 from holdfast.core.model import Instant
 from holdfast.core.outcome import Outcome, RunUsage, Verdict
+from holdfast.core.signs import NearLimit, Talk
 from holdfast.core.states import TaskState
+from holdfast.core.streams import Stream
 
 RULES = HoldRules()
 NOW = Instant(wall=1_000_000.0, boottime=500.0, boot_id="a")
@@ -252,6 +257,37 @@ class TestMassDeath:
         stopped = after_fleet(probing, "p", Verdict(outcome=Outcome.STOPPED, reason=""), RULES, later(302), 0.0)
         assert stopped is not None
         assert stopped.lets_one_go(later(302))
+
+
+class TestSigns:
+    """What health reads from an agent's words about its provider and its account."""
+
+    def talk(self, *events: AgentEvent) -> Talk:
+        talk = Talk()
+        for sign in signs_of(events):
+            talk.hear(sign, 1.0)
+        return talk
+
+    def test_a_session_is_no_answer_and_words_are(self) -> None:
+        assert not self.talk(SessionStarted(id="s"), StepStarted()).has_answer
+        talk = self.talk(SessionStarted(id="s"), Text(text="I look"))
+        assert talk.has_answer
+        assert Talk.load(talk.dump()).has_answer
+        retrying = self.talk(Retry(trouble=Trouble.OVERLOADED))
+        assert not retrying.has_answer
+        assert retrying.plight is not None
+
+    def test_claudes_warning_is_a_near_limit_and_a_rejection_is_not(self) -> None:
+        line = (
+            '{"type":"rate_limit_event","rate_limit_info":{"status":"%s","resetsAt":1794718625,'
+            '"rateLimitType":"five_hour","utilization":0.93}}'
+        )
+        talk = Talk()
+        for sign in CLAUDE.signs(line % "allowed_warning", Stream.OUT):
+            talk.hear(sign, 1.0)
+        assert talk.near_limit == NearLimit(used=0.93, scope="five_hour", reset=1794718625)
+        assert [sign.near_limit for sign in CLAUDE.signs(line % "rejected", Stream.OUT)] == [None]
+        assert list(CLAUDE.signs(line % "allowed", Stream.OUT)) == []
 
 
 # -- any sequence ------------------------------------------------------------------------------------------------------

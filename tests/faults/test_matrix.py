@@ -122,7 +122,6 @@ ELSEWHERE = {
     "tx.workspace.stays": "tests/acceptance/test_red_team.py: dropped, but its work cannot be saved",
     "shell.start": "tests/acceptance/test_leases.py: `holdfast shell`",
     "tx.workspace.freed": "likewise",
-    "tx.workspace.postpone": "likewise: a workspace that is in use",
     "merge.checkout": "tests/acceptance/test_landing.py: `merge`, killed at each point and at any instant",
     "merge.moved": "likewise",
     "merge.ref": "likewise: a target that is checked out nowhere",

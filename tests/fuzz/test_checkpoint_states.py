@@ -24,7 +24,7 @@ from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import Kept
 
-COUNT = int(os.environ.get("HOLDFAST_CHECKPOINT_FUZZ_COUNT", "6"))
+COUNT = int(os.environ.get("HOLDFAST_CHECKPOINT_FUZZ_COUNT", "4"))
 ONLY = os.environ.get("HOLDFAST_CHECKPOINT_FUZZ_ONLY")
 RULES = SalvageRules()
 
@@ -159,7 +159,7 @@ def test_an_agents_own_git_is_never_in_the_way(shop: Workshop) -> None:
 
     async def force() -> list[Kept]:
         made = []
-        for number in range(1, 9):
+        for number in range(1, 6):
             kept = await shop.worktrees.checkpoint(shop.repo, workspace, checkpoint_ref("busy", number), RULES)
             assert kept is not None
             made.append(kept)

@@ -38,7 +38,23 @@ REFUSALS = {2, 3, 4, 69}
 PATIENCE = 20.0  # seconds of wall clock for one case
 # What is carried out. Every other command is only parsed: what it would do to a home is not known here.
 CARRIED_OUT = {
-    *("init", "run", "add", "up", "down", "ps", "show", "why", "events", "logs", "alerts", "cancel", "retry", "resume"),
+    *(
+        "init",
+        "run",
+        "add",
+        "up",
+        "down",
+        "ps",
+        "show",
+        "why",
+        "events",
+        "logs",
+        "alerts",
+        "crashes",
+        "cancel",
+        "retry",
+        "resume",
+    ),
     *("diff", "workspaces", "keep", "salvage", "doctor", "rehearse"),
 }
 

@@ -20,6 +20,7 @@ from typing import Any
 from holdfast.agents.port import Account, Capabilities, Command, Ended, Surroundings, WorkOrder
 from holdfast.core.agentevents import AgentEvent
 from holdfast.core.budgets import Limits
+from holdfast.core.holds import Sight
 from holdfast.core.model import Instant, StopWhy, Strategy, TaskSpec
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.signs import Sign
@@ -31,7 +32,7 @@ from holdfast.store.port import Host, Transaction
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor.attempt import Attempt
-from holdfast.supervisor.context import Context, Keeping, Settings
+from holdfast.supervisor.context import Context, Keeping, Patient, Settings
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.recovery import recover
 from holdfast.workspaces.none import NoneStrategy
@@ -178,6 +179,27 @@ class PlayedAgent:
         )
 
 
+class PlayedWatch:
+    """Agents live without trouble for as long as they live."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._since: dict[str, Instant] = {}
+
+    def began(self, patient: Patient) -> None:
+        self._since[patient.run_id] = self._world.now
+
+    def ending(self, run_id: str, grace: float) -> None:
+        return
+
+    def over(self, run_id: str) -> None:
+        self._since.pop(run_id, None)
+
+    def sight(self, run_id: str) -> Sight:
+        since = self._since.get(run_id)
+        return Sight() if since is None else Sight(lived=self._world.now.since(since))
+
+
 class TwoAccounts:
     """The user's own login and another one."""
 
@@ -232,7 +254,7 @@ class World:
         )
         self.supervisor = Supervisor(context)
         self.context = context
-        context.health = None  # its clock is the machine's
+        context.health = PlayedWatch(self)  # the real one's clock is the machine's
         self.supervisor._sweep.tick = lambda: None  # type: ignore[method-assign]  # there is nothing on this disk
         await recover(context, self.supervisor._attempts)
         await self.look()

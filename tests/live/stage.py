@@ -59,7 +59,7 @@ class Stage:
         lines = [f"{key.replace('__', '.')} = {_toml(value)}" for key, value in chosen.items()]
         for scenario in scenarios:
             env = {
-                **(stand.plan if scenario == "usage-limit" and stand.plan else stand.env),
+                **(stand.plan if "usage-limit" in scenario and stand.plan else stand.env),
                 "TMPDIR": str(self.scratch),  # gemini, for one, leaves reports of its errors there
             }
             lines += [

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 FLEET = "fleet:all"
 _SET_BACK = 60.0  # seconds; a time that was decided so far in the future is over (core/holds.py)
+_MOST_STORMS = 3  # core/holds.MOST_STORMS; a test compares them
 
 
 def holds(queries: Queries) -> list[Row]:
@@ -31,6 +32,8 @@ def words(row: Row) -> str:
         return f"{what} is near its limit, agents start on it one by one until {moment(row['until'])} ({row['reason']})"
     if row["probe"] is not None:
         return f"{what} is held since {moment(row['since'])}: task {row['probe']} goes first ({row['reason']})"
+    if row["until"] is None:
+        return f"{what} is held since {moment(row['since'])}, until you let it start ({row['reason']})"
     if row["is_due"]:
         return f"{what} is held since {moment(row['since'])}: the next task goes first ({row['reason']})"
     return f"{what} is held since {moment(row['since'])}, until {moment(row['until'])} ({row['reason']})"
@@ -80,7 +83,7 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
         now, by = clock.now(), f"released by {who()}"
         chosen = [hold for hold in tx.holds.all() if word is None or hold.full_name == word]
         for hold in chosen:
-            tx.holds.release(hold.scope, hold.name, by, now)
+            tx.holds.release(hold.scope, hold.name, by, now, forget=True)
         resumed: list[str] = []
         providers = [hold.name for hold in chosen if hold.scope is Scope.PROVIDER]
         for provider in providers:
@@ -98,14 +101,15 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
 
 def _row(row: Row, now: float) -> Row:
     since = json.loads(row["since"])[0]
+    for_operator = row["scope"] == "fleet" and row["failures"] >= _MOST_STORMS
     return {
         "hold": f"{row['scope']}:{row['name']}",
         "scope": row["scope"],
         "name": row["name"],
         "reason": row["reason"],
         "since": since,
-        "until": row["until"],
-        "is_due": row["until"] <= now or row["decided"] > now + _SET_BACK,
+        "until": None if for_operator else row["until"],
+        "is_due": not for_operator and (row["until"] <= now or row["decided"] > now + _SET_BACK),
         "rounds": row["rounds"],
         "failures": row["failures"],
         "probe": row["probe_task"] if row["probe_state"] == "running" else None,

@@ -85,8 +85,16 @@ class Queries:
         return why
 
     def held_names(self) -> list[str]:
-        """What is held back for a provider or an account, or after a mass death."""
-        return [f"{row['scope']}:{row['name']}" for row in self._reader.view("holds") if row["until"] is not None]
+        """What is held back for a provider or an account, or after a mass death. Under an account that is only to be
+        tried by the next task nothing waits."""
+        return [
+            f"{row['scope']}:{row['name']}"
+            for row in self._reader.view("holds")
+            if row["until"] is not None
+            and (
+                row["scope"] in ("provider", "fleet") or (row["scope"] == "account" and row["probe_state"] == "running")
+            )
+        ]
 
     def _shut_words(self) -> Callable[[str, str | None], str | None] | None:
         """Why a task of an agent, bound to an account or free, waits for one. None: no account is shut."""

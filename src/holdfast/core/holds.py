@@ -23,6 +23,7 @@ from holdfast.core.states import TaskState
 
 _CLOCK_WAS_SET_BACK = 60.0  # a time that was decided so far in the future is over
 CANDIDATE_PATIENCE = 60.0  # seconds that a resumed task may wait in the queue before another one may go first
+MOST_STORMS = 3  # mass deaths within a day: after the last one only an operator lets anything start
 LONGEST_PROBE = 1800.0  # seconds that one probe may keep all others waiting, whatever it says
 
 
@@ -80,7 +81,7 @@ class Hold:
     until: float | None
     decided: float  # wall time at which `until` was
     reason: str
-    failures: int = 0  # in a row
+    failures: int = 0  # in a row; of the fleet: mass deaths within a day
     rounds: int = 0  # how often it was held back anew
     probe: Probe | None = None
 
@@ -92,8 +93,15 @@ class Hold:
     def is_held(self) -> bool:
         return self.until is not None
 
+    @property
+    def for_operator(self) -> bool:
+        """It comes again and again: agents that live until the others follow prove nothing any more."""
+        return self.scope is Scope.FLEET and self.is_held and self.failures >= MOST_STORMS
+
     def is_waiting(self, now: Instant) -> bool:
         """Its time has not come. A time that was decided in the future (the clock was set back since) has."""
+        if self.for_operator:
+            return True
         return self.until is not None and now.wall < self.until and self.decided <= now.wall + _CLOCK_WAS_SET_BACK
 
     def is_probed(self) -> bool:
@@ -273,7 +281,9 @@ def accounts_held(
 
 def next_moment(holds: Collection[Hold], now: Instant) -> float | None:
     """When to look again: a hold's time, or soon, while a probe is under way."""
-    moments = [hold.until for hold in holds if hold.until is not None and hold.is_waiting(now)]
+    moments = [
+        hold.until for hold in holds if hold.until is not None and hold.is_waiting(now) and not hold.for_operator
+    ]
     if any(hold.is_probed() for hold in holds):
         moments.append(now.wall + LOOK_AT_PROBES)
     return min(moments, default=None)

@@ -11,6 +11,7 @@ from holdfast.core.outcome import Outcome, Verdict
 
 EVERYTHING = "all"  # the name of the one hold of its scope
 LONGEST_HOLD = 3600.0
+REMEMBERED = 86400.0  # seconds for which a mass death makes the next one worse
 DEATHS = frozenset({Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.CRASHED})
 _SAYS_NOTHING = frozenset({Outcome.STOPPED, Outcome.CANCELLED, Outcome.LAUNCH_ERROR, Outcome.LOST, Outcome.UNKNOWN})
 
@@ -50,10 +51,26 @@ def may_become_mass(dead: int, alive: int, ran: int, rules: HoldRules) -> bool:
 
 def after_mass(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, jitter: float) -> Hold:
     """More deaths of the same storm change nothing; a probe's own death is after_fleet's."""
-    if hold is not None:
+    if hold is not None and hold.is_held:
         return hold
-    begun = Hold(scope=Scope.FLEET, name=EVERYTHING, since=now, until=None, decided=now.wall, reason=reason)
+    storms = hold.failures if hold is not None and now.since(hold.since) < REMEMBERED else 0
+    begun = Hold(
+        scope=Scope.FLEET,
+        name=EVERYTHING,
+        since=now,
+        until=None,
+        decided=now.wall,
+        reason=reason,
+        failures=storms + 1,
+        rounds=storms,
+    )
     return held_again(begun, rules.death_hold, max(LONGEST_HOLD, rules.death_hold), now, jitter)
+
+
+def calmed(hold: Hold) -> Hold:
+    """All may start again; but it is remembered that this happened, or a fleet that is too large for its machine would
+    die, wait, and die again for ever, at nobody's expense."""
+    return replace(hold, until=None, probe=None)
 
 
 def after_fleet(

@@ -78,8 +78,8 @@ class Checkpoints(Protocol):
 
     # -- letting go --------------------------------------------------------------------------------------------------
 
-    def expire(self, before: float) -> int:
-        """Drop those of tasks that completed or were cancelled, and of those that failed before then; how many."""
+    def expire(self, ended_before: float, failed_before: float) -> int:
+        """Drop those of tasks that completed or were cancelled, or failed, before then; how many."""
         ...
 
     def strangers(self, repo_id: str, refs: Sequence[str]) -> Sequence[str]:

@@ -28,9 +28,11 @@ class Holds(Protocol):
         """As it stands from now on. An event tells when it begins to hold back, or does so anew, or who goes first."""
         ...
 
-    def release(self, scope: Scope, name: str, why: str, now: Instant, *, tell: bool = True) -> bool:
-        """Nothing is held back or counted any more, and its alert is closed. False: nothing was. `tell` is false where
-        something else holds it back now, and tells so."""
+    def release(
+        self, scope: Scope, name: str, why: str, now: Instant, *, tell: bool = True, forget: bool = False
+    ) -> bool:
+        """Nothing is held back any more, and its alert is closed. False: nothing was. `tell` is false where something
+        else holds it back now, and tells so. `forget`: not even a mass death is remembered; an operator vouches."""
         ...
 
     def free(self, task_id: str) -> None:

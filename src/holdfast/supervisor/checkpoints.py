@@ -2,7 +2,7 @@
 on later (R-RES-11).
 
 One at a time for the whole machine. A quiet agent costs a share of one look at /proc: where no process of a run has
-used the processor since the last look, nothing can have changed. A stop ends one that is under way; a settle waits for
+run at all since the last look, nothing can have changed. A stop ends one that is under way; a settle waits for
 the last one of its run, but not for long. Nothing here is needed for going on: the workspace itself stays.
 """
 
@@ -22,6 +22,7 @@ from holdfast.errors import NotOwner
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Bell, Context, Subject
+from holdfast.supervisor.pruning import prune_checkpoints
 from holdfast.supervisor.restoring import rules_for
 from holdfast.supervisor.saying import debug, say_trouble
 from holdfast.workspaces.names import checkpoint_ref
@@ -32,6 +33,7 @@ from holdfast.workspaces.threads import in_thread
 AT_END = 30.0  # seconds that a settle waits for a checkpoint
 AT_ONCE = 2  # of those
 IDLE = 60.0  # without any run
+PRUNE_AFTER = 25  # checkpoints; those beyond `checkpoint.keep` give their room back
 TOGETHER = 6  # parts of the interval: runs that are due in the same part share a look at /proc
 
 
@@ -40,7 +42,7 @@ class _Watch:
     subject: Subject
     interval: float
     due: float
-    cpu: float | None = None  # of its tree at the last look
+    mark: object = None  # of its processes at the last look
     asked: str | None = None  # by its agent, and what it noted; None: it did not
 
 
@@ -56,6 +58,7 @@ class Checkpoints:
         self._ending = asyncio.Semaphore(AT_ONCE)
         self._stamps: dict[str, tuple[str, int]] = {}  # task → its workspace, and the stamp of its last checkpoint
         self._failing: dict[str, str] = {}  # task → what was told
+        self._unpruned = 0
         self._hurried = False  # the supervisor goes at once
 
     # -- from the attempts -------------------------------------------------------------------------------------------
@@ -116,6 +119,9 @@ class Checkpoints:
         while True:
             await self._bell.wait(self._until_due())
             await self.look()
+            if self._unpruned >= PRUNE_AFTER:
+                self._unpruned = 0
+                await prune_checkpoints(self._context)
 
     def _until_due(self) -> float:
         if any(watch.asked is not None for watch in self._watches.values()):
@@ -123,27 +129,26 @@ class Checkpoints:
         return max(0.0, min([IDLE, *(watch.due - self._now() for watch in self._watches.values())]))
 
     def _later(self, interval: float) -> float:
-        """Rounded, so that many runs are due together."""
+        """Rounded down, so that many runs are due together."""
         if interval <= 0:
             return math.inf
         part = interval / TOGETHER
-        return math.ceil((self._now() + interval) / part) * part
+        return math.floor((self._now() + interval) / part) * part
 
     async def look(self) -> None:
         """At every run that is due, one after the other."""
         now = self._now()
         due = [watch for watch in self._watches.values() if watch.due <= now or watch.asked is not None]
         roots = {run.run_id: run.root for run in (watch.subject for watch in due) if run.root is not None}
-        trees = self._context.trees(roots) if roots else {}
+        marks = self._context.activity(roots) if roots else {}
         for watch in due:
-            tree = trees.get(watch.subject.run_id)
             if watch.subject.run_id in self._watches:
-                await self._one(watch, None if tree is None else tree.cpu)
+                await self._one(watch, marks.get(watch.subject.run_id))
 
-    async def _one(self, watch: _Watch, cpu: float | None) -> None:
+    async def _one(self, watch: _Watch, mark: object) -> None:
         every = self._context.settings.checkpoint.every
-        is_quiet = cpu is not None and cpu == watch.cpu and watch.asked is None
-        watch.cpu, watch.due = cpu, self._later(max(watch.interval, every) if every else 0.0)
+        is_quiet = mark is not None and mark == watch.mark and watch.asked is None
+        watch.mark, watch.due = mark, self._later(max(watch.interval, every) if every else 0.0)
         if is_quiet:
             return
         run_id, began = watch.subject.run_id, self._now()
@@ -226,6 +231,7 @@ class Checkpoints:
             await self._context.writer.write(
                 lambda tx: tx.checkpoints.save(subject.grip, checkpoint, keep, self._context.clock())
             )
+            self._unpruned += 1
             debug(lambda: f"checkpoint {number} of task {task.id}: {kept.commit}")
         if before is not None and (kept is None or not kept.partial):
             self._stamps[task.id] = workspace.id, before

@@ -24,7 +24,7 @@ from holdfast.core.signs import SignReader
 from holdfast.core.staffing import Staff
 from holdfast.core.tracking import Issue
 from holdfast.notify.port import Target
-from holdfast.processes.port import LaunchSpec, Processes, Tree
+from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Grip, Store, Transaction, Writer
 from holdfast.trackers.port import Tracker
 from holdfast.workspaces.fingerprint import Fingerprints
@@ -291,7 +291,8 @@ class Context:
     containers: ContainerSweeper = field(default_factory=NoContainers)
     health: RunWatch | None = None  # the supervisor's own; None where an attempt is driven alone
     checkpoints: TreeKeeper | None = None  # likewise
-    trees: Callable[[Mapping[str, Identity]], Mapping[str, Tree]] = lambda _roots: {}  # processes of runs, by run
+    # By run, a mark that is the same only if none of its processes has run meanwhile.
+    activity: Callable[[Mapping[str, Identity]], Mapping[str, object]] = lambda _roots: {}
     users: Users = field(default_factory=Users)  # whose processes stand in a workspace
     in_use: dict[str, int] = field(default_factory=dict)  # workspaces whose removal waits → how often that was seen
     in_hand: set[str] = field(default_factory=set)  # tasks whose workspace a guard owns: others leave it alone

@@ -49,16 +49,23 @@ def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], a
     news = [death.run_id for death in dead if not death.is_mass]
     tx.holds.of_many(news, now)
     tx.workers.pardon(news, now)
-    if held is not None or not is_new:
+    if (held is not None and held.is_held) or not is_new:
         return  # of the same storm; an operator may have released it since
     reason = f"{len(dead)} agents died within {rules.death_window:g} s, {alive} live on"
-    tx.holds.keep(after_mass(held, reason, rules, now, context.jitter()), now)
+    hold = after_mass(held, reason, rules, now, context.jitter())
+    tx.holds.keep(hold, now)
     tx.events.raise_alert(
         MASS_DEATH_ALERT,
         f"{reason[0].upper()}{reason[1:]}: something ends processes of this machine (its memory, its service manager, "
-        "somebody). Nothing new starts; nobody's budget is spent.",
-        "See `dmesg` and `journalctl` for what killed them. In a while one task goes first by itself; "
-        "`holdfast dispatch release` lets all start now.",
+        "somebody). Nothing new starts; nobody's budget is spent."
+        + (f" It is mass death number {hold.failures} within a day." if hold.failures > 1 else ""),
+        "See `dmesg` and `journalctl` for what killed them. "
+        + (
+            "Nothing goes on by itself any more: run fewer agents (`agents` in your settings), or limit their memory "
+            "(`limits.memory`), then `holdfast dispatch release`."
+            if hold.for_operator
+            else "In a while one task goes first by itself; `holdfast dispatch release` lets all start now."
+        ),
         now,
     )
 

@@ -10,12 +10,13 @@ from holdfast.store.checkpointing import Checkpoint
 from holdfast.supervisor.context import Context
 
 PAUSE = 0.02
+OVER = 60.0  # seconds since a task's end: what has just ended may be looked at
 
 
 async def prune_checkpoints(context: Context) -> int:
     """How many rows went. Killed anywhere, or refused because somebody saves just now, it is done the next time."""
-    before = context.clock().wall - context.settings.keeping.runs
-    await context.writer.write(lambda tx: tx.checkpoints.expire(before))
+    now = context.clock().wall
+    await context.writer.write(lambda tx: tx.checkpoints.expire(now - OVER, now - context.settings.keeping.runs))
     if context.reclaimer is None:
         return 0
     by_repo: dict[str, list[Checkpoint]] = {}

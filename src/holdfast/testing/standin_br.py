@@ -5,8 +5,8 @@ Like the real one, its claim is not atomic (it looks, then writes), `update` pri
 reopens a closed issue, and a part of an id finds an issue. `.beads/standin.json` has the issues and how it behaves:
 shape (array | object | envelope), huge (bytes more per issue), slow (seconds), broken (exit code), garbage (printed
 instead), no_actor and plain_ready (an old tool), lies (exit 0 for a refused claim, like `bd`), gates ({"update
---claim": a file that it waits for}), before ({"claim" | "update" | "close": [{"id": …, field: …}]}): what somebody else
-does just before this one writes, each once. Each call is a line in `calls`.
+--claim": a file that it waits for}), before ({"look" | "claim" | "update" | "close": [{"id": …, field: …}]}): what
+somebody else does just before this one looks or writes, each once. Each call is a line in `calls`.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def ready(path: str, options: dict[str, str]) -> None:
 
 def update(path: str, part: str, options: dict[str, str], actor: str, how: dict[str, Any]) -> None:
     """Looks, then writes: between the two, others may write as well."""
+    meddle(path, "look", part)
     with Locked(path) as state:
         seen = dict(pick(state.data, part))
     if "--claim" in options and seen.get("assignee") not in (None, actor):

@@ -212,7 +212,8 @@ async def _keep(
     git_state = None
     if state.copies:
         tree = await _state_tree(table, state)
-        await shadow.copy_objects(tree, *known)
+        if state.stages:  # all else was written here just now
+            await shadow.copy_objects(tree, *known)
         git_state = await commit(shadow, tree, source.loose, f"git state of task {task_id}")
     parents = [oid for oid in (head, index, git_state) if oid]
     parts = {"head": head, "index": index, "state": git_state}

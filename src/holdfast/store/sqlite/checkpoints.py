@@ -138,8 +138,8 @@ class SqliteCheckpoints:
 
     # -- letting go --------------------------------------------------------------------------------------------------
 
-    def expire(self, before: float) -> int:
-        dropped = self._sql.change("expire", before=before)
+    def expire(self, ended_before: float, failed_before: float) -> int:
+        dropped = self._sql.change("expire", ended_before=ended_before, failed_before=failed_before)
         dropped_choices = self._sql.change("expire_choices")
         if dropped or dropped_choices:
             faults.tx("checkpoint.expire")

@@ -15,6 +15,7 @@ from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 
 _OF_A_TASK = (
+    "deaths",
     "events",
     "going_back",
     "checkpoints",

@@ -8,7 +8,7 @@ import apsw
 
 from holdfast import faults
 from holdfast.core.holds import Hold, Probe, Scope
-from holdfast.core.massdeath import Death
+from holdfast.core.massdeath import Death, calmed
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.states import TaskState
 from holdfast.store.holding import MASS_DEATH_ALERT, provider_alert
@@ -30,6 +30,14 @@ class SqliteHolds:
     def keep(self, hold: Hold, now: Instant) -> None:
         before = self._get(hold.scope, hold.name)
         probe = hold.probe
+        self._write(hold)
+        if hold.is_held and (before is None or not before.is_held or before.rounds != hold.rounds):
+            self._tell_held(hold, now)
+        if probe is not None and probe.state is TaskState.RUNNING and not (before and before.is_probe(probe.task_id)):
+            self._tell_probe(hold, probe, now)
+
+    def _write(self, hold: Hold) -> None:
+        probe = hold.probe
         self._sql.change(
             "keep",
             scope=str(hold.scope),
@@ -44,16 +52,17 @@ class SqliteHolds:
             probe_since=_written(probe.since) if probe else None,
         )
         faults.tx("hold.keep")
-        if hold.is_held and (before is None or not before.is_held or before.rounds != hold.rounds):
-            self._tell_held(hold, now)
-        if probe is not None and probe.state is TaskState.RUNNING and not (before and before.is_probe(probe.task_id)):
-            self._tell_probe(hold, probe, now)
 
-    def release(self, scope: Scope, name: str, why: str, now: Instant, *, tell: bool = True) -> bool:
+    def release(
+        self, scope: Scope, name: str, why: str, now: Instant, *, tell: bool = True, forget: bool = False
+    ) -> bool:
         hold = self._get(scope, name)
         if hold is None:
             return False
-        self._sql.change("drop", scope=str(scope), held=name)
+        if scope is Scope.FLEET and not forget:
+            self._write(calmed(hold))
+        else:
+            self._sql.change("drop", scope=str(scope), held=name)
         faults.tx("hold.release")
         if scope is Scope.PROVIDER:
             self._events.close_alert(provider_alert(name), why, now)
@@ -142,7 +151,8 @@ class SqliteHolds:
         elif hold.scope is Scope.ACCOUNT:
             message = f"One task under the account {hold.name} goes first, the others follow: {hold.reason}."
         else:
-            message = f"{_what(hold)} is held back{again}: {hold.reason}. Then one task goes first."
+            then = "Only an operator lets it start again" if hold.for_operator else "Then one task goes first"
+            message = f"{_what(hold)} is held back{again}: {hold.reason}. {then}."
         self._events.emit(
             Event(
                 kind="dispatch.held",
@@ -153,7 +163,7 @@ class SqliteHolds:
                 data={
                     "scope": str(hold.scope),
                     "name": hold.name,
-                    "until": hold.until,
+                    "until": None if hold.for_operator else hold.until,
                     "failures": hold.failures,
                     "rounds": hold.rounds,
                 },

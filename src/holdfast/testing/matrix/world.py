@@ -93,7 +93,7 @@ class World:
             staff=staff_of(settings),
             holds=hold_rules_of(settings),
         )
-        wiring.run_supervisor(str(self.home), settings, how)
+        wiring.run_supervisor(str(self.home), settings, how, _QUICK)
 
     def _usurp(self, role: str) -> None:
         """It is stopped at the point, and somebody removed the lock files (with them the next one would end it): a

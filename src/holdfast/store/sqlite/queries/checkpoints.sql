@@ -58,7 +58,8 @@ DELETE FROM going_back WHERE task_id = :task_id AND number = :number
 UPDATE checkpoints SET dropped = 'its task ended'
 WHERE dropped IS NULL AND task_id IN (
     SELECT t.id FROM tasks t WHERE t.id = checkpoints.task_id
-      AND (t.state IN ('completed', 'cancelled') OR (t.state = 'failed' AND t.ended_at < :before)))
+      AND ((t.state IN ('completed', 'cancelled') AND t.ended_at < :ended_before)
+           OR (t.state = 'failed' AND t.ended_at < :failed_before)))
 
 -- name: expire_choices
 DELETE FROM going_back WHERE task_id IN (SELECT id FROM tasks WHERE state IN ('completed', 'cancelled'))

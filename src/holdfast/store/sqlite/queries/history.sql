@@ -40,6 +40,9 @@ SELECT id FROM runs WHERE task_id = :id ORDER BY number
 -- name: forget_events_of
 DELETE FROM events WHERE task_id = :id
 
+-- name: forget_deaths_of
+DELETE FROM deaths WHERE task_id = :id
+
 -- name: forget_spends_of
 DELETE FROM spends WHERE task_id = :id
 

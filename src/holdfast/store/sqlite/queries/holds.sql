@@ -50,9 +50,6 @@ INSERT OR IGNORE INTO deaths (run_id, task_id, at, noted) VALUES (:run_id, :task
 -- name: forget_deaths
 DELETE FROM deaths WHERE at < :before OR at > :after
 
--- name: forget_death_of_task
-DELETE FROM deaths WHERE task_id = :id
-
 -- name: deaths
 SELECT run_id, task_id, at, noted, is_mass FROM deaths WHERE at BETWEEN :first AND :last ORDER BY at
 
