@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 from holdfast import faults
@@ -33,11 +34,13 @@ def _refs(shadow: str, *prefixes: str) -> dict[str, str]:
 
 def write_bundle(shadow: str, target: str) -> int:
     """All saved work of a shadow, with its history, as one file; how many salvages. 0: none, and no file."""
-    found = everything_saved_in(shadow)
-    if found or _refs(shadow, CHECKPOINT_REFS):  # a paused task goes on from its checkpoint, on another machine too
-        globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS, CHECKPOINT_REFS)]
-        _git(shadow, "bundle", "create", "--quiet", target, *globs)
-        _git(shadow, "bundle", "verify", "--quiet", target)
+    with open(f"{shadow}.lock", "a", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # nothing is cleared up meanwhile (reclaim.py)
+        found = everything_saved_in(shadow)
+        if found or _refs(shadow, CHECKPOINT_REFS):  # a paused task goes on from its checkpoint, on another machine too
+            globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS, CHECKPOINT_REFS)]
+            _git(shadow, "bundle", "create", "--quiet", target, *globs)
+            _git(shadow, "bundle", "verify", "--quiet", target)
     return len(found)
 
 
