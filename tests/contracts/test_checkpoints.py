@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.model import Instant, Repo, Task, TaskSpec
+from holdfast.core.model import Instant, PauseReason, Repo, Task, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.errors import NotFound, NotOwner
@@ -113,6 +113,24 @@ def test_a_choice_stands_until_it_is_carried_out(shop: Shop) -> None:
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 2, "us", NOW, automatic=True))
     shop.store.write(lambda tx: tx.checkpoints.gave_up(shop.grip, 2, "its branch has newer commits", NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
+
+
+def test_a_choice_that_cannot_be_carried_out_waits_for_an_operator(shop: Shop) -> None:
+    """R-RES-06: nothing is spent, the choice is withdrawn, and the task does not go on by itself."""
+    shop.save(1)
+    shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.stays_paused("task1", 1, "it is gone", NOW))
+    assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is not None, "only of a paused task"
+    shop.settle(Action.PAUSE, pause=PauseReason.OPERATOR, resume_after=NOW.wall + 5)
+    later = replace(NOW, wall=NOW.wall + 6)
+    assert shop.store.write(lambda tx: tx.tasks.due_to_resume(later)) == ["task1"]
+    shop.store.write(lambda tx: tx.checkpoints.stays_paused("task1", 1, "it is gone", later))
+    assert shop.store.write(lambda tx: tx.tasks.due_to_resume(later)) == []
+    assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
+    assert shop.task().resume_attempts == 0
+    assert shop.task().pause_reason is PauseReason.OPERATOR
+    [alert] = shop.store.view("alerts", all=0)
+    assert "stays paused" in str(alert["message"])
 
 
 def test_what_ended_lets_its_checkpoints_go(shop: Shop) -> None:

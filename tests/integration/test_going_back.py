@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Workshop
 
+from holdfast.api import backup
 from holdfast.core.model import Workspace
 from holdfast.core.rules import SalvageRules
 from holdfast.workspaces.names import checkpoint_ref
@@ -81,6 +82,17 @@ def test_what_came_after_the_salvage_is_not_written_over(workshop: Workshop) -> 
     workshop.run(workshop.worktrees.go_back(workshop.repo, workspace, commit, RULES))
     assert (tree / "README.md").read_text() == "then"
     assert not (tree / "new.txt").exists()
+
+
+def test_a_backup_has_checkpoints_where_nothing_else_is_saved(workshop: Workshop) -> None:
+    """R-RES-11: a paused task goes on from its checkpoint, on another machine too."""
+    workspace, tree = workshop.made()
+    (tree / "notes.txt").write_text("then")
+    kept(workshop, workspace)
+    staging = workshop.fleet.root / "staging"
+    staging.mkdir()
+    names, _salvages = backup._gather(workshop.home, str(staging))
+    assert f"shadows/{workshop.repo.id}.bundle" in names
 
 
 def test_a_link_in_its_git_directory_is_not_followed(workshop: Workshop) -> None:
