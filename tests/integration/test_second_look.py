@@ -74,7 +74,7 @@ def test_a_cancel_that_comes_too_late_for_the_run_leaves_subtasks_alone_all_the_
 
 
 def test_a_death_before_a_reboot_is_not_waited_with_though_the_clock_was_set_back() -> None:
-    """The thirty seconds for which a death may turn out to be one of many do not last until the clock is right again."""
+    """The thirty seconds for which a death may turn out to be one of many do not last for years."""
 
     async def play(world: World) -> None:
         for _ in range(8):
