@@ -296,7 +296,7 @@ def test_a_fleet_that_its_machine_kills_again_and_again_waits_for_an_operator() 
     the others follow, and then die with them, are no proof: after the third time within a day nothing goes on."""
 
     async def story() -> int:
-        world = World(LIMITS, agents=7)
+        world = World(LIMITS, watched=True, agents=7)
         try:
             tasks = [world.add() for _ in range(7)]
             await world.start()
