@@ -261,7 +261,7 @@ async def played(
 
 # Per task: `runs` bounds all but the lost ones and those of an outage; each of these is bounded between two of them.
 MOST = LIMITS.runs * (LIMITS.lost + 2) + 40
-EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_ENDS", "25"))
+EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_ENDS", "16"))
 config = settings(
     max_examples=EXAMPLES,
     deadline=None,
