@@ -15,6 +15,7 @@ from holdfast.core.holds import Hold, Scope
 from holdfast.core.model import RequestKind
 from holdfast.core.outcome import Outcome
 from holdfast.core.signs import NearLimit
+from holdfast.store.port import Transaction
 
 YEARS = 10 * 365 * 86400.0
 DONE = Ending(name="done", said=Outcome.COMPLETED)
@@ -254,6 +255,31 @@ class TestNearALimit:
             await world.look()
             assert sorted(states(world, more)) == ["queued", "running", "running"], "as far as there is room"
             assert [hold for hold in holds(world).values() if hold.scope is Scope.NEAR] == []
+
+        live(play)
+
+    def test_a_warning_that_comes_while_another_is_written_is_not_lost(self) -> None:
+        """A look runs in the writer's thread, and agents warn whenever they like."""
+
+        async def play(world: World) -> None:
+            for account in ("work", "home"):
+                world.add(agent_options={"account": account})
+            await world.look()
+            first, second = world.living
+            assert world.supervisor is not None
+            holding = world.supervisor._resumes._holding
+            warning = NearLimit(used=0.9, scope="five_hour", reset=world.now.wall + 600)
+            holding.warned(first, warning)
+
+            def look(tx: Transaction) -> None:
+                holding.look(tx)
+                holding.warned(second, warning)
+
+            world.write(look)
+            holding.written()
+            await world.look()
+            near = [name for name, hold in holds(world).items() if hold.scope is Scope.NEAR]
+            assert len(near) == 2, near
 
         live(play)
 
