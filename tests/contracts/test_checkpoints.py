@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.model import Instant, Repo, Task, TaskSpec
+from holdfast.core.model import Instant, PauseReason, Repo, Task, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.errors import NotFound, NotOwner
@@ -113,6 +113,18 @@ def test_a_choice_stands_until_it_is_carried_out(shop: Shop) -> None:
     shop.store.write(lambda tx: tx.checkpoints.choose("task1", 2, "us", NOW, automatic=True))
     shop.store.write(lambda tx: tx.checkpoints.gave_up(shop.grip, 2, "its branch has newer commits", NOW))
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
+
+
+def test_what_somebody_does_in_a_pause_is_saved_before_going_back(shop: Shop) -> None:
+    """R-RES-11: a going back that a pause interrupted saved what lay there before it, not what came since."""
+    shop.save(1)
+    shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.set_aside(shop.grip))
+    shop.settle(Action.PAUSE, pause=PauseReason.OPERATOR)
+    shop.store.write(lambda tx: tx.tasks.resume("task1", "ann", NOW))
+    chosen = shop.store.write(lambda tx: tx.checkpoints.chosen("task1"))
+    assert chosen is not None
+    assert not chosen.saved
 
 
 def test_what_ended_lets_its_checkpoints_go(shop: Shop) -> None:

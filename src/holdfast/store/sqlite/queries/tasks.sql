@@ -174,6 +174,10 @@ SET state = 'queued', reason = :reason, resume_attempts = :attempt, pause_reason
     forced = :forced, updated_at = :now
 WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 
+-- name: save_again
+-- Somebody may have worked in its workspace meanwhile: what was saved of it before a going back is not all any more.
+UPDATE going_back SET saved = 0 WHERE task_id = :id AND saved
+
 -- name: resume_refused
 -- The pause fields stay as they were (R-RES-04).
 UPDATE tasks
