@@ -231,3 +231,13 @@ def test_bad_questions_get_one_line(ended: tuple[Fleet, str], arguments: tuple[s
 
 def test_without_a_store_there_is_nothing_to_check(fleet: Fleet) -> None:
     assert "nothing to check" in fleet.cli("doctor", "--invariants", code=69).stderr
+
+
+def test_resumes_by_force_are_no_loop(fleet: Fleet) -> None:
+    """R-RES-03: an operator's word beyond the limit is recorded and allowed: nothing that went on by itself."""
+    task = fleet.queue("true", max_resumes=0)
+    for _ in range(3):
+        fleet.cli("pause", task)
+        fleet.cli("resume", task, "--force")
+    assert fleet.show(task)["resume_attempts"] == 3
+    assert promises(fleet, code=0) == []

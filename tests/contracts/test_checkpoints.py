@@ -133,6 +133,18 @@ def test_a_choice_that_cannot_be_carried_out_waits_for_an_operator(shop: Shop) -
     assert "stays paused" in str(alert["message"])
 
 
+def test_what_somebody_does_in_a_pause_is_saved_before_going_back(shop: Shop) -> None:
+    """R-RES-11: a going back that a pause interrupted saved what lay there before it, not what came since."""
+    shop.save(1)
+    shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.set_aside(shop.grip))
+    shop.settle(Action.PAUSE, pause=PauseReason.OPERATOR)
+    shop.store.write(lambda tx: tx.tasks.resume("task1", "ann", NOW))
+    chosen = shop.store.write(lambda tx: tx.checkpoints.chosen("task1"))
+    assert chosen is not None
+    assert not chosen.saved
+
+
 def test_what_ended_lets_its_checkpoints_go(shop: Shop) -> None:
     """R-RES-11: pruned after completion; of a failed task only later. A retry forgets what was chosen before."""
     shop.save(1)

@@ -245,6 +245,25 @@ def test_whatever_happens_no_worker_has_two_tasks_and_all_comes_to_rest(
     play(scene, staff(restart=restart, release_claims=release), agents=agents)
 
 
+def test_claims_may_ask_who_is_at_work_while_attempts_end() -> None:
+    """They ask in the writer's thread, and attempts end in the loop's: here, in the very middle of the question."""
+
+    async def scene(world: World) -> None:
+        assert world.supervisor is not None
+        attempts = world.supervisor._attempts
+
+        class Name(str):
+            def __hash__(self) -> int:
+                attempts._forget("another")
+                return super().__hash__()
+
+        attempts._workers.update({"one": Name("web"), "another": None, "third": None})
+        assert attempts.workers == {"web"}
+        attempts._workers.clear()
+
+    play(scene, staff())
+
+
 def _of_a_worker(world: World, run_id: str) -> bool:
     tasks = [str(row["id"]) for row in world.store.view("tasks", all=True, recent=0.0)]
     return any(run["id"] == run_id and run["worker"] for task in tasks for run in world.store.view("runs", id=task))

@@ -52,13 +52,13 @@ class Attempts:
 
     @property
     def anonymous(self) -> int:
-        """Those that no named worker has."""
-        return sum(1 for worker in self._workers.values() if worker is None)
+        """Those that no named worker has. Claims ask in the writer's thread; attempts end in the loop's."""
+        return list(self._workers.values()).count(None)
 
     @property
     def workers(self) -> frozenset[str]:
-        """The named workers that are at work."""
-        return frozenset(worker for worker in self._workers.values() if worker is not None)
+        """The named workers that are at work; likewise."""
+        return frozenset(worker for worker in list(self._workers.values()) if worker is not None)
 
     @property
     def living(self) -> list[Attempt]:

@@ -22,6 +22,7 @@ class Holding:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._warnings: dict[str, NearLimit] = {}  # run → the newest that is not written down yet
+        self._looked_at: dict[str, NearLimit] = {}  # by the last look, which runs in the writer's thread
 
     def warned(self, run_id: str, warning: NearLimit) -> None:
         """A run's agent says that its account is near a limit."""
@@ -29,11 +30,14 @@ class Holding:
         self._context.bell.ring()
 
     def written(self) -> None:
-        """What `look` did is durable."""
-        self._warnings.clear()
+        """What `look` did is durable. A warning that came meanwhile is for the next look."""
+        for run_id, warning in self._looked_at.items():
+            if self._warnings.get(run_id) is warning:
+                del self._warnings[run_id]
 
     def look(self, tx: Transaction) -> None:
-        for run_id, warning in self._warnings.items():
+        self._looked_at = self._warnings.copy()  # agents go on warning while this is written
+        for run_id, warning in self._looked_at.items():
             self._slow(tx, run_id, warning)
         for hold in tx.holds.all():
             self._look_at(tx, hold)

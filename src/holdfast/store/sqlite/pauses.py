@@ -84,6 +84,7 @@ class Pauses:
         force: bool,
     ) -> None:
         _require_moved(self._sql.change("resume", **_move(task, decision, now), forced=int(force)), task)
+        self._sql.change("save_again", id=task.id)
         faults.tx("task.resume")
         if decision.attempt > task.resume_attempts:
             self._endings.spend(task.id, (Budget.RESUME,), None, now)
