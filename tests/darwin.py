@@ -47,6 +47,8 @@ def become_darwin() -> None:
             if hasattr(module, name):
                 delattr(module, name)
     sys.platform = "darwin"
+    proxies = sys.modules["_scproxy"] = ModuleType("_scproxy")  # macOS has this one, and urllib.request asks it
+    vars(proxies).update(_get_proxies=dict, _get_proxy_settings=dict)
     looking = {builtins: ("open",), io: ("open",), os: ("open", "listdir", "scandir", "readlink", "stat")}
     for place, names in looking.items():
         for name in names:

@@ -12,8 +12,10 @@ from holdfast.agents.environment import allowed
 from holdfast.api import repos
 from holdfast.api.commands import Commands, NewTask
 from holdfast.config import layers as config_layers
+from holdfast.config.parsers import expanded
 from holdfast.core.model import Repo, Task
 from holdfast.core.tracking import Issue, prompt_of, task_priority
+from holdfast.errors import HoldfastError
 from holdfast.supervisor.context import TrackerSetup
 from holdfast.trackers.beads import Beads
 from holdfast.trackers.builtin import Builtin
@@ -23,6 +25,7 @@ TOOLS = ("br", "bd")  # in the order in which they are looked for
 FOLDER = ".beads"
 _THEIRS = ("BEADS_*", "BD_*", "BR_*", "BEADS_DIR", "GIT_*", "RUST_LOG")
 _BUILTIN = TrackerSetup(kind="builtin", tracker=Builtin())
+SHORTEST_POLL = 0.05  # seconds: a repository's file, which nobody has to trust for it, must not keep us busy
 
 
 class RepoTrackers:
@@ -37,7 +40,7 @@ class RepoTrackers:
         stamp = tuple(_stamp(path) for path in (config.user_file(), config.repo_file(repo.path), *self._others(repo)))
         known = self._known.get(repo.id)
         if known is None or known[0] != stamp or known[1].problem is not None:  # a tool may be installed meanwhile
-            known = self._known[repo.id] = stamp, self._read(repo)
+            known = self._known[repo.id] = stamp, self._read(repo, None if known is None else known[1])
         return known[1]
 
     def accepting(self, repo: Repo, issue: Issue) -> Callable[[Any], Task]:
@@ -51,9 +54,16 @@ class RepoTrackers:
     def _others(self, repo: Repo) -> tuple[str, ...]:
         return os.path.join(self._home, "trust.json"), os.path.join(repo.path, FOLDER)
 
-    def _read(self, repo: Repo) -> TrackerSetup:
+    def _read(self, repo: Repo, before: TrackerSetup | None) -> TrackerSetup:
+        """Files with mistakes change nothing: what was read before holds."""
         found = config_layers.read_layers(repo.path)
-        withheld = config_layers.withhold_untrusted(found[1], repo.path, self._home)
+        mistakes = config_layers.problems_of(found)
+        if mistakes:
+            return before if before is not None and before.problem is None else _unknown(repo, str(mistakes[0]))
+        try:
+            withheld = config_layers.withhold_untrusted(found[1], repo.path, self._home)
+        except HoldfastError as error:
+            return _unknown(repo, str(error))
         settings = config_layers.merge(found)
         if "tracker.kind" in withheld or "tracker.command" in withheld:
             problem = (
@@ -62,7 +72,7 @@ class RepoTrackers:
             return TrackerSetup(kind="beads", tracker=Builtin(), problem=problem)
         if settings["tracker.kind"] == "builtin" or not os.path.isdir(os.path.join(repo.path, FOLDER)):
             return _BUILTIN
-        command = list(settings["tracker.command"]) or _found()
+        command = expanded(settings["tracker.command"]) or _found()
         if not command:
             return TrackerSetup(kind="beads", tracker=Builtin(), problem="neither `br` nor `bd` is in PATH")
         tracker = Beads(
@@ -76,9 +86,16 @@ class RepoTrackers:
         return TrackerSetup(
             kind="beads",
             tracker=tracker,
-            poll=settings["tracker.poll"],
+            poll=max(SHORTEST_POLL, settings["tracker.poll"]),
             closes=settings["tracker.close_on_complete"],
         )
+
+
+def _unknown(repo: Repo, why: str) -> TrackerSetup:
+    """What its files say cannot be read, and nothing is known from before."""
+    if not os.path.isdir(os.path.join(repo.path, FOLDER)):
+        return _BUILTIN
+    return TrackerSetup(kind="beads", tracker=Builtin(), problem=why)
 
 
 def _found() -> list[str]:

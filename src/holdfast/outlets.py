@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import __version__, clock, config
 from holdfast.agents.environment import allowed
+from holdfast.config.notify_settings import plain_address
+from holdfast.config.parsers import expanded
 from holdfast.core.model import Level
 from holdfast.core.notices import Notice, NoticeRules
 from holdfast.notify.command import CommandTarget
@@ -69,7 +71,7 @@ def target_of(
     if name not in names_of(settings):
         return None
     if name == COMMAND:
-        return CommandTarget(settings["notify.command"], environment, run, timeout)
+        return CommandTarget(expanded(settings["notify.command"]), environment, run, timeout)
     return _webhook(settings, run, timeout, environment)
 
 
@@ -80,9 +82,12 @@ def _webhook(settings: config.Config, run: Runner, timeout: float, environment: 
             looked_up[key] = look_up(settings[key], environment) if settings[key] else None
         except NotThere as missing:
             return _Unusable(WEBHOOK, f"{key} {missing}")
-    url = looked_up["notify.webhook"] or ""
-    if not url.startswith(("http://", "https://")) or not url.isascii() or any(letter.isspace() for letter in url):
-        return _Unusable(WEBHOOK, "notify.webhook names a place that holds no http:// or https:// address")
+    try:
+        url = plain_address(looked_up["notify.webhook"] or "")
+    except ValueError:
+        return _Unusable(
+            WEBHOOK, "notify.webhook names a place that holds no http:// or https:// address without login"
+        )
     return WebhookTarget(
         url, looked_up["notify.secret"], allowed(environment, ()), run, timeout, _wall, f"holdfast/{__version__}"
     )

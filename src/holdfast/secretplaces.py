@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from holdfast.text import is_text
+
 LARGEST = 64 * 1024
 ELSEWHERE = ("env:", "file:")
 
@@ -20,6 +22,8 @@ def look_up(value: str, environment: Mapping[str, str] = os.environ) -> str:
         found = environment.get(where)
         if not found:
             raise NotThere(f"names the variable {where}, which the supervisor's environment does not have")
+        if not is_text(found):
+            raise NotThere(f"names the variable {where}, which holds no usable text")
         return found
     return _from_file(os.path.expanduser(where)) if how == "file" else value
 
@@ -34,6 +38,6 @@ def _from_file(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise NotThere(f"names the file {path}: {why}") from None
-    if not text or len(text) > LARGEST or "\0" in text:
+    if not text or len(text) > LARGEST or not is_text(text):
         raise NotThere(f"names the file {path}, which holds no usable text")
     return text

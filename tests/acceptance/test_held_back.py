@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,8 +12,11 @@ import pytest
 from tests.acceptance.test_config import user_file
 from tests.fleet import Fleet, lives, wait_until
 
+from holdfast import clock
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.scenarios import load_scenario
+from holdfast.core.holds import MOST_STORMS, Hold, Scope
+from holdfast.storage import open_store
 
 FAST = {
     "HOLDFAST_BREAKER_HOLD": "150ms",
@@ -186,3 +190,31 @@ def test_an_account_near_its_limit_starts_agents_one_by_one(fleet: Fleet) -> Non
     (account,) = fleet.json("accounts")
     assert (account["state"], account["reason"]) == ("slowed", "93 % are used, five hour")
     assert len(dispatch(fleet, "held")) == 1, "once per episode, however often it is said"
+
+
+def test_who_watches_a_task_is_told_that_only_a_person_lets_it_start(fleet: Fleet) -> None:
+    """R-CRASH-07, after a third mass death; and so is who watches a task that needs one that somebody paused."""
+    needed = fleet.add("first", command=("true",))
+    fleet.cli("pause", needed)
+    watched = fleet.cli("run", "second", "--after", needed, "--", "true", code=75)
+    assert f"holdfast why {needed}" in watched.stderr
+    store, now = open_store(str(fleet.home), create=False), clock.now()
+    hold = Hold(
+        scope=Scope.FLEET,
+        name="all",
+        since=now,
+        until=now.wall,
+        decided=now.wall,
+        reason="six died",
+        failures=MOST_STORMS,
+    )
+    store.write(lambda tx: tx.holds.keep(hold, now))
+    store.close()
+    watched = fleet.cli("run", "third", "--", "true", code=75)
+    assert "holdfast dispatch release fleet:all" in watched.stderr
+    fleet.cli("down")
+    assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0, "nothing of this is a reason to stay"
+    fleet.cli("dispatch", "release")
+    assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0
+    rows = fleet.cli("ps", "--all", "--json").stdout.splitlines()
+    assert sorted(json.loads(row)["state"] for row in rows) == ["completed", "paused", "queued"]

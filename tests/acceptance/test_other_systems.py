@@ -69,6 +69,7 @@ REFUSED = [
     ("restore", "nowhere.tar"),
     ("purge", "--yes"),
     ("doctor", "--invariants"),
+    ("alerts", "test"),
 ]
 
 

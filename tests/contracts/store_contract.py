@@ -25,7 +25,7 @@ import pytest
 from holdfast.core.accounts import Parking, ShutOut
 from holdfast.core.adaptive import Allotted
 from holdfast.core.budgets import Budget
-from holdfast.core.dispatch import Lane, Terms
+from holdfast.core.dispatch import ForOperators, Lane, Terms
 from holdfast.core.model import (
     Claim,
     Event,
@@ -2464,7 +2464,9 @@ class TestAccounts:
         other = scene.add(priority=7)
         around = Terms(shut_out=ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset()))
         none_left = Terms(shut_out=ShutOut(accounts=frozenset({"claude/work"}), agents=frozenset({"claude"})))
-        assert scene.write(lambda tx: tx.tasks.unfinished_count(none_left.shut_out)) == 2  # the paused one, and `other`
+        assert scene.write(lambda tx: tx.tasks.unfinished_count(ForOperators(shut_out=none_left.shut_out))) == 2, (
+            "the paused one, and `other`"
+        )
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, none_left)).id == other.id  # type: ignore[union-attr]
         assert not scene.write(lambda tx: tx.tasks.something_waits(scene.now, none_left))
         assert scene.write(lambda tx: tx.tasks.claim(host, scene.now, around)).id == anyone.id  # type: ignore[union-attr]

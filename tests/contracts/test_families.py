@@ -17,12 +17,14 @@ from tests.contracts.store_contract import (
     START,
     Scene,
     at_once,
+    ended_with,
     refusals,
 )
 from tests.contracts.test_sqlite_store import SqliteBench
 
 from holdfast.core.family import FATES, WORDS, Fate, fate
 from holdfast.core.model import RequestKind, Task, TaskSpec
+from holdfast.core.outcome import Outcome
 from holdfast.core.policy import Decision
 from holdfast.core.rules import SubtaskRules
 from holdfast.core.states import TaskState
@@ -253,3 +255,13 @@ def test_a_parent_is_not_forgotten_before_its_subtasks(scene: Scene) -> None:
     scene.cancel(child)
     scene.tick(2 * 86400)
     assert forgettable() == {child}, "its parent goes when it is gone"
+
+
+def test_the_alert_of_a_subtask_ends_with_it(scene: Scene) -> None:
+    """Who is cancelled along with another task needs nobody any more."""
+    family = Family(scene)
+    paused = family.children[TaskState.PAUSED]
+    scene.write(lambda tx: tx.events.raise_alert(f"task:{paused}:x", "It waits.", "Resume.", scene.now, task_id=paused))
+    scene.write(lambda tx: tx.tasks.settle(family.grip, None, ended_with(Outcome.CANCELLED), CANCEL, CLEAN, scene.now))
+    assert scene.state(paused) is TaskState.CANCELLED
+    assert scene.write(lambda tx: tx.events.open_alerts()) == []

@@ -7,17 +7,21 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.fleet import lives, wait_until
 from tests.receivers import FLOOD, Hook, Received, WebReceiver, web_receiver
 
+from holdfast import config
 from holdfast.core.model import Level
 from holdfast.core.notices import LONGEST_WAIT, Notice, Transition, body_of
 from holdfast.notify.command import CommandTarget
 from holdfast.notify.port import LONGEST_TOLD, Answer, Target
+from holdfast.notify.tail import KEPT, Tail
 from holdfast.notify.webhook import WebhookTarget, seconds_of
+from holdfast.outlets import target_of
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 
@@ -152,8 +156,44 @@ class TestCommand:
         for line in ("HOLDFAST_NOTICE_KEY=alert-3-raised-1", "HOLDFAST_ALERT_LEVEL=critical", "HOLDFAST_TASK_ID=x"):
             assert line in said
 
+    def test_a_message_that_no_variable_can_hold_arrives_all_the_same(self, tmp_path: Path) -> None:
+        hook = Hook(tmp_path)
+        body = json.dumps(body_of("k", Transition.RAISED, {**ALERT, "message": "a\0b\ud800"}, 2.0))
+        target = CommandTarget(hook.argv, dict(os.environ), HelperRunner(Children()), PATIENT)
+        assert asyncio.run(target.send(replace(NOTICE, body=body))).ok
+
+    def test_one_that_got_away_and_prints_for_ever_keeps_nobody(self) -> None:
+        async def hear_out() -> str:
+            tail = Tail()
+            endless = await asyncio.create_subprocess_exec("yes", stdout=tail.fd)
+            try:
+                return tail.close()
+            finally:
+                await endless.wait()  # of SIGPIPE: nobody reads any more
+
+        assert len(asyncio.run(asyncio.wait_for(hear_out(), PATIENT))) <= KEPT
+
 
 class TestWebhook:
+    def test_no_part_of_the_address_that_may_be_a_token_is_repeated(self) -> None:
+        """Receivers like to name the path that they do not know."""
+        target = WebhookTarget("https://h/s/T0KEN678?x=s3cret", SECRET, {}, HelperRunner(Children()), 1, float, "t")
+        for said in ("no /s/T0KEN678 here", "T0KEN678 is unknown", "x=s3cret", f"bad {SECRET}"):
+            told = target._answer({"status": 404, "body": said, "retry_after": ""}).told
+            assert not any(word in told for word in ("T0KEN678", "s3cret", SECRET)), told
+
+    @pytest.mark.parametrize(
+        "held", ["http://[bad", "http://user:pw@host/", "http://host:x/", "ftp://host", "http://h/\udcff"]
+    )
+    def test_a_place_that_holds_no_address_is_told_without_it(self, held: str) -> None:
+        settings = config.best_effort().but({"notify.webhook": "env:PLACE"})
+        target = target_of("webhook", settings, HelperRunner(Children()), {"PLACE": held})
+        assert target is not None
+        answer = asyncio.run(target.send(NOTICE))
+        assert not answer.ok
+        assert answer.told.startswith("notify.webhook names ")
+        assert held not in answer.told
+
     def test_the_signature_is_what_the_manual_says(self) -> None:
         """The receiver's side is the snippet of docs/howto/alerts.md itself."""
         page = (Path(__file__).parents[2] / "docs" / "howto" / "alerts.md").read_text()

@@ -10,7 +10,7 @@ from tests.contracts.store_contract import PAUSE, START, Scene, at_once, ended_w
 from tests.contracts.test_sqlite_store import bench
 
 from holdfast.core.accounts import ShutOut
-from holdfast.core.dispatch import Terms
+from holdfast.core.dispatch import ForOperators, Terms
 from holdfast.core.model import PauseReason, RequestKind, StopWhy
 from holdfast.core.outcome import Outcome
 from holdfast.core.policy import Action, Decision
@@ -139,10 +139,10 @@ def test_without_automatic_resumes_only_an_operators_time_is_due(scene: Scene) -
     assert scene.write(lambda tx: tx.tasks.due_to_resume(later)) == [held.id, limited]
     assert scene.write(lambda tx: tx.tasks.due_to_resume(later, auto=False)) == [held.id]
     assert scene.write(lambda tx: tx.tasks.next_due(scene.now, auto=False)) == START.wall + 30
-    assert scene.write(lambda tx: tx.tasks.unfinished_count(auto=False)) == 1
+    assert scene.write(lambda tx: tx.tasks.unfinished_count(ForOperators(auto=False))) == 1
     scene.cancel(held.id)
     assert scene.write(lambda tx: tx.tasks.next_due(scene.now, auto=False)) is None
-    assert scene.write(lambda tx: tx.tasks.unfinished_count(auto=False)) == 0
+    assert scene.write(lambda tx: tx.tasks.unfinished_count(ForOperators(auto=False))) == 0
     assert scene.write(lambda tx: tx.tasks.next_due(scene.now)) == PAUSE.resume_after
     assert scene.write(lambda tx: tx.tasks.unfinished_count()) == 1
 

@@ -7,13 +7,17 @@ import contextlib
 import io
 import json
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from tests.standin import StandIn
 
+from holdfast.api.commands import check_prompt
+from holdfast.core.tracking import LONGEST_BODY, Issue, prompt_of
 from holdfast.testing import standin_br
+from holdfast.text import is_text
 from holdfast.trackers.answers import issues_in
 from holdfast.trackers.beads import Beads
 from holdfast.trackers.builtin import Builtin
@@ -209,3 +213,17 @@ def test_shapes_that_were_seen() -> None:
     assert isinstance(issues_in(b"\xff"), Unknown)
     assert isinstance(issues_in(json.dumps({"data": [issue], "issues": [issue]}).encode()), Unknown)
     assert isinstance(now(Builtin().show("x")), Missing)
+
+
+def test_what_issues_say_is_anybodys_words_and_harms_no_other_issue(standin: StandIn, beads: Beads) -> None:
+    """One issue that cannot be stored, or whose id looks like an option, must not keep the others from being taken."""
+    standin.add("bd-1", title="a\0b\ud800", description="\udfff")
+    standin.add("--db=/tmp/another")
+    standin.add("bd-\n2")
+    found = now(beads.ready())
+    assert not isinstance(found, Unknown)
+    assert [issue.id for issue in found] == ["bd-1"]
+    assert is_text(prompt_of(found[0]))
+    most = 4 * LONGEST_BODY  # bytes: every character of it may need four
+    huge = Issue(id="x", title="\U0001f600" * most, status="open", assignee=None, description="\U0001f600" * most)
+    check_prompt(prompt_of(replace(huge, acceptance=huge.description)))

@@ -1,4 +1,4 @@
-"""The crash matrix, sampled: every point with a kill, a fifth with an error, some second faults, some usurpations;
+"""The crash matrix, sampled: half of the points with a kill, a tenth with an error, some second faults, usurpations;
 `make faults` runs all of it. And the proof that it would notice: three deliberate breaks, which it must catch."""
 
 from __future__ import annotations
@@ -168,11 +168,12 @@ def matrix(*arguments: object, timeout: float = 500) -> subprocess.CompletedProc
 
 
 def test_every_point_is_reached_and_survived() -> None:
-    """R-TREE-01, R-TERM-10: a kill at each point, an error at some, somewhere; restart; the promises hold."""
-    done = matrix("--each-point", "--seed", SEED, "--jobs", 4)
+    """R-TREE-01, R-TERM-10: a kill at a point, an error at some, somewhere; restart; the promises hold. Each point is
+    reached every time, and killed at every second day: two days have them all, `make faults` all at once."""
+    done = matrix("--each-point", "--share", 2, "--seed", SEED, "--jobs", 4)
     assert done.returncode == 0, done.stdout[-6000:]
     assert " violations 0 " in done.stdout
-    listed = set(matrix("--list-points").stdout.split())
+    listed = set(re.search(r"^reached without faults: (.*)$", done.stdout, re.M).group(1).split())  # type: ignore[union-attr]  # it is printed
     unreached = {point for point in points_in_source() - listed if not point.startswith("purge.")}  # test_purge.py
     assert unreached - set(ELSEWHERE) == set()
     assert set(ELSEWHERE) & listed == set(), "it is reached now: take it out of ELSEWHERE"

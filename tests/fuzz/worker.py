@@ -56,6 +56,7 @@ CARRIED_OUT = {
         "resume",
     ),
     *("diff", "workspaces", "keep", "salvage", "doctor", "rehearse"),
+    *("pause", "dispatch", "tracker", "worker", "accounts", "stats"),
 }
 
 

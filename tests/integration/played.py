@@ -215,11 +215,12 @@ class TwoAccounts:
 class World:
     """A home, a clock and one supervisor after the other. Use within one event loop."""
 
-    def __init__(self, limits: Limits, *, agents: int = 4, staff: Staff | None = None) -> None:
+    def __init__(self, limits: Limits, *, watched: bool = False, agents: int = 4, staff: Staff | None = None) -> None:
         shm = "/dev/shm"
         self.home = tempfile.mkdtemp(prefix="holdfast-played-", dir=shm if os.path.isdir(shm) else None)
         self.now = START
         self.limits = limits
+        self._watched = watched  # the agents are seen to live; otherwise nothing is seen of them
         self.agents = agents
         self.staff = staff or Staff()
         self.processes = PlayedProcesses()
@@ -254,7 +255,7 @@ class World:
         )
         self.supervisor = Supervisor(context)
         self.context = context
-        context.health = PlayedWatch(self)  # the real one's clock is the machine's
+        context.health = PlayedWatch(self) if self._watched else None  # the real one's clock is the machine's
         self.supervisor._sweep.tick = lambda: None  # type: ignore[method-assign]  # there is nothing on this disk
         await recover(context, self.supervisor._attempts)
         await self.look()

@@ -261,7 +261,7 @@ async def played(
 
 # Per task: `runs` bounds all but the lost ones and those of an outage; each of these is bounded between two of them.
 MOST = LIMITS.runs * (LIMITS.lost + 2) + 40
-EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_ENDS", "25"))
+EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_ENDS", "16"))
 config = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -296,7 +296,7 @@ def test_a_fleet_that_its_machine_kills_again_and_again_waits_for_an_operator() 
     the others follow, and then die with them, are no proof: after the third time within a day nothing goes on."""
 
     async def story() -> int:
-        world = World(LIMITS, agents=7)
+        world = World(LIMITS, watched=True, agents=7)
         try:
             tasks = [world.add() for _ in range(7)]
             await world.start()

@@ -419,13 +419,21 @@ class TestSchema:
         """What an idle supervisor asks at every look reads indexes of what is unfinished, never a whole table."""
         raw = apsw.Connection(str(home / DATABASE), flags=apsw.SQLITE_OPEN_READONLY)
         asked = {
-            "tasks": ("due_to_resume", "something_waits", "next_due", "unfinished_count"),
+            "tasks": (
+                "due_to_resume",
+                "something_waits",
+                "next_due",
+                "going_on_count",
+                "waiting_count",
+                "for_operators_count",
+            ),
             "workspaces": ("to_clean", "next_retry", "expired", "next_expiry"),
         }
         for file, names in asked.items():
             for name in names:
                 words = statements(file)[name]
-                given = {"now": 0.0, "auto": 1, "lane": None}
+                lists = {"accounts": "[]", "agents": "[]", "still_open": "[]", "spent_labels": "[]", "lanes": None}
+                given = {"now": 0.0, "auto": 1, "lane": None, **lists}
                 bindings = {name: value for name, value in given.items() if f":{name}" in words}
                 plan = [row[3] for row in raw.execute("EXPLAIN QUERY PLAN " + words, bindings)]
                 whole = [step for step in plan if re.fullmatch(r"SCAN (tasks|workspaces|t|w)", step)]

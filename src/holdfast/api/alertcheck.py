@@ -30,6 +30,13 @@ def alert_findings(queries: Queries) -> Iterator[Finding]:
         yield Finding("note", "notices", f"and {len(lost) - SHOWN} earlier one(s)")
 
 
+def _program(name: str) -> Iterator[Finding]:
+    if os.sep in name and not os.path.isabs(name):
+        yield Finding("problem", "notices", f"notify.command: {name} is looked for in /; write its whole path")
+    elif shutil.which(name) is None:
+        yield Finding("problem", "notices", f"notify.command: there is no program {name}")
+
+
 def _targets() -> Iterator[Finding]:
     settings = config.best_effort()
     command, webhook = settings["notify.command"], settings["notify.webhook"]
@@ -38,8 +45,8 @@ def _targets() -> Iterator[Finding]:
             "note", "notices", "alerts are sent nowhere (`notify.command`, `notify.webhook`); `ps` shows them"
         )
         return
-    if command and shutil.which(os.path.expanduser(command[0])) is None:
-        yield Finding("problem", "notices", f"notify.command: there is no program {command[0]}")
+    if command:
+        yield from _program(os.path.expanduser(command[0]))
     for key in ("notify.webhook", "notify.secret"):
         try:
             look_up(settings[key])

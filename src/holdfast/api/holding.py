@@ -72,6 +72,11 @@ def explain(queries: Queries, task: Row) -> list[str]:
     return lines
 
 
+def waits_for_release(queries: Queries, task: Row) -> bool:
+    """Whether a queued task starts only when somebody lets everything start again."""
+    return task["state"] == "queued" and any(row["scope"] == "fleet" and row["until"] is None for row in holds(queries))
+
+
 def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
     """Let what is held back start now: one hold by name, or all; what was released, and the tasks that go on."""
     from holdfast.api.commands import who  # those who only look have to start fast

@@ -23,7 +23,8 @@ NEW = "it starts with the next look of a supervisor"
 
 
 def workers(home: str) -> list[Row]:
-    """Every worker of the settings, and those that left them while they were at work."""
+    """Every worker of the settings, and those that are there without: at work still, or because a supervisor goes on
+    with its settings of before (a mistake in the file, say)."""
     settings = config.best_effort()
     queries = Queries(home)
     known = {str(row["name"]): row for row in queries.view("workers")}
@@ -31,7 +32,11 @@ def workers(home: str) -> list[Row]:
     found = [
         _row(worker.name, worker, known.get(worker.name), queries, limits.crash_window) for worker in staff.workers
     ]
-    leaving = [name for name, row in known.items() if staff.get(name) is None and row["task"] is not None]
+    leaving = [
+        name
+        for name, row in known.items()
+        if staff.get(name) is None and (row["task"] is not None or row["state"] != "retired")
+    ]
     return found + [_row(name, None, known[name], queries, limits.crash_window) for name in leaving]
 
 
@@ -39,7 +44,7 @@ def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
     """`start`, `stop` or `restart`, as a durable wish: the worker's row after it."""
     settings = config.best_effort()
     names = [worker.name for worker in settings.workers]
-    if name not in names:
+    if name not in names and not _is_known(home, name):
         raise NotFound(_unknown(name, names))
 
     from holdfast.api.commands import who  # those who only look have to start fast
@@ -65,8 +70,21 @@ def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
     return _one(home, name) | {"task": had, "supervisor": Queries(home).supervisor() is not None}
 
 
+def _is_known(home: str, name: str) -> bool:
+    """To the store: while the file has a mistake, a supervisor goes on with those of before."""
+    from holdfast.errors import Unavailable
+
+    try:
+        return any(row["name"] == name and row["state"] != "retired" for row in Queries(home).view("workers"))
+    except Unavailable:
+        return False
+
+
 def _one(home: str, name: str) -> Row:
-    return next(row for row in workers(home) if row["name"] == name)
+    row = next((row for row in workers(home) if row["name"] == name), None)
+    if row is None:
+        raise NotFound(f"Worker '{name}' is not in {config.user_file()} any more.")
+    return row
 
 
 def waits_for_worker(queries: Queries, task: Row) -> str | None:

@@ -15,11 +15,16 @@ HIDDEN = "…"
 
 def web_address(value: object) -> str:
     """Empty, an address, or the place of one. What is wrong with it is told without it: its path may be a secret."""
-    from urllib.parse import urlsplit  # few commands need it, and all pay for what stands above
-
     address = text(value)
     if not address or address.startswith(("env:", "file:")):
         return secret_place(address)
+    return plain_address(address)
+
+
+def plain_address(address: str) -> str:
+    """An address that a request can be made to, also where it was looked up at its place."""
+    from urllib.parse import urlsplit  # few commands need it, and all pay for what stands above
+
     try:
         parts = urlsplit(address)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

@@ -47,6 +47,11 @@ def program(value: object) -> str:
     return os.path.expanduser(text(value))
 
 
+def expanded(argv: list[str]) -> list[str]:
+    """A command line as it is started: `~` at the beginning of its program is the user's home."""
+    return [os.path.expanduser(argv[0]), *argv[1:]] if argv else []
+
+
 def words(value: object) -> list[str]:
     """A list of texts; from a variable, a line as a shell would split it."""
     if isinstance(value, str):

@@ -231,6 +231,8 @@ def masked(key: str, value: Any) -> Any:
     """What may be shown of a value that may hold a secret, to whoever reads logs and screens."""
     if key == "env.set":
         return dict.fromkeys(value, "…")
+    if key == "notify.command":
+        return [*value[:1], *["…"][: len(value) - 1]]  # a token, or an address with one, is often among its arguments
     return without_path(value) if key == "notify.webhook" else value
 
 

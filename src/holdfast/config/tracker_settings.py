@@ -17,7 +17,11 @@ TRACKERS: dict[str, Setting] = {
     "tracker.command": Setting(
         [], words, "The command line of the tracker; empty: `br`, else `bd`, from PATH.", user_only=DANGEROUS
     ),
-    "tracker.poll": Setting(30.0, parse_duration, "How often a tracker is looked at while there is room for a task."),
+    "tracker.poll": Setting(
+        30.0,
+        parse_duration,
+        "How often a tracker is looked at while there is room for a task; not more often than every 50ms.",
+    ),
     "tracker.timeout": Setting(
         10.0, parse_duration, "A tracker's command that takes longer is ended, and asked later."
     ),

@@ -34,3 +34,17 @@ class Terms:
 
 
 ANY = Terms()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForOperators:
+    """What no time gives back: whom it keeps waiting, only an operator can help."""
+
+    shut_out: ShutOut = NOBODY  # whose accounts are stopped
+    labels: frozenset[str] = frozenset()  # `key=value` whose budget in all is spent
+    held: bool = False  # nothing at all starts before an operator says so
+    lanes: tuple[Lane, ...] | None = None  # the workers that may take something, where nobody else does; None: anybody
+    auto: bool = True  # False: what a limit paused waits for an operator, too
+
+
+NO_OPERATORS = ForOperators()

@@ -13,7 +13,9 @@ EVERYTHING = "all"  # the name of the one hold of its scope
 LONGEST_HOLD = 3600.0
 REMEMBERED = 86400.0  # seconds for which a mass death makes the next one worse
 DEATHS = frozenset({Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.CRASHED})
-_SAYS_NOTHING = frozenset({Outcome.STOPPED, Outcome.CANCELLED, Outcome.LAUNCH_ERROR, Outcome.LOST, Outcome.UNKNOWN})
+_SAYS_NOTHING = frozenset(
+    {Outcome.STOPPED, Outcome.CANCELLED, Outcome.PAUSED, Outcome.LAUNCH_ERROR, Outcome.LOST, Outcome.UNKNOWN}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

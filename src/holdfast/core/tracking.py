@@ -12,7 +12,8 @@ from holdfast.core.states import TASK_TERMINAL, TaskState
 OPEN, IN_PROGRESS = "open", "in_progress"
 OVER = frozenset({"closed", "tombstone"})  # a deleted issue is a tombstone in some tools
 CRASHES = frozenset({Outcome.CRASHED, Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.LOST})
-LONGEST_BODY = 200_000  # characters of an issue that go into a prompt
+LONGEST_TITLE = 1000
+LONGEST_BODY = 100_000  # characters of a text of an issue that go into a prompt: two of them are below a prompt's limit
 _USUAL_PRIORITY = 2
 
 
@@ -126,7 +127,7 @@ def task_priority(issue: Issue) -> int:
 
 def prompt_of(issue: Issue) -> str:
     """Title, description and acceptance, and whose business the issue itself is."""
-    parts = [f"{issue.title}"]
+    parts = [issue.title if len(issue.title) <= LONGEST_TITLE else f"{issue.title[:LONGEST_TITLE]} […]"]
     if issue.description:
         parts.append(_cut(issue.description))
     if issue.acceptance:

@@ -55,9 +55,14 @@ def variables(notice: Notice) -> dict[str, str]:
         "HOLDFAST_NOTICE_TRANSITION": str(notice.transition),
         "HOLDFAST_ALERT_ID": str(alert["id"]),
         "HOLDFAST_ALERT_LEVEL": str(notice.level),
-        "HOLDFAST_ALERT_MESSAGE": str(alert["message"])[:4000],
+        "HOLDFAST_ALERT_MESSAGE": _plain(str(alert["message"])[:4000]),
         "HOLDFAST_TASK_ID": str(alert["task"] or ""),
     }
+
+
+def _plain(text: str) -> str:
+    """What a variable can hold."""
+    return text.encode(errors="replace").decode().replace("\0", "�")
 
 
 def _how(code: int, err: bytes, timeout: float) -> str:

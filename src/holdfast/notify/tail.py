@@ -8,6 +8,7 @@ import os
 
 KEPT = 4096
 PIECE = 65536
+AT_MOST = 16  # more than a pipe holds: one who left its group and prints for ever must not keep us here
 
 
 class Tail:
@@ -28,8 +29,8 @@ class Tail:
         asyncio.get_running_loop().remove_reader(self._end)
         os.close(self.fd)
         try:
-            while piece := os.read(self._end, PIECE):
-                self._kept = (self._kept + piece)[-KEPT:]
+            for _ in range(AT_MOST):
+                self._kept = (self._kept + os.read(self._end, PIECE))[-KEPT:]
         except BlockingIOError:
             pass
         finally:

@@ -23,6 +23,7 @@ from holdfast.text import one_line
 
 START_UP = 10.0  # seconds for an interpreter on a loaded machine, beside the request's own time
 SCHEME = "v1"
+LIKE_A_TOKEN = 8  # letters; a part of an address that long may be a secret by itself
 
 
 class WebhookTarget:
@@ -104,7 +105,8 @@ class WebhookTarget:
         """Neither the secret nor the part of the address that may be one, whoever repeats them."""
         parts = urlsplit(self._url)
         behind = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        for word in (self._url, behind, parts.query, parts.password, self._secret):
+        pieces = [piece for piece in parts.path.split("/") if len(piece) >= LIKE_A_TOKEN]
+        for word in (self._url, behind, parts.path, parts.query, *pieces, self._secret):
             if word and len(word) > 1:
                 text = text.replace(word, "…")
         return one_line(text, LONGEST_TOLD)

@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from holdfast.core.accounts import NOBODY, ShutOut
 from holdfast.core.adaptive import Allotted
 from holdfast.core.budgets import Spend
-from holdfast.core.dispatch import ANY, Terms
+from holdfast.core.dispatch import ANY, NO_OPERATORS, ForOperators, Terms
 from holdfast.core.model import (
     Event,
     Instant,
@@ -143,8 +142,8 @@ class Tasks(Pausing, Protocol):
 
     def running_elsewhere(self, host_id: str) -> Sequence[Task]: ...
     def running_here(self, host_id: str) -> Sequence[Task]: ...
-    def unfinished_count(self, shut_out: ShutOut = NOBODY, *, auto: bool = True) -> int:
-        """What waits or runs and will go on by itself, but for the tasks that are shut out."""
+    def unfinished_count(self, lasting: ForOperators = NO_OPERATORS) -> int:
+        """What runs, or will go on by itself: not who waits for what only an operator can mend."""
         ...
 
     def ledger(self, task: Task) -> Sequence[Spend]: ...

@@ -61,8 +61,8 @@ def shut_out_now(context: Context, tx: Transaction, holds: Sequence[Hold]) -> Sh
     return shut_out(shut, context.accounts.names, context.accounts.choosable)
 
 
-def waits_for_operators(context: Context, tx: Transaction) -> ShutOut:
-    """Whom only an operator can help."""
+def stopped_accounts(context: Context, tx: Transaction) -> ShutOut:
+    """Whom only an operator can help, as far as accounts go."""
     shut = [account for account in tx.accounts.shut(context.clock()) if account.until is None]
     return shut_out(shut, context.accounts.names, context.accounts.choosable)
 

@@ -17,7 +17,6 @@ from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import Allowances
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.checkpoints import Checkpoints
-from holdfast.supervisor.choosing import waits_for_operators
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
@@ -35,6 +34,7 @@ from holdfast.supervisor.resumes import Resumes
 from holdfast.supervisor.retention import Retention
 from holdfast.supervisor.saying import say, say_trouble
 from holdfast.supervisor.sweep import Sweep
+from holdfast.supervisor.terms import for_operators
 from holdfast.supervisor.tracking import Tracking
 from holdfast.supervisor.winding import end_all
 
@@ -176,10 +176,9 @@ class Supervisor:
         limit = self._context.settings.idle_exit
         if limit is None:
             return math.inf
-        unfinished = await self._context.writer.write(self._unfinished)
         duties = (self._sweep, self._cleanup, self._retention, self._notifying, self._tracking)
         busy = self._attempts.running or any(duty.busy for duty in duties)
-        if unfinished or busy or await self._cleanup_is_near():
+        if busy or await self._context.writer.write(self._unfinished) or await self._cleanup_is_near():
             self._idle_since = None
             return math.inf
         now = asyncio.get_running_loop().time()
@@ -188,10 +187,8 @@ class Supervisor:
         return max(0.0, limit - (now - self._idle_since))
 
     def _unfinished(self, tx: Transaction) -> int:
-        """A task that waits for an operator to mend its account is no reason to stay, queued or paused."""
-        auto = self._context.limits.auto_resume
-        unfinished = tx.tasks.unfinished_count(waits_for_operators(self._context, tx), auto=auto)
-        return unfinished + self._tracking.owed(tx)
+        """A task that waits for an operator is no reason to stay, queued or paused."""
+        return tx.tasks.unfinished_count(for_operators(self._context, tx)) + self._tracking.owed(tx)
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""

@@ -93,6 +93,8 @@ def fails_in(context: Context, tx: Transaction, task: Task, run_id: str) -> floa
     if decide(tx.runs.verdict(run_id), tx.tasks.ledger(task), context.limits, now).action is not Action.FAIL:
         return 0.0
     death, noted = found
+    if noted.boot_id != now.boot_id:
+        return 0.0  # who could have died with it is dead; and a clock that was set back would count no second
     together = among(tx.holds.deaths_around(death.at, rules.death_window), death.at, rules.death_window)
     dead, alive, ran = _who(context, tx, together)
     if not may_become_mass(dead, alive, ran, rules):

@@ -54,9 +54,7 @@ class Requests:
     async def _cancel_waiting(self, request: Request, task_id: str, state: TaskState) -> None:
         if state in (TaskState.QUEUED, TaskState.PAUSED):
             try:
-                await self._context.writer.write(
-                    lambda tx: tx.tasks.cancel_waiting(task_id, request.by, request.why, self._context.clock())
-                )
+                await self._context.writer.write(lambda tx: self._cancel_now(tx, request, task_id))
             except Conflict:
                 self._context.bell.ring()  # it moved on between the two looks: look again
                 return
@@ -64,15 +62,22 @@ class Requests:
             self._context.bell.ring()
         await self.answer(request, f"the task is {state}")
 
+    def _cancel_now(self, tx: Transaction, request: Request, task_id: str) -> None:
+        """Its subtasks go with it, unless all who asked want them to go on (as store/sqlite/families.py has it)."""
+        asked = [one for one in tx.requests.pending() if one.kind is RequestKind.CANCEL and one.task_id == task_id]
+        subtasks = any(one.data.get("subtasks", True) for one in (asked or [request]))
+        tx.tasks.cancel_waiting(task_id, request.by, request.why, self._context.clock(), subtasks=subtasks)
+
     async def _pause(self, request: Request, task_id: str) -> None:
         """Answered by the settle that pauses it (store/sqlite/endings.py), or here."""
         now = self._context.clock()
         until = end_of_pause(request, now)
-        if until is not None and until <= now.wall:
-            await self.answer(request, "refused: the time for which it was to be paused is over")
+        attempt = self._attempts.get(task_id)
+        is_under_way = attempt is not None and attempt.stop_wanted is StopWhy.PAUSE
+        if until is not None and until <= now.wall and not is_under_way:
+            await self._refuse_late(request, task_id)
             return
         task = await self._context.writer.write(lambda tx: tx.tasks.get(task_id))
-        attempt = self._attempts.get(task_id)
         if task.state is not TaskState.RUNNING:
             await self._pause_waiting(request, task_id, until)
         elif attempt is None:
@@ -81,6 +86,18 @@ class Requests:
             await self.answer(request, "refused: it is frozen; see `holdfast why`")
         else:
             await attempt.stop(StopWhy.PAUSE, fast=bool(request.data.get("force")))
+
+    async def _refuse_late(self, request: Request, task_id: str) -> None:
+        """Unless its agent was told to end for it, by an earlier supervisor perhaps: then the settle that follows needs
+        the request, or it would not know that the pause has an end."""
+
+        def refuse(tx: Transaction) -> None:
+            run = tx.runs.open_run(task_id)
+            if run is None or run.stop_why is not StopWhy.PAUSE:
+                over = "refused: the time for which it was to be paused is over"
+                tx.requests.answer(request.id, over, self._context.clock())
+
+        await self._context.writer.write(refuse)
 
     async def _pause_waiting(self, request: Request, task_id: str, until: float | None) -> None:
         def pause(tx: Transaction) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core.dispatch import Lane, Terms
+from holdfast.core.dispatch import ForOperators, Lane, Terms
 from holdfast.core.holds import is_everything_held, providers_down
+from holdfast.core.staffing import WorkerState
 from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import spent_now
-from holdfast.supervisor.choosing import shut_out_now
+from holdfast.supervisor.choosing import shut_out_now, stopped_accounts
 from holdfast.supervisor.context import Context
 
 
@@ -26,4 +27,20 @@ def terms_now(context: Context, tx: Transaction, lane: Lane | None = None) -> Te
         labels=labels,
         held=is_spent or is_everything_held(holds, now),
         lane=lane,
+    )
+
+
+def for_operators(context: Context, tx: Transaction) -> ForOperators:
+    """What keeps tasks waiting that no time mends: none of that is a reason to stay (`--idle-exit`)."""
+    settings, lanes = context.settings, None
+    if settings.agents == 0 and settings.staff.workers:
+        stopped = {record.name for record in tx.workers.all() if record.state is WorkerState.STOPPED}
+        lanes = tuple(worker.lane for worker in settings.staff.workers if worker.name not in stopped)
+    spent = tx.spending.spent()
+    return ForOperators(
+        shut_out=stopped_accounts(context, tx),
+        labels=frozenset(found.label for found in spent if found.label and found.until is None),
+        held=any(hold.for_operator for hold in tx.holds.all()),
+        lanes=lanes,
+        auto=context.limits.auto_resume,
     )

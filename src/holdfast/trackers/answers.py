@@ -1,7 +1,8 @@
 """What the beads tools print, understood: an array, an object, or an envelope around either. Pure.
 
 `br` prints arrays, older tools an object, newer ones `{"schema_version": 1, "data": …}`. What has no id and no status
-is no issue, and one value of a wrong type makes the whole answer unknown.
+is no issue, and one value of a wrong type makes the whole answer unknown. Whoever may write issues may write anything:
+what cannot be stored is replaced, and an id that could be taken for an option is nobody's.
 """
 
 from __future__ import annotations
@@ -12,14 +13,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.tracking import Issue
+from holdfast.text import is_text
 from holdfast.trackers.port import Unknown
 
 MOST = 64 * 1024 * 1024  # bytes of an answer; more is not read
 _ENVELOPES = ("data", "issues", "issue", "result", "results", "items")
 _DEEPEST = 3
+LONGEST_ID = 200
 _WIDEST = 100
 _CHANGE = re.compile(r"^\s*(assignee|status):\s+(.*?)\s+(?:→|->)\s+(.*?)\s*$", re.MULTILINE)
 _NOBODY = frozenset({"", "(none)", "none", "-"})
+
+
+def is_usable(issue_id: str) -> bool:
+    """Whether an id can be given to a command as an argument, and is not taken for something else."""
+    return (
+        len(issue_id) <= LONGEST_ID and not issue_id.startswith("-") and issue_id.isprintable() and " " not in issue_id
+    )
 
 
 class _NotUnderstood(ValueError):
@@ -89,7 +99,7 @@ def _issue(value: Any) -> Issue:
         acceptance=_text(value, "acceptance_criteria", needed=False).strip(),
         kind=_text(value, "issue_type", needed=False),
         priority=priority if isinstance(priority, int) and not isinstance(priority, bool) else None,
-        labels=tuple(str(label) for label in labels),
+        labels=tuple(_storable(str(label)) for label in labels),
     )
 
 
@@ -100,4 +110,8 @@ def _text(value: dict[str, Any], key: str, *, needed: bool = True) -> str:
         return ""
     if not isinstance(found, str) or (needed and not found):
         raise _NotUnderstood(f"its `{key}` is {'missing' if found in (None, '') else 'no text'}")
-    return found
+    return _storable(found)
+
+
+def _storable(text: str) -> str:
+    return text if is_text(text) else text.encode(errors="replace").decode().replace("\0", "�")

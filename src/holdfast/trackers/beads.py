@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast import faults
 from holdfast.core.tracking import IN_PROGRESS, OPEN, Issue
-from holdfast.trackers.answers import error_code, issues_in, overwritten
+from holdfast.trackers.answers import error_code, is_usable, issues_in, overwritten
 from holdfast.trackers.port import Changed, Done, Found, Missing, Overwrote, Refused, Runner, Shown, Unknown
 
 TIMED_OUT = 124
@@ -55,7 +55,7 @@ class Beads:
         found = issues_in(out) if code == 0 else Unknown(_failure(code, err or out))
         if isinstance(found, Unknown):
             return found
-        return [issue for issue in found if issue.is_free and issue.kind not in _NO_WORK]
+        return [issue for issue in found if issue.is_free and issue.kind not in _NO_WORK and is_usable(issue.id)]
 
     async def show(self, issue_id: str) -> Shown:
         arguments = ("show", issue_id, "--json" if self._is_bd else "--format", *(() if self._is_bd else ("json",)))

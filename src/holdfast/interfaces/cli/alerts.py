@@ -10,6 +10,8 @@ from holdfast.api.queries import Queries
 from holdfast.errors import UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import ago, clean, number, paint, print_json
+from holdfast.system import refuse_unsupported
+from holdfast.text import is_text
 
 Row = dict[str, Any]
 LEVELS = ("debug", "info", "warning", "critical")
@@ -62,6 +64,8 @@ def _print_alert(alert: Row) -> None:
 def _ack(arguments: argparse.Namespace) -> int:
     from holdfast.api.commands import Commands
 
+    if not is_text(arguments.why):
+        raise UsageError("--why is not text (it has NUL or undecodable bytes).")
     if (arguments.number is None) != arguments.all:
         raise UsageError("Say which alert: `holdfast alerts ack NUMBER`, or --all for every open one.")
     commands = Commands(home_directory(), create=False)
@@ -84,6 +88,7 @@ def _test(*, as_json: bool) -> int:
     from holdfast.api.commands import who
     from holdfast.api.notices import send_test
 
+    refuse_unsupported("`holdfast alerts test`")  # whatever a command starts is ended with it
     answers = send_test(who())
     for answer in answers:
         if as_json:

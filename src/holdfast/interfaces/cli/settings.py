@@ -26,7 +26,9 @@ def configure_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have it")
     parser.add_argument("--origin", action="store_true", help="where each value comes from")
     parser.add_argument(
-        "--reveal", action="store_true", help="show what may be secret: env.set, accounts, notify.webhook"
+        "--reveal",
+        action="store_true",
+        help="show what may be secret: env.set, accounts, notify.command, notify.webhook",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
 

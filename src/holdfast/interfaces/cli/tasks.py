@@ -246,12 +246,16 @@ def _say_notes(commands: Commands) -> None:
 def _say_if_it_waits(home: str, task_id: str) -> None:
     from holdfast.api.accounts import waits_for_account
     from holdfast.api.budgets import waits_for_budget
+    from holdfast.api.holding import explain, waits_for_release
+    from holdfast.api.waiting import paused_need
     from holdfast.api.workers import nobody_comes, waits_for_worker
 
     queries = Queries(home)
     state = queries.state(task_id)
     lane = waits_for_worker(queries, state) if nobody_comes(queries)(state) else None
-    for why in (waits_for_account(queries, state), waits_for_budget(queries, state), lane):
+    held = explain(queries, state) if waits_for_release(queries, state) else []
+    waits = (waits_for_account(queries, state), waits_for_budget(queries, state), lane, paused_need(queries, state))
+    for why in (*waits, *held):
         if why is not None:
             print(clean(why), file=sys.stderr)
 
@@ -268,12 +272,11 @@ def _attend(
     commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords
 ) -> dict[str, Any]:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
-    from holdfast.api.accounts import goes_on_soon, waits_for_operator
-    from holdfast.api.budgets import waits_for_raise
-    from holdfast.api.workers import nobody_comes
+    from holdfast.api.accounts import goes_on_soon
+    from holdfast.api.waiting import for_people
 
     interrupts = seen = 0
-    without_worker = nobody_comes(queries)
+    waits_for_people = for_people(queries)
     watching = follow(queries, after=0, task_id=task_id)
     while True:
         try:
@@ -286,12 +289,7 @@ def _attend(
                 bottom.update(state["state"])
                 if state["state"] in EXIT_OF_STATE and not events and not goes_on_soon(queries, state):
                     return _after_cleanup(queries, task_id)
-                for_people = (
-                    waits_for_operator(queries, state),
-                    waits_for_raise(queries, state),
-                    without_worker(state),
-                )
-                if not events and any(for_people):
+                if not events and waits_for_people(state):
                     return queries.task(task_id)
                 if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
                     _ensure_supervisor(queries)

@@ -145,6 +145,7 @@ class Endings:
             for waiting, reason in concerned:
                 if self._sql.change("cancel_waiting", id=waiting, reason=reason, now=now.wall):
                     faults.tx("task.cancel_dependent")
+                    self._events.close_alerts_of_task(waiting, "the task's end: cancelled", now)
                     message = f"Task {waiting} cancelled: {reason}."
                     event = Event(kind="task.cancelled", task_id=waiting, message=message, reason=reason)
                     self._events.emit(event, now)

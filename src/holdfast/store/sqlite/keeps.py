@@ -78,7 +78,7 @@ class SqliteKeeps:
         if task.state not in TASK_TERMINAL:
             rules = replace(task.spec.workspace, preserve_ttl=ttl)
             spec = replace(task.spec, keep_workspace=True, workspace=rules)
-            self._tasks.change("set_settings", id=task_id, settings=rows.settings_of(spec), now=now.wall)
+            self._tasks.change("set_settings", id=task_id, settings=rows.settings_of(spec))
             faults.tx("task.keep")
             self._tell_kept(task_id, None, ttl, by, now)
             return self._workspaces.current(task_id)

@@ -141,7 +141,7 @@ class SqliteSpending:
         budget |= {} if cap.usd is None else {"usd": cap.usd}
         budget |= {} if cap.tokens is None else {"tokens": cap.tokens}
         settings["budget"] = budget
-        if self._sql.change("set_settings", id=task_id, settings=rows.encode(settings), now=now.wall) == 0:
+        if self._sql.change("set_settings", id=task_id, settings=rows.encode(settings)) == 0:
             raise Conflict(f"Task {task_id} is not paused; its budget was not changed.")
         faults.tx("budget.raise")
         words = [f"{was.words_usd} → {cap.words_usd}"] if cap.usd is not None else []

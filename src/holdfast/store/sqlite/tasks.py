@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import apsw
 
 from holdfast import faults
-from holdfast.core.accounts import NOBODY, ShutOut
+from holdfast.core.accounts import ShutOut
 from holdfast.core.budgets import Spend
-from holdfast.core.dispatch import ANY, Terms
+from holdfast.core.dispatch import ANY, NO_OPERATORS, ForOperators, Lane, Terms
 from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision
@@ -235,9 +235,21 @@ class SqliteTasks:
     def running_here(self, host_id: str) -> Sequence[Task]:
         return [rows.task(row) for row in self._sql.tuples("running_here", host=host_id)]
 
-    def unfinished_count(self, shut_out: ShutOut = NOBODY, *, auto: bool = True) -> int:
-        waiting = int(self._sql.value("unfinished_count", auto=int(auto)))
-        return waiting - int(self._sql.value("shut_out_count", **_lists(shut_out))) if shut_out else waiting
+    def unfinished_count(self, lasting: ForOperators = NO_OPERATORS) -> int:
+        auto = int(lasting.auto)
+        going_on = int(self._sql.value("going_on_count", auto=auto))
+        waiting = 0 if lasting.held else int(self._sql.value("waiting_count"))
+        if waiting == 0:
+            return going_on
+        lanes = lasting.lanes
+        stuck = self._sql.value(
+            "for_operators_count",
+            **_lists(lasting.shut_out),
+            spent_labels=rows.encode(sorted(lasting.labels)),
+            lanes=None if lanes is None else rows.encode([_lane(lane) for lane in lanes]),
+            auto=auto,
+        )
+        return going_on + waiting - int(stuck)
 
     def ledger(self, task: Task) -> Sequence[Spend]:
         return [rows.spend(row) for row in self._sql.rows("ledger", id=task.id, generation=task.generation)]
@@ -278,6 +290,10 @@ def _terms(terms: Terms) -> dict[str, str | None]:
         "lane_account": lane.account if lane else None,
         "lane_labels": rows.encode(dict(lane.labels) if lane else {}),
     }
+
+
+def _lane(lane: Lane) -> dict[str, object]:
+    return {"agent": lane.agent, "account": lane.account, "labels": dict(lane.labels)}
 
 
 def _lists(shut_out: ShutOut) -> dict[str, str]:

@@ -79,6 +79,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--each-point", action="store_true", help="each point once with a kill, every fifth with an error (by --seed)"
     )
+    parser.add_argument(
+        "--share", type=int, default=1, metavar="N", help="with --each-point: one Nth of the points, by --seed"
+    )
     parser.add_argument("--sample", type=int, metavar="N", help="at most N cases of each kind, picked by --seed")
     parser.add_argument(
         "--double", choices=["none", "sample", "distinct", "points", "hits"], default="none", help="second faults"
@@ -145,6 +148,8 @@ class Campaign:
     def whole(self) -> None:
         names = self._arguments.scenario or self._usual()
         plain = list(self.run([Case(name) for name in names], "without faults"))
+        if self._arguments.each_point:
+            print(f"reached without faults: {' '.join(sorted(self.points))}")
         reached = {result.case: result.reached for result in plain}
         singles = [case for name in names for case in single_faults(name, reached[name], self._actions())]
         done = list(self.run(self._sampled(self._wanted(singles)), "single faults"))
@@ -192,12 +197,15 @@ class Campaign:
         return kept
 
     def _one_per_point(self, cases: list[Case]) -> list[Case]:
-        """For each point one kill, for every fifth an error too, by the seed: over many runs all of them come up."""
+        """For each point one kill, for every fifth an error too, by the seed: over many runs all of them come up. With
+        `--share 2` two seeds in a row have all points between them."""
         by_point: dict[tuple[str, bool], list[Case]] = {}
         for case in cases:
             by_point.setdefault((case.faults[0].point, case.faults[0].action == KILL), []).append(case)
-        kills = [self._random.choice(among) for (_point, killed), among in sorted(by_point.items()) if killed]
-        errors = [self._random.choice(among) for (_point, killed), among in sorted(by_point.items()) if not killed]
+        share, turn = self._arguments.share, self._arguments.seed % self._arguments.share
+        points = sorted({point for point, _killed in by_point})[turn::share]
+        kills = [self._random.choice(by_point[point, True]) for point in points if (point, True) in by_point]
+        errors = [self._random.choice(by_point[point, False]) for point in points if (point, False) in by_point]
         return kills + self._random.sample(errors, -(-len(errors) // 5))
 
     def _sampled(self, cases: list[Case]) -> list[Case]:

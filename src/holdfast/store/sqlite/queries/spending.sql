@@ -49,4 +49,4 @@ DELETE FROM spent_budgets WHERE key = :key
 SELECT settings FROM tasks WHERE id = :id
 
 -- name: set_settings
-UPDATE tasks SET settings = :settings, updated_at = :now WHERE id = :id AND state = 'paused'
+UPDATE tasks SET settings = :settings WHERE id = :id AND state = 'paused'

@@ -61,9 +61,6 @@ NOT ({shut_out})
 -- name: something_waits_on_terms
 {claimable_on_terms}
 
--- name: shut_out_count
-SELECT count(*) FROM tasks t WHERE t.state = 'queued' AND ({shut_out})
-
 -- name: add
 INSERT INTO tasks (id, seq, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings,
                    account, state, reason, created_at, updated_at)
@@ -138,8 +135,14 @@ WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 SELECT 1 FROM tasks WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 
 -- name: set_settings
-UPDATE tasks SET settings = :settings, updated_at = :now
+-- `updated_at` stays: it says when the task's wait was decided.
+UPDATE tasks SET settings = :settings
 WHERE id = :id AND state IN ('queued', 'running', 'paused')
+
+-- name: kept_wait
+-- A task that waits goes on waiting for its time; but what was decided in the future (the clock was set back since) is
+-- over, which nobody could tell any more when `updated_at` is of now.
+not_before = CASE WHEN updated_at > :now + 60 THEN NULL ELSE not_before END, updated_at = :now
 
 -- name: cancel_waiting
 UPDATE tasks SET state = 'cancelled', reason = :reason, outcome = 'cancelled', not_before = NULL, worker = NULL,
@@ -148,7 +151,7 @@ WHERE id = :id AND state IN ('queued', 'paused')
 
 -- name: pause_waiting
 -- Also what a limit paused while the request was on its way: it would go on by itself.
-UPDATE tasks SET state = 'paused', pause_reason = 'operator', resume_after = :until, reason = :reason, updated_at = :now
+UPDATE tasks SET state = 'paused', pause_reason = 'operator', resume_after = :until, reason = :reason, {kept_wait}
 WHERE id = :id AND (state = 'queued' OR (state = 'paused' AND pause_reason != 'operator' AND resume_after IS NOT NULL))
 
 -- name: answer_pauses
@@ -161,6 +164,7 @@ WHERE needs.needs_id = :id AND t.state IN ('queued', 'paused')
 -- name: retry
 UPDATE tasks
 SET state = 'queued', reason = :reason, failure_reason = NULL, pause_reason = NULL, resume_after = NULL, not_before = NULL,
+    forced = 0,
     resume_attempts = 0, generation = generation + 1, fresh = :fresh,
     fresh_after = CASE WHEN :fresh THEN (SELECT coalesce(max(number), 0) FROM runs WHERE task_id = :id) ELSE fresh_after END,
     updated_at = :now, ended_at = NULL,
@@ -171,7 +175,7 @@ WHERE id = :id AND state IN ('failed', 'cancelled')
 -- name: resume
 UPDATE tasks
 SET state = 'queued', reason = :reason, resume_attempts = :attempt, pause_reason = NULL, resume_after = NULL,
-    forced = :forced, updated_at = :now
+    forced = :forced, {kept_wait}
 WHERE id = :id AND state = 'paused' AND resume_attempts = :earlier
 
 -- name: save_again
@@ -214,13 +218,40 @@ SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner != :host ORDE
 -- name: running_here
 SELECT {task_columns} FROM tasks WHERE state = 'running' AND owner = :host ORDER BY seq
 
--- name: unfinished_count
--- Three counts, each from the index of its state; one `IN` would read every task there ever was. What waits for a
--- worker that was stopped waits for an operator.
-SELECT (SELECT count(*) FROM tasks WHERE state = 'queued') + (SELECT count(*) FROM tasks WHERE state = 'running')
+-- name: going_on_count
+-- Two counts, each from the index of its state; one `IN` would read every task there ever was.
+SELECT (SELECT count(*) FROM tasks WHERE state = 'running')
      + (SELECT count(*) FROM tasks WHERE state = 'paused' AND resume_after IS NOT NULL
             AND (:auto OR pause_reason = 'operator'))
-     - (SELECT count(*) FROM workers w JOIN tasks t ON t.worker = w.name WHERE w.state = 'stopped' AND t.state = 'queued')
+
+-- name: waiting_count
+SELECT count(*) FROM tasks WHERE state = 'queued'
+
+-- name: for_operators_count
+-- Waiting tasks that only an operator can let start (core/dispatch.ForOperators; and what waits for a worker that was
+-- stopped), each once; and those that need one of them, or one that is paused until somebody resumes it.
+WITH RECURSIVE stuck(id) AS (
+    SELECT t.id FROM tasks t WHERE t.state = 'queued'
+      AND (({shut_out})
+           OR t.worker IN (SELECT name FROM workers WHERE state = 'stopped')
+           OR (:spent_labels != '[]' AND EXISTS (
+               SELECT 1 FROM json_each(t.settings, '$.labels') mine
+               WHERE mine.key || '=' || mine.value IN (SELECT value FROM json_each(:spent_labels))))
+           OR (:lanes IS NOT NULL AND t.worker IS NULL AND NOT EXISTS (
+               SELECT 1 FROM json_each(:lanes) lane
+               WHERE coalesce(lane.value ->> '$.agent', t.agent) = t.agent
+                 AND (t.account IS NULL OR coalesce(lane.value ->> '$.account', t.account) = t.account)
+                 AND NOT EXISTS (
+                     SELECT 1 FROM json_each(lane.value, '$.labels') wanted
+                     WHERE NOT EXISTS (
+                         SELECT 1 FROM json_each(t.settings, '$.labels') mine
+                         WHERE mine.key = wanted.key AND mine.value = wanted.value)))))
+    UNION
+    SELECT t.id FROM tasks t WHERE t.state = 'paused'
+      AND (t.resume_after IS NULL OR NOT (:auto OR t.pause_reason = 'operator'))
+    UNION
+    SELECT t.id FROM stuck JOIN needs n ON n.needs_id = stuck.id JOIN tasks t ON t.id = n.task_id WHERE t.state = 'queued')
+SELECT count(*) FROM stuck JOIN tasks t ON t.id = stuck.id WHERE t.state = 'queued'
 
 -- name: spend
 INSERT INTO spends (task_id, generation, budget, run_id, wall, boottime, boot_id)

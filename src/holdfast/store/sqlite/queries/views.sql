@@ -264,3 +264,12 @@ FROM notices n LEFT JOIN deliveries d ON d.notice_id = n.id ORDER BY n.id, d.tar
 
 -- name: holds
 SELECT h.*, t.state AS probe_state FROM holds h LEFT JOIN tasks t ON t.id = h.probe_task ORDER BY h.scope, h.name
+
+-- name: unmet_needs
+-- What a task waits for, directly or through others.
+WITH RECURSIVE unmet(id) AS (
+    SELECT needs_id FROM needs WHERE task_id = :id
+    UNION
+    SELECT n.needs_id FROM unmet JOIN needs n ON n.task_id = unmet.id)
+SELECT t.id, t.state, t.pause_reason, t.resume_after FROM unmet JOIN tasks t ON t.id = unmet.id
+WHERE t.state != 'completed' ORDER BY t.seq
