@@ -114,6 +114,7 @@ class Supervisor:
                         *self._background,
                         *self._health.tasks,
                         *self._checkpoints.tasks,
+                        *self._checkpoints.pruning,
                         *self._attempts.tasks,
                         *self._sweep.tasks,
                         *self._cleanup.tasks,
