@@ -18,6 +18,7 @@ from holdfast import clock
 from holdfast.core.model import PauseReason
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
+from holdfast.errors import WorkspaceProblem
 from holdfast.processes.trees import activity
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Transaction
@@ -126,6 +127,19 @@ def test_it_keeps_what_changes_and_is_told_once_of_what_it_cannot(stage: Stage, 
             assert nested.exists()
             assert stage.events(desk.task_id).count("checkpoint.failed") == 1
             await desk.say("rm -rf nested")
+            strategy: Any = desk.context.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
+            take, sizes = strategy.checkpoint, iter(range(1000, 2000))
+
+            async def too_large(*_arguments: Any) -> object:
+                raise WorkspaceProblem(f"it holds {next(sizes)} bytes")
+
+            strategy.checkpoint = too_large
+            for _ in range(3):
+                await desk.say("date +%N > two.txt")
+                await desk.look(31.0)
+            assert stage.events(desk.task_id).count("checkpoint.failed") == 2, "a tree that grows is told once"
+            strategy.checkpoint = take
+            await desk.say("date +%N > two.txt")
             await desk.look(31.0)
             assert (await desk.last()).number == 3  # type: ignore[union-attr]  # it is there
             (run_id,) = desk.service._watches
