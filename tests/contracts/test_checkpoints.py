@@ -115,6 +115,24 @@ def test_a_choice_stands_until_it_is_carried_out(shop: Shop) -> None:
     assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
 
 
+def test_a_choice_that_cannot_be_carried_out_waits_for_an_operator(shop: Shop) -> None:
+    """R-RES-06: nothing is spent, the choice is withdrawn, and the task does not go on by itself."""
+    shop.save(1)
+    shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "ann", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.stays_paused("task1", 1, "it is gone", NOW))
+    assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is not None, "only of a paused task"
+    shop.settle(Action.PAUSE, pause=PauseReason.OPERATOR, resume_after=NOW.wall + 5)
+    later = replace(NOW, wall=NOW.wall + 6)
+    assert shop.store.write(lambda tx: tx.tasks.due_to_resume(later)) == ["task1"]
+    shop.store.write(lambda tx: tx.checkpoints.stays_paused("task1", 1, "it is gone", later))
+    assert shop.store.write(lambda tx: tx.tasks.due_to_resume(later)) == []
+    assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
+    assert shop.task().resume_attempts == 0
+    assert shop.task().pause_reason is PauseReason.OPERATOR
+    [alert] = shop.store.view("alerts", all=0)
+    assert "stays paused" in str(alert["message"])
+
+
 def test_what_somebody_does_in_a_pause_is_saved_before_going_back(shop: Shop) -> None:
     """R-RES-11: a going back that a pause interrupted saved what lay there before it, not what came since."""
     shop.save(1)
@@ -140,5 +158,6 @@ def test_what_ended_lets_its_checkpoints_go(shop: Shop) -> None:
     strangers = shop.store.write(lambda tx: tx.checkpoints.strangers(shop.repo.id, refs))
     assert strangers == ["refs/checkpoint/gone/1"], "an unfinished task may be about to record its newest"
     shop.store.write(lambda tx: tx.tasks.cancel_waiting("task1", "ann", "", NOW))
-    assert shop.store.write(lambda tx: tx.checkpoints.expire(NOW.wall + 1, 0.0)) == 1
+    assert shop.store.write(lambda tx: tx.checkpoints.expire(NOW.wall + 1, 0.0)) == 0, "the newest may be all there is"
+    assert shop.store.write(lambda tx: tx.checkpoints.expire(NOW.wall + 1, NOW.wall + 1)) == 1
     assert [one.ref for one in shop.store.write(lambda tx: tx.checkpoints.dropped())] == refs[:1]

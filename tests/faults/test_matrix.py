@@ -43,6 +43,7 @@ ELSEWHERE = {
     "tx.checkpoint.went_back": "likewise",
     "tx.checkpoint.gave_up": "tests/contracts/test_checkpoints.py",
     "tx.checkpoint.failed": "likewise",
+    "tx.checkpoint.stays_paused": "likewise",
     "tx.checkpoint.forget": "likewise",
     "tx.checkpoint.expire": "likewise",
     "admin.pipe": "tests/integration/test_salvage.py: pipes that an agent left in its git entry",

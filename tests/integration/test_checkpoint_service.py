@@ -15,11 +15,17 @@ from tests.fleet import Fleet
 from tests.integration.test_listening import until
 
 from holdfast import clock
+from holdfast.core.model import PauseReason
+from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.policy import Action, Decision
 from holdfast.processes.trees import activity
 from holdfast.store.checkpointing import Checkpoint
+from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.checkpoints import Checkpoints
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.holding import Holding
+from holdfast.supervisor.resumes import Resumes
 
 
 @pytest.fixture
@@ -127,6 +133,105 @@ def test_it_keeps_what_changes_and_is_told_once_of_what_it_cannot(stage: Stage, 
             assert (await desk.last()).why == "asked by its agent: a note"  # type: ignore[union-attr]  # it is there
 
     asyncio.run(work())
+
+
+def test_an_agent_that_asks_all_the_time_gets_one_now_and_then(stage: Stage, tmp_path: Path) -> None:
+    """R-RES-11: each costs the machine something and leaves an event; nothing may go on without a bound."""
+
+    async def work() -> None:
+        async with at_work(stage, tmp_path) as desk:
+            (run_id,) = desk.service._watches
+            for number in range(5):
+                desk.service.asked(run_id, f"note {number}")
+                await desk.look(0.0)
+            assert desk.taken == 1
+            assert 0 < desk.service._until_due() <= 10, "the last word is not forgotten"
+            await desk.look(10.0)
+            assert (await desk.last()).why == "asked by its agent: note 4"  # type: ignore[union-attr]  # it is there
+
+    asyncio.run(work())
+
+
+def test_nobody_who_cancels_a_task_waits_for_a_checkpoint(stage: Stage, tmp_path: Path) -> None:
+    """R-RES-11, R-TERM-11: neither for the last one of its run, nor for the room that dropped ones give back."""
+
+    async def work() -> None:
+        async with at_work(stage, tmp_path) as desk:
+            strategy: Any = desk.context.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
+            entered, take = asyncio.Event(), strategy.checkpoint
+
+            async def stuck(*_arguments: Any) -> object:
+                entered.set()
+                await asyncio.sleep(3600)
+                return None
+
+            strategy.checkpoint = stuck
+            (run_id,) = desk.service._watches
+            subject = desk.service._watches[run_id].subject
+            ending = asyncio.create_task(desk.service.at_end(subject.task, subject.grip, run_id, None, "requeued"))
+            await entered.wait()
+            desk.service.hasten(run_id)
+            async with asyncio.timeout(20):
+                await ending
+            strategy.checkpoint = take
+
+            held = asyncio.Event()
+
+            class Reclaimer:
+                async def reclaim(self, *_arguments: Any) -> bool:
+                    held.set()
+                    await asyncio.sleep(3600)
+                    return True
+
+                def checkpoint_refs(self, _repo: Any) -> dict[str, str]:
+                    return {"refs/checkpoint/gone/1": "0" * 40}
+
+            desk.context.reclaimer = Reclaimer()
+            desk.service._unpruned = 99
+            pruning = asyncio.create_task(desk.service._prune())
+            await held.wait()
+            desk.service.over("another run")
+            async with asyncio.timeout(20):
+                await pruning
+            assert desk.service._unpruned == 99, "it is done later"
+            assert desk.service.pruning == []
+
+    asyncio.run(work())
+
+
+def test_what_is_due_does_not_spend_a_resume_on_a_checkpoint_that_is_gone(stage: Stage) -> None:
+    """R-RES-06: it was to go back when it was paused again; meanwhile what holds its checkpoints vanished."""
+    task_id = stage.add("true")
+
+    async def work() -> None:
+        with contextlib.ExitStack() as closing:
+            context = stage.context(closing)
+            now = context.clock()
+
+            def pause(tx: Transaction) -> None:
+                task = tx.tasks.claim(context.host_id, now)
+                assert task is not None
+                assert task.owner is not None
+                grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+                kept = Checkpoint(
+                    task_id=task.id, number=1, repo_id=task.spec.repo_id, workspace_id="ws", ref="refs/checkpoint/x/1",
+                    commit="0" * 40, base=None, key="k", files=1, why="a test",
+                )  # fmt: skip
+                tx.checkpoints.save(grip, kept, 5, now)
+                tx.checkpoints.choose(task.id, 1, "ann", now)
+                verdict = Verdict(outcome=Outcome.PAUSED, reason="a test")
+                past = Decision(
+                    action=Action.PAUSE, reason="a test", pause=PauseReason.RATE_LIMIT, resume_after=now.wall - 1
+                )
+                tx.tasks.settle(grip, None, verdict, past, None, now)
+
+            await context.writer.write(pause)
+            await Resumes(context, Holding(context)).tick()
+
+    asyncio.run(work())
+    task = stage.task(task_id)
+    assert (task["state"], task["resume_attempts"], task["resume_after"]) == ("paused", 0, None)
+    assert "is gone" in task["reason"]
 
 
 def test_a_stop_ends_one_that_is_under_way(stage: Stage, tmp_path: Path) -> None:

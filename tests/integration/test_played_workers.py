@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.integration.played import Ending, World
+from tests.integration.played import PATIENCE, Ending, World
 
 from holdfast.core.budgets import Limits
 from holdfast.core.dispatch import Lane
@@ -262,6 +262,21 @@ def test_claims_may_ask_who_is_at_work_while_attempts_end() -> None:
         attempts._workers.clear()
 
     play(scene, staff())
+
+
+def test_a_keeper_that_waits_for_less_than_a_beat_is_told_in_time() -> None:
+    """R-TERM-10: the next beat was settled before its task was claimed; its keeper would take us for dead."""
+
+    async def scene(world: World) -> None:
+        assert world.supervisor is not None
+        beat = asyncio.create_task(world.supervisor._attempts.until_beat(3600.0))
+        await asyncio.sleep(0)
+        world.add(orphan_grace=0.3)
+        await world.look()
+        await asyncio.wait_for(beat, PATIENCE)
+        await asyncio.wait_for(world.supervisor._attempts.until_beat(3600.0), PATIENCE)
+
+    play(scene, staff(), agents=1)
 
 
 def _of_a_worker(world: World, run_id: str) -> bool:

@@ -61,6 +61,11 @@ def test_everything_that_a_tree_can_hold_and_nothing_of_it_runs(
     assert before == (index.read_bytes(), git("count-objects", "-v")), "nothing was written to the repository"
     assert list((Path(workshop.home) / "scratch").iterdir()) == []
 
+    brought = workshop.run(SoFar(workshop.home, workshop.git).read(workspace, ("/staged.txt", "**/app.py")))
+    assert "staged" not in brought.diff
+    assert "hello" not in brought.diff
+    assert not {"staged.txt", "src/app.py"} & {line.split("  ")[0] for line in brought.files}, "what we brought"
+
     (tree / "many").mkdir()
     for number in range(MOST_FILES + 50):
         (tree / "many" / f"{number}").write_text("x\n")

@@ -93,7 +93,7 @@ def _gather(home: str, staging: str) -> tuple[list[str], int]:
             name = f"shadows/{match[1]}.bundle"
             found = write_bundle(os.path.join(home, "shadows", entry), os.path.join(staging, name))
             salvages += found
-            names += [name] if found else []
+            names += [name] if os.path.exists(os.path.join(staging, name)) else []
     faults.effect("backup.bundled")
     for entry in listed(home):
         path = os.path.join(home, entry)

@@ -76,6 +76,11 @@ class Checkpoints(Protocol):
         """It is not gone back to; the task starts without it."""
         ...
 
+    def stays_paused(self, task_id: str, number: int, why: str, now: Instant) -> None:
+        """R-RES-06: the choice cannot be carried out. Nothing is spent; the choice is withdrawn, and the paused task
+        waits for an operator."""
+        ...
+
     # -- letting go --------------------------------------------------------------------------------------------------
 
     def expire(self, ended_before: float, failed_before: float) -> int:

@@ -291,7 +291,8 @@ class Attempt:
             await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
         self._live.stop(fast=self._fast)
         self._unsent = False
-        told_to_stop(self._context, run.id, self._context.settings.fast_grace if self._fast else self.task.spec.grace)
+        grace = self._context.settings.fast_grace if self._fast else self.task.spec.grace
+        told_to_stop(self._context, run.id, grace, fast=self._fast)
 
     async def _be_watched(self, run: Run) -> None:
         if self._live is None:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import traceback
 
 from holdfast.core.model import Event, Level, StopWhy, Task
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.errors import Unavailable, is_passing
 from holdfast.supervisor.attempt import Attempt
-from holdfast.supervisor.context import Context
+from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.ending import settle
 from holdfast.supervisor.saying import say, say_trouble
 
 LONGEST_PAUSE = 30.0
 ALERT_FROM = 4.0  # the fourth failure in a row is no passing trouble any more
+
+
+def _beats_wanted(task: Task) -> float:
+    """Every so many seconds."""
+    return task.spec.orphan_grace / 3
 
 
 class Attempts:
@@ -25,6 +31,8 @@ class Attempts:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._workers: dict[str, str | None] = {}  # task → the named worker that has it
         self._leaving = asyncio.Event()  # the supervisor goes
+        self._impatient = Bell()  # somebody came whose keeper would not wait for the next beat
+        self._beat_in = math.inf
 
     def start(self, task: Task) -> None:
         driving = asyncio.create_task(self._keep_driving(task), name=f"attempt {task.id}")
@@ -71,9 +79,11 @@ class Attempts:
         for attempt in self._attempts.values():
             attempt.beat()
 
-    def beat_every(self, usually: float) -> float:
-        """How soon to beat again: well within the patience of the most impatient keeper."""
-        return min([usually, *(attempt.task.spec.orphan_grace / 3 for attempt in self._attempts.values())])
+    async def until_beat(self, usually: float) -> None:
+        """Until it is time to beat again: well within the patience of the most impatient keeper, also of one that
+        comes meanwhile."""
+        self._beat_in = min([usually, *(_beats_wanted(attempt.task) for attempt in self._attempts.values())])
+        await self._impatient.wait(self._beat_in)
 
     async def stop_all(self, why: StopWhy, *, fast: bool) -> None:
         if why is StopWhy.DOWN:
@@ -125,6 +135,8 @@ class Attempts:
         try:
             while True:
                 attempt = self._attempts[task.id] = Attempt(self._context, task, attempt)
+                if _beats_wanted(task) < self._beat_in:
+                    self._impatient.ring()
                 try:
                     await attempt.drive()
                     break

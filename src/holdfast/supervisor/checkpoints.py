@@ -34,6 +34,10 @@ AT_END = 30.0  # seconds that a settle waits for a checkpoint
 AT_ONCE = 2  # of those
 IDLE = 60.0  # without any run
 PRUNE_AFTER = 25  # checkpoints; those beyond `checkpoint.keep` give their room back
+PRUNE_SIZE = 1 << 30  # bytes that those held beside their HEAD: large ones give it back sooner
+MOST_YIELDS = 3  # times that letting go makes way for the end of a run, which needs the same lock
+APART = 2.0  # seconds between two that an agent asks for, at least: it may ask in a loop
+ASKED_SHARE = 4  # and so many times what the last one took
 TOGETHER = 6  # parts of the interval: runs that are due in the same part share a look at /proc
 
 
@@ -44,6 +48,10 @@ class _Watch:
     due: float
     mark: object = None  # of its processes at the last look
     asked: str | None = None  # by its agent, and what it noted; None: it did not
+    rested: float = -math.inf  # from then on it may have one that it asks for
+
+    def wants(self, now: float) -> bool:
+        return self.asked is not None and self.rested <= now
 
 
 class Checkpoints:
@@ -59,6 +67,10 @@ class Checkpoints:
         self._stamps: dict[str, tuple[str, int]] = {}  # task → its workspace, and the stamp of its last checkpoint
         self._failing: dict[str, str] = {}  # task → what was told
         self._unpruned = 0
+        self._unpruned_size = 0
+        self._pruning: asyncio.Task[int] | None = None
+        self._yields = 0
+        self._ends: dict[str, asyncio.Timeout] = {}  # run → the last one of it
         self._hurried = False  # the supervisor goes at once
 
     # -- from the attempts -------------------------------------------------------------------------------------------
@@ -80,6 +92,13 @@ class Checkpoints:
         self._watches.pop(run_id, None)
         if self._current is not None and self._current[0] == run_id:
             self._current[1].cancel()
+        if self._pruning is not None and self._yields < MOST_YIELDS:
+            self._pruning.cancel()
+
+    def hasten(self, run_id: str) -> None:
+        """Its task is to end at once: its last one is not waited for."""
+        if run_id in self._ends:
+            self._ends[run_id].reschedule(asyncio.get_running_loop().time())
 
     def ended(self, task_id: str) -> None:
         """Its task will not go on."""
@@ -98,16 +117,19 @@ class Checkpoints:
             await asyncio.wait([self._current[1]])
         subject = Subject(run_id=run_id or "", task=replace(task, session_id=session_id), grip=grip, root=None)
         try:
-            async with asyncio.timeout(AT_END):
+            async with asyncio.timeout(AT_END) as patience:
+                self._ends[subject.run_id] = patience
                 async with self._ending:
                     if await self._may_have_changed(subject):
                         await self._take(subject, why)
         except TimeoutError:
-            await self._tell_failed(subject, why, f"it was not done within {AT_END:g} s")
+            await self._tell_failed(subject, why, f"it was not done within {AT_END:g} s, or its task is to end at once")
         except NotOwner:
             raise
         except Exception as trouble:  # noqa: BLE001 - the settle goes on: it is told, and nothing is lost
             say_trouble(f"no checkpoint of task {task.id} was saved: ", trouble)
+        finally:
+            self._ends.pop(subject.run_id, None)
 
     # -- now and then ------------------------------------------------------------------------------------------------
 
@@ -115,18 +137,37 @@ class Checkpoints:
     def tasks(self) -> list[asyncio.Task[None]]:
         return [] if self._current is None else [self._current[1]]
 
+    @property
+    def pruning(self) -> list[asyncio.Task[int]]:
+        return [] if self._pruning is None else [self._pruning]
+
     async def run(self) -> None:
         while True:
             await self._bell.wait(self._until_due())
             await self.look()
-            if self._unpruned >= PRUNE_AFTER:
-                self._unpruned = 0
-                await prune_checkpoints(self._context)
+            if self._unpruned >= PRUNE_AFTER or self._unpruned_size >= PRUNE_SIZE:
+                await self._prune()
+
+    async def _prune(self) -> None:
+        """Ended by a run that ends, it is done after the next look: nobody who cancels a task waits for it."""
+        pruning = self._pruning = asyncio.create_task(prune_checkpoints(self._context), name="pruning")
+        try:
+            await asyncio.wait([pruning])
+        finally:
+            if not pruning.done():
+                pruning.cancel()
+                await asyncio.wait([pruning])
+            self._pruning = None
+        if pruning.cancelled():
+            self._yields += 1
+            return
+        self._unpruned = self._unpruned_size = self._yields = 0
+        pruning.result()
 
     def _until_due(self) -> float:
-        if any(watch.asked is not None for watch in self._watches.values()):
-            return 0.0
-        return max(0.0, min([IDLE, *(watch.due - self._now() for watch in self._watches.values())]))
+        now = self._now()
+        asked = [watch.rested - now for watch in self._watches.values() if watch.asked is not None]
+        return max(0.0, min([IDLE, *asked, *(watch.due - now for watch in self._watches.values())]))
 
     def _later(self, interval: float) -> float:
         """Rounded down, so that many runs are due together."""
@@ -138,7 +179,7 @@ class Checkpoints:
     async def look(self) -> None:
         """At every run that is due, one after the other."""
         now = self._now()
-        due = [watch for watch in self._watches.values() if watch.due <= now or watch.asked is not None]
+        due = [watch for watch in self._watches.values() if watch.due <= now or watch.wants(now)]
         roots = {run.run_id: run.root for run in (watch.subject for watch in due) if run.root is not None}
         marks = self._context.activity(roots) if roots else {}
         for watch in due:
@@ -147,12 +188,13 @@ class Checkpoints:
 
     async def _one(self, watch: _Watch, mark: object) -> None:
         every = self._context.settings.checkpoint.every
-        is_quiet = mark is not None and mark == watch.mark and watch.asked is None
+        is_asked = watch.wants(self._now())
+        is_quiet = mark is not None and mark == watch.mark and not is_asked
         watch.mark, watch.due = mark, self._later(max(watch.interval, every) if every else 0.0)
         if is_quiet:
             return
         run_id, began = watch.subject.run_id, self._now()
-        working = asyncio.create_task(self._keep(watch), name=f"checkpoint {run_id}")
+        working = asyncio.create_task(self._keep(watch, is_asked=is_asked), name=f"checkpoint {run_id}")
         self._current = run_id, working
         try:
             await asyncio.wait([working])
@@ -161,12 +203,16 @@ class Checkpoints:
                 working.cancel()
                 await asyncio.wait([working])
             self._current = None
-        watch.interval = next_interval(every, max(every, watch.interval), self._now() - began)
+        cost = self._now() - began
+        if is_asked:
+            watch.rested = self._now() + max(APART, ASKED_SHARE * cost)
+        watch.interval = next_interval(every, max(every, watch.interval), cost)
         watch.due = self._later(watch.interval if every else 0.0)
 
-    async def _keep(self, watch: _Watch) -> None:
+    async def _keep(self, watch: _Watch, *, is_asked: bool) -> None:
         """A task that is no longer ours, or trouble of the machine, is seen by its attempt."""
-        note, watch.asked = watch.asked, None
+        note = watch.asked if is_asked else None
+        watch.asked = None if is_asked else watch.asked
         try:
             if note is not None:
                 await self._take(watch.subject, f"asked by its agent{': ' if note else ''}{note}", always=bool(note))
@@ -232,6 +278,8 @@ class Checkpoints:
                 lambda tx: tx.checkpoints.save(subject.grip, checkpoint, keep, self._context.clock())
             )
             self._unpruned += 1
+            size = kept.details.get("size", 0)
+            self._unpruned_size += size if isinstance(size, int) else 0
             debug(lambda: f"checkpoint {number} of task {task.id}: {kept.commit}")
         if before is not None and (kept is None or not kept.partial):
             self._stamps[task.id] = workspace.id, before

@@ -28,7 +28,8 @@ async def handed_over(context: Context, task: Task, run: Run, workspace: Workspa
         return None
     said = await in_thread(_recollections, context.home, adapter, [str(row["id"]) for row in rows[-MOST_RUNS:]])
     earlier = [_earlier(row, said.get(str(row["id"]))) for row in rows]
-    changes = await context.so_far(workspace) if context.so_far is not None else Changes()
+    leave = (*task.spec.workspace.copy, *adapter.litter)
+    changes = await context.so_far(workspace, leave) if context.so_far is not None else Changes()
     text = hand_over(task.spec.prompt, earlier, changes, f"holdfast {run.id}")
     why = earlier[-1].reason
     await context.writer.write(

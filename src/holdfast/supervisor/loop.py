@@ -114,6 +114,7 @@ class Supervisor:
                         *self._background,
                         *self._health.tasks,
                         *self._checkpoints.tasks,
+                        *self._checkpoints.pruning,
                         *self._attempts.tasks,
                         *self._sweep.tasks,
                         *self._cleanup.tasks,
@@ -211,7 +212,7 @@ class Supervisor:
         """Tell every keeper that we are alive."""
         while True:
             self._attempts.beat()
-            await asyncio.sleep(self._attempts.beat_every(self._context.settings.beat_every * LIFELINE_BEATS))
+            await self._attempts.until_beat(self._context.settings.beat_every * LIFELINE_BEATS)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,9 @@ from holdfast.store.checkpointing import GoingBack
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import save_work
+from holdfast.workspaces.port import Unsaved
 
+TRIES = 3  # while somebody is at work where it is to go back
 BY_US = "the supervisor, because its workspace is gone"
 
 
@@ -40,9 +42,9 @@ def _has_files(path: str) -> bool:
     return os.path.isdir(path) and any(name != ".git" for name in os.listdir(path))
 
 
-async def problem_of_going_on(context: Context, task_id: str) -> str | None:
-    """R-RES-06: why the task could not go on from its checkpoint; asked before an attempt is spent on it. None also
-    when its workspace is there and nobody asked for another state."""
+async def can_go_on(context: Context, task_id: str) -> bool:
+    """R-RES-06: asked before a resume is spent on it. False: it was to go back to a checkpoint that cannot be read; it
+    stays paused then, and an operator is told."""
 
     def find(tx: Transaction) -> tuple[Task, Repo, GoingBack | None]:
         task = tx.tasks.get(task_id)
@@ -50,8 +52,13 @@ async def problem_of_going_on(context: Context, task_id: str) -> str | None:
 
     task, repo, chosen = await context.writer.write(find)
     if chosen is None or chosen.automatic:
-        return None  # without it, it starts from what was salvaged, or from its branch
-    return await context.strategy_of(task.spec).readable(repo, chosen.checkpoint.commit)
+        return True  # without it, it starts from what was salvaged, or from its branch
+    problem = await context.strategy_of(task.spec).readable(repo, chosen.checkpoint.commit)
+    if problem is None:
+        return True
+    number = chosen.checkpoint.number
+    await context.writer.write(lambda tx: tx.checkpoints.stays_paused(task_id, number, problem, context.clock()))
+    return False
 
 
 async def go_back_in_place(
@@ -60,16 +67,21 @@ async def go_back_in_place(
     """In a workspace that is there: what lies in it is saved first, with the tip of its branch."""
     number = chosen.checkpoint.number
     await _refuse_unreadable(context, task, repo, chosen)
-    if not chosen.saved:
-        why = f"set aside: the task goes back to checkpoint {number}"
-        problem = await save_work(context, task.spec, repo, workspace, why, whole=True)
-        if problem is not None:
-            raise LaunchError(
-                f"Task {task.id} cannot go back to checkpoint {number}: {problem}. Nothing was changed in "
-                f"{workspace.path}. Go on with what is there: `holdfast retry {task.id}`."
-            )
-        await context.writer.write(lambda tx: tx.checkpoints.set_aside(grip))
-    told = await _go_back(context, task, repo, workspace, chosen)
+    is_saved, told = chosen.saved, ""
+    for left in reversed(range(TRIES)):
+        if not is_saved:
+            await _set_aside(context, task, repo, workspace, chosen)
+            await context.writer.write(lambda tx: tx.checkpoints.set_aside(grip))
+        try:
+            told = await _go_back(context, task, repo, workspace, chosen)
+            break
+        except Unsaved as error:  # somebody was in it since: that is saved too
+            is_saved = False
+            if not left:
+                raise LaunchError(
+                    f"Task {task.id} cannot go back to checkpoint {number}, because somebody is at work in "
+                    f"{workspace.path}: {error}. Go on with what is there: `holdfast retry {task.id}`."
+                ) from error
     how = f"{told}; what lay there before is in `holdfast salvage list {task.id}`"
     await context.writer.write(lambda tx: tx.checkpoints.went_back(grip, number, how, context.clock()))
 
@@ -81,6 +93,8 @@ async def go_back_anew(
     number, strategy = chosen.checkpoint.number, context.strategy_of(task.spec)
     if not chosen.automatic:
         await _refuse_unreadable(context, task, repo, chosen)
+        if not await strategy.fits(repo, workspace, chosen.checkpoint.commit):
+            await _set_aside(context, task, repo, workspace, chosen)  # what its branch holds beyond
         return await _go_back(context, task, repo, workspace, chosen)
     problem = await strategy.readable(repo, chosen.checkpoint.commit)
     if problem is None and not await strategy.fits(repo, workspace, chosen.checkpoint.commit):
@@ -93,6 +107,17 @@ async def go_back_anew(
     said = problem
     await context.writer.write(lambda tx: tx.checkpoints.gave_up(grip, number, said, context.clock()))
     return None
+
+
+async def _set_aside(context: Context, task: Task, repo: Repo, workspace: Workspace, chosen: GoingBack) -> None:
+    number = chosen.checkpoint.number
+    why = f"set aside: the task goes back to checkpoint {number}"
+    problem = await save_work(context, task.spec, repo, workspace, why, over=chosen.checkpoint.commit)
+    if problem is not None:
+        raise LaunchError(
+            f"Task {task.id} cannot go back to checkpoint {number}: {problem}. Nothing was changed in "
+            f"{workspace.path}. Go on with what is there: `holdfast retry {task.id}`."
+        )
 
 
 async def _refuse_unreadable(context: Context, task: Task, repo: Repo, chosen: GoingBack) -> None:
@@ -110,6 +135,8 @@ async def _go_back(context: Context, task: Task, repo: Repo, workspace: Workspac
         return await context.strategy_of(task.spec).go_back(
             repo, workspace, chosen.checkpoint.commit, rules_for(context, task)
         )
+    except Unsaved:
+        raise
     except WorkspaceProblem as error:
         if is_passing(error):
             raise  # the machine's trouble, not the task's: it is tried again

@@ -12,6 +12,7 @@ from holdfast.errors import Conflict
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.holding import Holding
+from holdfast.supervisor.restoring import can_go_on
 
 _OF_AN_ACCOUNT = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT})
 
@@ -60,6 +61,8 @@ class Resumes:
         return True
 
     async def _resume(self, task_id: str) -> None:
+        if not await can_go_on(self._context, task_id):
+            return
         try:
             await self._context.writer.write(
                 lambda tx: tx.tasks.resume(

@@ -21,16 +21,16 @@ async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: 
 
 
 async def save_work(
-    context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str, *, whole: bool = False
+    context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace, reason: str, *, over: str | None = None
 ) -> str | None:
-    """Salvage what no branch holds (`whole`: the branch too, which is about to be moved). None: safe to remove. A text:
-    why it must be preserved instead."""
-    if workspace.state is WorkspaceState.INTENDED:
+    """Salvage what no branch holds (`over`: a checkpoint that comes in its place; then the branch too). None: it may
+    go. A text: why it must be preserved instead."""
+    if workspace.state is WorkspaceState.INTENDED and over is None:
         return None  # never finished, so no agent has worked in it
     try:
         litter = context.agents[spec.agent].litter if spec.agent in context.agents else ()
         rules = replace(spec.salvage, litter=tuple(litter))
-        saved = await context.strategy_of(spec).salvage(repo, workspace, reason, rules, whole=whole)
+        saved = await context.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
         return f"its work could not be saved: {error}"
     if saved is not None:

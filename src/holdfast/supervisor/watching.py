@@ -41,9 +41,11 @@ def patient_of(
     )
 
 
-def told_to_stop(context: Context, run_id: str, grace: float) -> None:
+def told_to_stop(context: Context, run_id: str, grace: float, *, fast: bool) -> None:
     if context.checkpoints is not None:
         context.checkpoints.over(run_id)  # one that is under way must not hold the end up
+        if fast:
+            context.checkpoints.hasten(run_id)
     if context.health is not None:
         context.health.ending(run_id, grace)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
 
 from holdfast import faults
 from holdfast.errors import WorkspaceProblem
@@ -33,12 +36,23 @@ def _refs(shadow: str, *prefixes: str) -> dict[str, str]:
 
 def write_bundle(shadow: str, target: str) -> int:
     """All saved work of a shadow, with its history, as one file; how many salvages. 0: none, and no file."""
-    found = everything_saved_in(shadow)
-    if found or _refs(shadow, CHECKPOINT_REFS):  # a paused task goes on from its checkpoint, on another machine too
-        globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS, CHECKPOINT_REFS)]
-        _git(shadow, "bundle", "create", "--quiet", target, *globs)
-        _git(shadow, "bundle", "verify", "--quiet", target)
+    with _calm(shadow):
+        found = everything_saved_in(shadow)
+        if found or _refs(shadow, CHECKPOINT_REFS):  # a paused task goes on from its checkpoint, on another machine too
+            globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS, CHECKPOINT_REFS)]
+            _git(shadow, "bundle", "create", "--quiet", target, *globs)
+            _git(shadow, "bundle", "verify", "--quiet", target)
     return len(found)
+
+
+@contextlib.contextmanager
+def _calm(shadow: str) -> Iterator[None]:
+    """Nothing is cleared up in it meanwhile (reclaim.py). Without its lock, nobody has ever saved anything there."""
+    with contextlib.ExitStack() as closing:
+        with contextlib.suppress(FileNotFoundError):
+            lock = closing.enter_context(open(f"{shadow}.lock", "rb"))
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
 
 
 def read_bundle(home: str, repo_id: str, bundle: str) -> None:

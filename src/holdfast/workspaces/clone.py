@@ -139,12 +139,12 @@ class CloneStrategy(WorktreeStrategy):
         reason: str,
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
-        whole: bool = False,
+        over: str | None = None,
     ) -> Saved | None:
         """Commits go to branches of the user's repository first; what is left is saved as for any other tree."""
         await self.deliver(repo, workspace)
         own_git = self._own_git(workspace)
-        return await salvage(self._git, self._home, repo, workspace, reason, rules, own_git, whole=whole)
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, own_git, over=over)
 
     def _own_git(self, workspace: Workspace) -> str | None:
         return git_dir_of(workspace)

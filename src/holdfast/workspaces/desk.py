@@ -68,10 +68,10 @@ class Desk:
     def copy_index(self, git_dir: str, target: str) -> bool:
         """With its time: git tells by it which files may have changed right after they were looked at."""
         try:
-            _copy(os.path.join(git_dir, "index"), target)
+            copy_plain(os.path.join(git_dir, "index"), target)
             for name in listed(git_dir):
                 if name.startswith("sharedindex."):
-                    _copy(os.path.join(git_dir, name), os.path.join(self.path, name))
+                    copy_plain(os.path.join(git_dir, name), os.path.join(self.path, name))
         except (FileNotFoundError, IsADirectoryError, NotPlain):
             return False
         return True
@@ -158,7 +158,7 @@ async def desk(shadow: Shadow, home: str, work_tree: str) -> AsyncIterator[Desk]
         scratch.drop(path)
 
 
-def _copy(source: str, target: str) -> None:
+def copy_plain(source: str, target: str) -> None:
     """A plain file, with its times. No link: an agent's may lead to a device that never ends, or to what is not its."""
     if os.path.islink(source):
         raise NotPlain(errno.ELOOP, "It is a link", source)

@@ -74,9 +74,9 @@ class DirectoryStrategy:
         reason: str,
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
-        whole: bool = False,
+        over: str | None = None,
     ) -> Saved | None:
-        return await salvage(self._git, self._home, repo, workspace, reason, rules, whole=whole)
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, over=over)
 
     async def checkpoint(
         self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None

@@ -1,7 +1,8 @@
 """Going back to a checkpoint: files, index, HEAD and an operation under way become what they were, at the same path.
 
-No agent runs meanwhile, and what lies there now was saved before. Every step may be repeated: killed anywhere, the next
-start does all of them again. What git ignores stays as it is. ADR 0021.
+No agent runs meanwhile, and what lies there now was saved before: that is checked. Every step may be repeated: killed
+anywhere, the next start does all of them again. What git ignores stays as it is, but where a file of the checkpoint
+was. ADR 0021.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ from dataclasses import dataclass, replace
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import SalvageRules
+from holdfast.core.states import WorkspaceState
 from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces import gitstate, refs, scratch
 from holdfast.workspaces.admin import is_checked_out
 from holdfast.workspaces.checkpoint import ABSENT, BRANCHES, STASHES
-from holdfast.workspaces.desk import NOTHING, Desk, desk
+from holdfast.workspaces.desk import GITLINK, NOTHING, Desk, desk
 from holdfast.workspaces.entries import QUESTION, parse
 from holdfast.workspaces.git import Git, GitFailed
+from holdfast.workspaces.names import salvage_ref
+from holdfast.workspaces.port import Unsaved
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.shadow import Shadow
 from holdfast.workspaces.source import Source, source_of, stored
-from holdfast.workspaces.survey import is_sparse, may_convert, take_work_tree
+from holdfast.workspaces.survey import is_sparse, may_convert, take_in_the_way, take_work_tree
 from holdfast.workspaces.trash import delete_tree
 
 _BY_ID = ("protocol.version=2", "protocol.file.allow=always")
@@ -133,11 +137,28 @@ async def _put_files(
         unsure = not seeded and is_sparse(source.git_dir, source.common_dir)
         await take_work_tree(source.git, table, source.git_dir, source.common_dir, everything, keep_absent=unsure)
         wanted = await _without_absent(table, parts.commit, saved)
+        await take_in_the_way(table, wanted)
+        await _refuse_unsaved(shadow, table, source, parts)
         differing = await table.run("diff-index", "--cached", "--name-only", "-z", "--diff-filter=d", wanted)
         faults.effect("goback.files")
         await table.run("read-tree", "-u", "--reset", wanted)
         faults.passed("goback.files_done")
     return [name for name in differing.split("\0") if name]
+
+
+async def _refuse_unsaved(shadow: Shadow, table: Desk, source: Source, parts: Parts) -> None:
+    """What is there is what was set aside, or (of an earlier try) the checkpoint's already. Anything else came since:
+    from a shell in it, say. A workspace that was just made has nothing set aside, and nothing to lose."""
+    workspace = source.workspace
+    aside = await refs.tip(source.git, shadow.path, salvage_ref(workspace.task_id, workspace.id))
+    if aside is None or workspace.state is WorkspaceState.INTENDED:
+        return
+    known = set()
+    for commit in (aside, parts.commit):
+        known.update((await shadow.run("ls-tree", "-r", "-z", commit)).split("\0"))
+    for entry in await table.entries():
+        if f"{entry.mode} {'commit' if entry.mode == GITLINK else 'blob'} {entry.oid}\t{entry.path}" not in known:
+            raise Unsaved(f"{entry.path} was changed meanwhile")
 
 
 async def _without_absent(table: Desk, commit: str, saved: str) -> str:
@@ -247,7 +268,7 @@ async def _put_branches(source: Source, saved: str) -> None:
             faults.effect("goback.branch")
             await source.git.run("update-ref", name, oid, cwd=source.git_dir)
             if name == "refs/stash":
-                _copy_in(os.path.join(saved, "git", STASHES), os.path.join(source.git_dir, STASHES))
+                _copy_in(os.path.join(saved, "git", STASHES), source.git_dir, STASHES)
 
 
 async def _put_head(source: Source, parts: Parts, saved: str) -> str:
@@ -292,11 +313,17 @@ def _put_operation(git_dir: str, saved: str) -> None:
     folder = os.path.join(saved, "git")
     for name in sorted(gitstate.state_files(folder)) if os.path.isdir(folder) else ():
         if gitstate.of_operation(name):
-            _copy_in(os.path.join(folder, name), os.path.join(git_dir, name))
+            _copy_in(os.path.join(folder, name), git_dir, name)
 
 
-def _copy_in(source: str, target: str) -> None:
+def _copy_in(source: str, git_dir: str, name: str) -> None:
+    """No link is followed: an agent may have made one that leads out of its workspace."""
+    target, place = os.path.join(git_dir, name), os.path.dirname(name)
+    if os.path.realpath(os.path.dirname(target)) != os.path.normpath(os.path.join(os.path.realpath(git_dir), place)):
+        raise WorkspaceProblem(f"{os.path.dirname(target)} is a link")
     faults.effect("goback.copy")
+    if os.path.islink(target):
+        os.unlink(target)
     with contextlib.suppress(FileNotFoundError):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copyfile(source, target)
@@ -308,10 +335,9 @@ async def _put_index(source: Source, saved: str) -> None:
     env = {**await source.git.filters_off(source.tree), "GIT_DIR": source.git_dir}
     kept, target = os.path.join(saved, "git", "index"), os.path.join(source.git_dir, "index")
     if os.path.exists(kept):
-        aside = f"{target}.holdfast"
-        _copy_in(kept, aside)
+        _copy_in(kept, source.git_dir, "index.holdfast")
         faults.effect("goback.index")
-        os.rename(aside, target)
+        os.rename(f"{target}.holdfast", target)
     else:
         faults.effect("goback.reset")
         await source.git.run("read-tree", "HEAD", cwd=source.tree, env=env)

@@ -42,7 +42,7 @@ class NoneStrategy:
         reason: str,
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
-        whole: bool = False,
+        over: str | None = None,
     ) -> Saved | None:
         return None  # nothing is removed, so nothing can be lost
 

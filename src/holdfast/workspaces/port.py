@@ -10,6 +10,7 @@ from holdfast.core.leftovers import Finding
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.core.scene import Container, Scene
+from holdfast.errors import WorkspaceProblem
 
 NO_CHECKPOINTS = "its agent works in your own checkout, which is yours to keep (workspace strategy `none`)"
 
@@ -64,6 +65,10 @@ class Kept:
     details: Mapping[str, object] = field(default_factory=dict)
 
 
+class Unsaved(WorkspaceProblem):
+    """Going back would write over something that nothing else holds. Nothing was changed."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """Where a task will work: decided once, recorded before anything is made."""
@@ -108,11 +113,12 @@ class WorkspaceStrategy(Protocol):
         reason: str,
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
-        whole: bool = False,
+        over: str | None = None,
     ) -> Saved | None:
         """Save what no branch holds; None when nothing would be lost. Raises WorkspaceProblem when it cannot tell.
 
-        `whole`: its branch is about to be moved, so what the branch holds is saved too."""
+        `over`: the checkpoint that is about to be gone back to. Then the branch's tip, which will be moved, is saved
+        too, and whatever lies where the checkpoint has a file, ignored or not."""
         ...
 
     async def checkpoint(
@@ -131,8 +137,8 @@ class WorkspaceStrategy(Protocol):
         ...
 
     async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
-        """Files, index, HEAD and operation as they were; in words, what became of the branch. No agent runs. What is
-        there now was saved; repeating it changes nothing."""
+        """Files, index, HEAD and operation as they were; in words, what became of the branch. No agent runs. Repeating
+        it changes nothing. Raises Unsaved where something came since the last salvage of this workspace."""
         ...
 
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:

@@ -35,33 +35,33 @@ async def salvage(
     own_git: str | None = None,
     *,
     tree: str | None = None,
-    whole: bool = False,
+    over: str | None = None,
 ) -> Saved | None:
     """None when work tree, index and git directory hold nothing that the task's branch does not.
 
     Raises WorkspaceProblem when a commit could not hold it. `own_git` is the `.git` of a workspace that is a clone;
-    `tree`: where the directory is now, if it was renamed. `whole`: its branch is about to be moved, so its tip counts
-    as work that nothing else holds.
+    `tree`: where the directory is now, if it was renamed. `over`: a checkpoint that is about to be gone back to. Its
+    branch will be moved, so the tip counts as work that nothing else holds; so does what would be written over.
     """
     source = source_of(git, repo, workspace, own_git, tree)
     if not await may_be_taken(source, own_git):
         return None
     shadow = Shadow(home, repo, git, lender=own_git)
     async with shadow.held(), desk(shadow, home, source.tree) as table:
-        seen = await take(shadow, table, source, rules)
-        if whole:
+        seen = await take(shadow, table, source, rules, over)
+        if over is not None:
             await bring_branch(shadow, source)
-        return await _keep(shadow, table, source, seen, reason, whole=whole)
+        return await _keep(shadow, table, source, seen, reason, is_set_aside=over is not None)
 
 
 async def _keep(
-    shadow: Shadow, table: Desk, source: Source, seen: Snapshot, reason: str, *, whole: bool
+    shadow: Shadow, table: Desk, source: Source, seen: Snapshot, reason: str, *, is_set_aside: bool
 ) -> Saved | None:
     workspace, head, staged = source.workspace, source.head, seen.staged
     has_state = bool(seen.operation or staged.stages or staged.damaged or source.loose)
     detached = not await _branch_holds(source)
     lost = [*source.lost, *seen.taken.lost, *staged.lost]
-    if not (seen.files or seen.index_matters or has_state or detached or lost or whole):
+    if not (seen.files or seen.index_matters or has_state or detached or lost or is_set_aside):
         return None
     index = await keep_index(shadow, source, seen)
     parents = [oid for oid in (head, index) if oid]
@@ -85,6 +85,7 @@ async def _keep(
         "commits": len(source.loose),
         "detached": detached,
         "not_saved": lost[:20],
+        "set_aside": is_set_aside,  # its task went another way: no later workspace begins with it
     }
     return Saved(
         ref=ref,

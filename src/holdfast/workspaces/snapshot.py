@@ -16,7 +16,7 @@ from holdfast.workspaces.nested import refuse_own_history
 from holdfast.workspaces.shadow import Shadow
 from holdfast.workspaces.source import Source, bring_commits, is_there
 from holdfast.workspaces.staged import Staged, read_staged
-from holdfast.workspaces.survey import Taken, is_sparse, take_work_tree
+from holdfast.workspaces.survey import Taken, is_sparse, take_in_the_way, take_work_tree
 from holdfast.workspaces.threads import in_thread
 
 
@@ -45,8 +45,11 @@ async def may_be_taken(source: Source, own_git: str | None) -> bool:
     return True
 
 
-async def take(shadow: Shadow, table: Desk, source: Source, rules: SalvageRules) -> Snapshot:
-    """Everything into the shadow; nothing has a name there yet. Raises WorkspaceProblem when it is too much."""
+async def take(shadow: Shadow, table: Desk, source: Source, rules: SalvageRules, over: str | None = None) -> Snapshot:
+    """Everything into the shadow; nothing has a name there yet. Raises WorkspaceProblem when it is too much.
+
+    `over`: a commit that is about to be written over it; then also what lies in its way, ignored or not.
+    """
     await bring_commits(shadow, source)
     seeded = await table.seed(source.git_dir, source.head)
     # Of a sparse checkout only the index knows what is absent on purpose and what was deleted.
@@ -57,6 +60,8 @@ async def take(shadow: Shadow, table: Desk, source: Source, rules: SalvageRules)
         if is_there(source.tree)
         else Taken()
     )
+    if over is not None:
+        taken.lost += await take_in_the_way(table, over)
     staged = await read_staged(table, source.git_dir, source.head)
     head_tree = (await shadow.run("rev-parse", f"{source.head}^{{tree}}")).strip() if source.head else None
     tree = await table.tree()

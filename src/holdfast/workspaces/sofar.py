@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 
 from holdfast import faults
@@ -17,6 +16,7 @@ from holdfast.core.model import Strategy, Workspace
 from holdfast.errors import WorkspaceProblem
 from holdfast.text import as_text
 from holdfast.workspaces import scratch
+from holdfast.workspaces.desk import copy_plain
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.threads import in_thread
@@ -34,25 +34,28 @@ class SoFar:
         self._home = home
         self._git = git
 
-    async def read(self, workspace: Workspace) -> Changes:
-        """Never raises for what lies there: the next agent can look for itself."""
+    async def read(self, workspace: Workspace, leave: Sequence[str] = ()) -> Changes:
+        """Never raises for what lies there: the next agent can look for itself. `leave`: patterns of files that are not
+        looked at, those that we brought: a secret that git ignores nowhere would be told."""
         if not os.path.lexists(os.path.join(workspace.path, ".git")):
             return Changes(note="Its directory is no git repository, so what is new in it is not known.")
         folder = scratch.make(self._home, "sofar")  # no await between this and the `try` that gives it back
         try:
-            return await self._read(workspace, folder)
+            return await self._read(workspace, folder, leave)
         except (WorkspaceProblem, OSError) as error:
             return Changes(note=f"What was changed could not be read: {error}")
         finally:
             await in_thread(scratch.drop, folder)
 
-    async def _read(self, workspace: Workspace, folder: str) -> Changes:
+    async def _read(self, workspace: Workspace, folder: str, leave: Sequence[str]) -> Changes:
         path, base = workspace.path, workspace.base_commit or "HEAD"
         env = await self._environment(path, folder)
-        await self._git.ask("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env, timeout=PATIENCE)
+        all_but = ["--", ".", *(f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave)]
+        add = ("add", "--intent-to-add", "--ignore-errors")
+        await self._git.ask(*add, *all_but, cwd=path, env=env, timeout=PATIENCE)
         log = ("log", "--no-color", "--no-decorate", "--no-show-signature", f"--max-count={MOST_COMMITS}")
         commits = await self._ask(path, env, *log, "--format=%h %s", f"{base}..HEAD")
-        counted = _counted(await self._diff(path, env, "--numstat", "-z", base))
+        counted = _counted(await self._diff(path, env, "--numstat", "-z", base, *all_but))
         small = _small(counted)
         env["GIT_LITERAL_PATHSPECS"] = "1"
         diff = await self._diff(path, env, "--unified=3", base, "--", *small) if small else ""
@@ -72,7 +75,7 @@ class SoFar:
         faults.effect("sofar.index")
         os.mkdir(objects)
         with contextlib.suppress(FileNotFoundError):
-            await in_thread(shutil.copyfile, theirs, index)
+            await in_thread(copy_plain, theirs, index)
         return {
             **await self._git.filters_off(path, all_of_them=True),
             "GIT_INDEX_FILE": index,

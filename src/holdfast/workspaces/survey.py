@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.rules import SalvageRules
@@ -149,6 +149,43 @@ async def _take(table: Desk, paths: list[str]) -> list[str]:
             raise
         table.unlock()  # it changed under git's eyes, or vanished: the next look says what is left
     return sorted(closed)
+
+
+async def take_in_the_way(table: Desk, commit: str) -> list[str]:
+    """Also what lies where `commit` has a file, and was not taken because it is ignored or litter. What of it cannot be
+    read. Raises WorkspaceProblem for what a commit cannot hold."""
+    names = (await table.run("ls-tree", "-r", "-z", "--name-only", commit)).split("\0")
+    held = {entry.path for entry in await table.entries()}
+    found = await in_thread(_in_the_way, table.work_tree, [name for name in names if name and name not in held], held)
+    return await _take(table, found)
+
+
+def _in_the_way(tree: str, paths: Sequence[str], held: Collection[str]) -> list[str]:
+    """Files and links; no link is followed."""
+    found: dict[str, None] = {}
+    for path in paths:
+        words = path.split("/")
+        for count in range(1, len(words) + 1):
+            part = "/".join(words[:count])
+            try:
+                mode = os.lstat(os.path.join(tree, part)).st_mode
+            except OSError:
+                break
+            if not stat.S_ISDIR(mode):
+                found.update({} if part in held else {part: None})
+                break
+        else:
+            found.update((name, None) for name in _all_below(tree, path) if name not in held)
+    return list(found)
+
+
+def _all_below(tree: str, folder: str) -> Iterator[str]:
+    for place, folders, files in os.walk(os.path.join(tree, folder)):
+        if ".git" in (*folders, *files):
+            raise WorkspaceProblem(f"{place} is a repository of its own, and a file was there")
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for name in (*files, *links):
+            yield os.path.relpath(os.path.join(place, name), tree)
 
 
 def _unreadable(tree: str, paths: Iterable[str]) -> list[str]:

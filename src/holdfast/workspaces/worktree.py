@@ -225,13 +225,13 @@ class WorktreeStrategy:
         reason: str,
         rules: SalvageRules = DEFAULT_SALVAGE,
         *,
-        whole: bool = False,
+        over: str | None = None,
     ) -> Saved | None:
         await in_thread(refuse_pipes, workspace.path, entry_of(repo.common_dir, workspace.path))
-        if not whole and await is_pristine(self._git, repo, workspace, rules):
+        if over is None and await is_pristine(self._git, repo, workspace, rules):
             return None
         moved = self._moved(workspace)
-        return await salvage(self._git, self._home, repo, workspace, reason, rules, tree=moved, whole=whole)
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, tree=moved, over=over)
 
     def _own_git(self, workspace: Workspace) -> str | None:
         return None

@@ -136,6 +136,19 @@ class SqliteCheckpoints:
         message = f"Task {grip.task_id} does not go back to checkpoint {number}: {why}."
         self._emit("checkpoint.not-restored", grip.task_id, None, message, why, {"number": number}, now, Level.WARNING)
 
+    def stays_paused(self, task_id: str, number: int, why: str, now: Instant) -> None:
+        message = f"Task {task_id} stays paused: it was to go back to checkpoint {number}, and {why}."
+        if self._sql.change("wait_for_operator", task_id=task_id, reason=message, now=now.wall) == 0:
+            return  # somebody resumed or cancelled it at the same moment
+        self._sql.change("unchoose", task_id=task_id, number=number)
+        faults.tx("checkpoint.stays_paused")
+        self._emit("checkpoint.not-restored", task_id, None, message, why, {"number": number}, now, Level.WARNING)
+        remedy = (
+            f"Go on with what is there (`holdfast resume {task_id}`), or from another checkpoint "
+            f"(`holdfast show {task_id}`, `holdfast resume {task_id} --checkpoint N`)."
+        )
+        self._events.raise_alert(f"checkpoint:{task_id}", f"{message} Nothing was spent.", remedy, now, task_id=task_id)
+
     # -- letting go --------------------------------------------------------------------------------------------------
 
     def expire(self, ended_before: float, failed_before: float) -> int:

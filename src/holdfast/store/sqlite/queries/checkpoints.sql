@@ -54,12 +54,18 @@ UPDATE going_back SET saved = 1 WHERE task_id = :task_id
 -- name: unchoose
 DELETE FROM going_back WHERE task_id = :task_id AND number = :number
 
+-- name: wait_for_operator
+UPDATE tasks SET resume_after = NULL, reason = :reason, updated_at = :now WHERE id = :task_id AND state = 'paused'
+
 -- name: expire
+-- The newest of a cancelled task stays as long as those of a failed one: of a workspace that was lost it is all there is.
 UPDATE checkpoints SET dropped = 'its task ended'
 WHERE dropped IS NULL AND task_id IN (
     SELECT t.id FROM tasks t WHERE t.id = checkpoints.task_id
-      AND ((t.state IN ('completed', 'cancelled') AND t.ended_at < :ended_before)
-           OR (t.state = 'failed' AND t.ended_at < :failed_before)))
+      AND ((t.state = 'completed' AND t.ended_at < :ended_before)
+           OR (t.state = 'cancelled' AND t.ended_at < :ended_before
+               AND checkpoints.number < (SELECT max(k.number) FROM checkpoints k WHERE k.task_id = t.id))
+           OR (t.state IN ('failed', 'cancelled') AND t.ended_at < :failed_before)))
 
 -- name: expire_choices
 DELETE FROM going_back WHERE task_id IN (SELECT id FROM tasks WHERE state IN ('completed', 'cancelled'))

@@ -97,8 +97,10 @@ ON CONFLICT (repo_id, ref) DO UPDATE SET commit_id = excluded.commit_id, base = 
     reason = excluded.reason, created_at = excluded.created_at, partial = excluded.partial, details = excluded.details
 
 -- name: last_salvage
--- What the task's newest ended workspace left. An older salvage is behind what was committed since: never restored.
-SELECT s.* FROM salvages s WHERE json_extract(s.details, '$.dropped') IS NULL AND s.workspace_id = (
+-- What the task's newest ended workspace left. An older salvage is behind what was committed since: never restored; nor
+-- what was set aside when the task went back to a checkpoint.
+SELECT s.* FROM salvages s WHERE json_extract(s.details, '$.dropped') IS NULL
+  AND json_extract(s.details, '$.set_aside') IS NULL AND s.workspace_id = (
     SELECT w.id FROM workspaces w WHERE w.task_id = :task_id AND w.state IN ('trashed', 'gone')
     ORDER BY w.created_at DESC, w.rowid DESC LIMIT 1)
 ORDER BY s.created_at DESC LIMIT 1

@@ -1,0 +1,110 @@
+"""Going back to a checkpoint loses nothing of what lies there: what is ignored now, and what came in between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.integration.conftest import Workshop
+
+from holdfast.api import backup
+from holdfast.core.model import Workspace
+from holdfast.core.rules import SalvageRules
+from holdfast.workspaces.names import checkpoint_ref
+from holdfast.workspaces.port import Unsaved
+
+RULES = SalvageRules()
+
+
+def kept(workshop: Workshop, workspace: Workspace) -> str:
+    found = workshop.run(workshop.worktrees.checkpoint(workshop.repo, workspace, checkpoint_ref("task1", 1), RULES))
+    assert found is not None
+    return found.commit
+
+
+def test_what_is_ignored_now_is_saved_before_it_is_written_over(workshop: Workshop) -> None:
+    """R-RES-11: a file that was kept, and is ignored since; a folder of ignored files where a file was; a link where a
+    folder was. Each is in the salvage, no link is followed, and what is in nobody's way stays."""
+    workspace, tree = workshop.made()
+    outside = workshop.fleet.root / "outside"
+    outside.mkdir()
+    (outside / "inner.txt").write_text("not ours")
+    (tree / "notes.txt").write_text("then")
+    (tree / "cache").write_text("a file then")
+    (tree / "linked").mkdir()
+    (tree / "linked" / "inner.txt").write_text("ours")
+    commit = kept(workshop, workspace)
+    (tree / "notes.txt").write_text("only here")
+    (tree / "cache").unlink()
+    (tree / "cache" / "deep").mkdir(parents=True)
+    (tree / "cache" / "deep" / "object").write_text("only here too")
+    (tree / "linked" / "inner.txt").unlink()
+    (tree / "linked").rmdir()
+    (tree / "linked").symlink_to(outside)
+    (tree / "other.log").write_text("in nobody's way")
+    (tree / ".gitignore").write_text("notes.txt\ncache/\nlinked\n*.log\n")
+
+    saved = workshop.run(workshop.worktrees.salvage(workshop.repo, workspace, "going back", RULES, over=commit))
+    assert saved is not None
+    workshop.run(workshop.worktrees.go_back(workshop.repo, workspace, commit, RULES))
+
+    assert (tree / "notes.txt").read_text() == "then"
+    assert (tree / "cache").read_text() == "a file then"
+    assert (tree / "linked" / "inner.txt").read_text() == "ours"
+    assert (outside / "inner.txt").read_text() == "not ours"
+    assert (tree / "other.log").read_text() == "in nobody's way"
+    assert workshop.shadow("show", f"{saved.commit}:notes.txt") == "only here"
+    assert workshop.shadow("show", f"{saved.commit}:cache/deep/object") == "only here too"
+    assert workshop.shadow("show", f"{saved.commit}:linked") == str(outside)
+
+
+def test_what_came_after_the_salvage_is_not_written_over(workshop: Workshop) -> None:
+    """R-RES-11: a supervisor died between saving and going back, and somebody was in the tree meanwhile: refused until
+    that is saved too. What an earlier try has brought already is no reason to refuse."""
+    workspace, tree = workshop.made()
+    (tree / "notes.txt").write_text("then")
+    (tree / "README.md").write_text("then")
+    commit = kept(workshop, workspace)
+    (tree / "notes.txt").write_text("later")
+    (tree / "README.md").write_text("later")
+
+    async def save() -> None:
+        await workshop.worktrees.salvage(workshop.repo, workspace, "going back", RULES, over=commit)
+
+    workshop.run(save())
+    (tree / "notes.txt").write_text("then")  # half done
+    (tree / "new.txt").write_text("by somebody in a shell")
+    with pytest.raises(Unsaved, match=r"new\.txt"):
+        workshop.run(workshop.worktrees.go_back(workshop.repo, workspace, commit, RULES))
+    assert (tree / "new.txt").read_text() == "by somebody in a shell"
+    assert (tree / "README.md").read_text() == "later"
+    workshop.run(save())
+    workshop.run(workshop.worktrees.go_back(workshop.repo, workspace, commit, RULES))
+    assert (tree / "README.md").read_text() == "then"
+    assert not (tree / "new.txt").exists()
+
+
+def test_a_backup_has_checkpoints_where_nothing_else_is_saved(workshop: Workshop) -> None:
+    """R-RES-11: a paused task goes on from its checkpoint, on another machine too."""
+    workspace, tree = workshop.made()
+    (tree / "notes.txt").write_text("then")
+    kept(workshop, workspace)
+    staging = workshop.fleet.root / "staging"
+    staging.mkdir()
+    names, _salvages = backup._gather(workshop.home, str(staging))
+    assert f"shadows/{workshop.repo.id}.bundle" in names
+
+
+def test_a_link_in_its_git_directory_is_not_followed(workshop: Workshop) -> None:
+    """An agent in a container could have its index written to any file of the user's."""
+    workspace, tree = workshop.made()
+    (tree / "staged.txt").write_text("staged")
+    workshop.fleet.git("add", "staged.txt", cwd=tree)
+    commit = kept(workshop, workspace)
+    precious = workshop.fleet.root / "precious"
+    precious.write_text("the user's")
+    entry = Path(workshop.fleet.git("rev-parse", "--absolute-git-dir", cwd=tree))
+    (entry / "index.holdfast").symlink_to(precious)
+    workshop.run(workshop.worktrees.go_back(workshop.repo, workspace, commit, RULES))
+    assert precious.read_text() == "the user's"
+    assert workshop.fleet.git("diff", "--cached", "--name-only", cwd=tree) == "staged.txt"
