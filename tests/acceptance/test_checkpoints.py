@@ -121,6 +121,9 @@ def test_what_was_set_aside_stays_aside_and_stays(fleet: Fleet) -> None:
     wait_until(lambda: fleet.show(failing)["workspace"]["state"] == "gone", "its workspace is put away")
     fleet.cli("salvage", "restore", failing, "--branch", "rescued")
     assert fleet.file_on_branch("rescued", "later.txt") == "later"
+    changed = fleet.cli("diff", failing, "--stat").stdout
+    assert "c.txt" in changed
+    assert "later.txt" not in changed
     fleet.cli("retry", failing)
     branch = fleet.wait_state(failing, "completed")["branch"]
     assert fleet.file_on_branch(branch, "c.txt") == "new"
