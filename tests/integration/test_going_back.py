@@ -98,7 +98,13 @@ def test_no_command_of_a_clone_is_run(workshop: Workshop, tmp_path: Path) -> Non
     head = git("rev-parse", "HEAD", cwd=tree)
     found = workshop.run(strategy.checkpoint(workshop.repo, workspace, checkpoint_ref("task1", 1), RULES))
     assert found is not None
-    git("reset", "--quiet", "--hard", "HEAD~1", cwd=tree)
+    git("commit", "--quiet", "--allow-empty", "-m", "beyond", cwd=tree)
+    beyond, branches = git("rev-parse", "HEAD", cwd=tree), git("for-each-ref")
+    saved = workshop.run(strategy.salvage(workshop.repo, workspace, "going back", RULES, over=found.commit))
+    assert saved is not None
+    assert beyond in workshop.shadow("rev-list", saved.commit).split()
+    assert git("for-each-ref") == branches, "what it goes back from is no result: not in the user's repository"
+    git("reset", "--quiet", "--hard", "HEAD~2", cwd=tree)
     git("reflog", "expire", "--expire=now", "--all", cwd=tree)
     git("gc", "--quiet", "--prune=now", cwd=tree)
     git("config", "core.sshCommand", f"touch {ran}; false", cwd=tree)
