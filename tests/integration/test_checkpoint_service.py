@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.fleet import Fleet
 from tests.integration.test_listening import until
 
 from holdfast import clock
-from holdfast.core.model import PauseReason
+from holdfast.core.model import PauseReason, Task
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.errors import WorkspaceProblem
@@ -249,29 +250,55 @@ def test_what_is_due_does_not_spend_a_resume_on_a_checkpoint_that_is_gone(stage:
     assert "is gone" in task["reason"]
 
 
+@asynccontextmanager
+async def with_checkpoint(stage: Stage) -> AsyncIterator[tuple[Context, Task, Grip, Path]]:
+    """A claimed task with a workspace, of which a checkpoint is kept."""
+    stage.add("true")
+    with contextlib.ExitStack() as closing:
+        context = stage.context(closing)
+        task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
+        assert task is not None
+        assert task.owner is not None
+        grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+        workspace = await ensure_workspace(context, task, grip)
+        await Checkpoints(context).at_end(task, grip, None, None, "a test")
+        assert await context.writer.write(lambda tx: tx.checkpoints.last(task.id)) is not None
+        yield context, task, grip, Path(workspace.path)
+
+
 def test_a_workspace_that_is_there_again_stays_as_it_is(stage: Stage) -> None:
     """R-RES-11: it was lost for a while (a disk that was not mounted), and its last checkpoint chosen in its place:
     what lies there is newer, and nobody asked for another state."""
-    stage.add("true")
 
     async def work() -> None:
-        with contextlib.ExitStack() as closing:
-            context = stage.context(closing)
-            task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
-            assert task is not None
-            assert task.owner is not None
-            grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
-            workspace = await ensure_workspace(context, task, grip)
-            await Checkpoints(context).at_end(task, grip, None, None, "a test")
-            last = await context.writer.write(lambda tx: tx.checkpoints.last(task.id))
-            assert last is not None
+        async with with_checkpoint(stage) as (context, task, grip, tree):
             await context.writer.write(
                 lambda tx: tx.checkpoints.choose(task.id, 1, "us", context.clock(), automatic=True)
             )
-            (Path(workspace.path) / "newer.txt").write_text("newer")
+            (tree / "newer.txt").write_text("newer")
             await ensure_workspace(context, task, grip)
-            assert (Path(workspace.path) / "newer.txt").read_text() == "newer"
+            assert (tree / "newer.txt").read_text() == "newer"
             assert await context.writer.write(lambda tx: tx.checkpoints.chosen(task.id)) is None
+
+    asyncio.run(work())
+
+
+def test_commits_beyond_a_checkpoint_are_saved_though_the_directory_is_gone(stage: Stage) -> None:
+    """R-RES-11: an operator goes back, and the branch moves with HEAD: what it held has a name before that."""
+
+    async def work() -> None:
+        async with with_checkpoint(stage) as (context, task, grip, tree):
+            (tree / "later.txt").write_text("later")
+            stage.fleet.git("add", "later.txt", cwd=tree)
+            stage.fleet.git("commit", "--quiet", "-m", "later", cwd=tree)
+            beyond = stage.fleet.git("rev-parse", "HEAD", cwd=tree)
+            shutil.rmtree(tree)
+            await context.writer.write(lambda tx: tx.checkpoints.choose(task.id, 1, "ann", context.clock()))
+            await ensure_workspace(context, task, grip)
+            assert stage.fleet.git("rev-parse", "HEAD", cwd=tree) != beyond
+            [salvage] = context.store.view("salvages", task=task.id)
+            shadow = Path(stage.home) / "shadows" / f"{task.spec.repo_id}.git"
+            assert beyond in stage.fleet.git("rev-list", str(salvage["commit"]), cwd=shadow).split()
 
     asyncio.run(work())
 
