@@ -90,6 +90,7 @@ class Soak:
         self.fleet.may_be_warm = False
         self.dice = random.Random(seed)
         self.seconds = seconds
+        self.cgroup = self.dice.choice(["auto", "off"])  # without them, a keeper that dies with us leaves a frozen task
         self.receiver = receiver
         self.witness = root / "witness"
         self.witness.mkdir()
@@ -145,6 +146,7 @@ class Soak:
             'resume.jitter = "1s"',
             'resume.default_hold = "2s"',
             f"resume.auto = {'true' if calm else dice.choice(['true', 'true', 'false'])}",
+            f'processes.cgroup = "{self.cgroup}"',
             f"near_limit.starts = {dice.choice([0, 1])}",
             'retry.base = "200ms"',
             'health.grace = "1s"',
@@ -278,7 +280,9 @@ class Soak:
 
     def disturb(self) -> None:
         dice = self.dice
-        kind = dice.choice(["agent"] * 6 + ["git"] * 5 + ["supervisor"] * 4 + ["keeper", "other", "term", "down"])
+        kind = dice.choice(
+            ["agent"] * 6 + ["git"] * 5 + ["supervisor"] * 4 + ["keeper"] * 3 + ["other", "term", "down"]
+        )
         if kind in ("supervisor", "term"):
             for process in self.living():
                 process.send_signal(signal.SIGKILL if kind == "supervisor" else signal.SIGTERM)

@@ -42,6 +42,7 @@ def test_a_tasks_budget_holds_over_all_its_runs(fleet: Fleet) -> None:
     assert shown["budgets"]["crash"]["oldest_leaves_at"] > shown["runs"][0]["ended_at"]
     why = fleet.cli("why", task).stdout
     assert "task_usd $1.10 of $1.00" in why
+    assert f"Give it more, in all: `holdfast resume {task} --budget-usd X`" in why, "a plain resume is refused"
     assert "resume 0 of 3" in why
 
     refused = fleet.cli("resume", task, code=4).stderr

@@ -172,6 +172,16 @@ def waits_for_budget(queries: Queries, task: Row) -> str | None:
     return f"It waits, and spends nothing: {words}. {more} Or raise it: `budget.*` of the settings."
 
 
+def wants_more(task: Row, found: Row) -> str | None:
+    """How a paused task goes on whose own budget, or that of its family, is spent: a plain resume is refused."""
+    if task["state"] != "paused" or task["pause_reason"] != "budget":
+        return None
+    for part, flag in (("usd", "--budget-usd X"), ("tokens", "--budget-tokens N")):
+        if any(found.get(f"{whose}_{part}", {"left": 1})["left"] <= 0 for whose in ("task", "family")):
+            return f"Give it more, in all: `holdfast resume {task['id']} {flag}`."
+    return None
+
+
 def waits_for_raise(queries: Queries, task: Row) -> bool:
     """Whether a queued task waits for a budget that no time gives back."""
     endless = [row for row in queries.view("spent_budgets") if row["until"] is None]
