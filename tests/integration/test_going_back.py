@@ -11,6 +11,7 @@ from holdfast.api import backup
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.rules import SalvageRules
 from holdfast.errors import WorkspaceProblem
+from holdfast.workspaces import gitstate
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import Unsaved
@@ -141,3 +142,13 @@ def test_a_link_in_its_git_directory_is_not_followed(workshop: Workshop) -> None
     workshop.run(workshop.worktrees.go_back(workshop.repo, workspace, commit, RULES))
     assert precious.read_text() == "the user's"
     assert workshop.fleet.git("diff", "--cached", "--name-only", cwd=tree) == "staged.txt"
+
+
+def test_a_lock_that_goes_while_a_git_directory_is_read(tmp_path: Path) -> None:
+    """R-RES-11: an agent's git is at work while its tree is kept."""
+    for name in ("HEAD", "HEAD.lock"):
+        (tmp_path / name).write_text("ref: refs/heads/main\n")
+    names = gitstate.state_files(str(tmp_path))
+    assert next(names) == "HEAD"
+    (tmp_path / "HEAD.lock").unlink()
+    assert list(names) == []

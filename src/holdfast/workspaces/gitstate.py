@@ -95,8 +95,16 @@ def state_files(git_dir: str) -> Iterator[str]:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(name)
-            elif entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_size <= LARGEST:
+            elif entry.is_file(follow_symlinks=False) and _is_small(entry):
                 yield name
+
+
+def _is_small(entry: os.DirEntry[str]) -> bool:
+    """Not what is gone meanwhile: a lock of a git that is at work."""
+    try:
+        return entry.stat(follow_symlinks=False).st_size <= LARGEST
+    except FileNotFoundError:
+        return False
 
 
 def of_operation(name: str) -> bool:
