@@ -42,6 +42,7 @@ def test_a_tasks_budget_holds_over_all_its_runs(fleet: Fleet) -> None:
     assert shown["budgets"]["crash"]["oldest_leaves_at"] > shown["runs"][0]["ended_at"]
     why = fleet.cli("why", task).stdout
     assert "task_usd $1.10 of $1.00" in why
+    assert f"Give it more, in all: `holdfast resume {task} --budget-usd X`" in why, "a plain resume is refused"
     assert "resume 0 of 3" in why
 
     refused = fleet.cli("resume", task, code=4).stderr
@@ -87,6 +88,29 @@ def test_a_label_that_is_spent_keeps_its_tasks_waiting_and_nobody_else(fleet: Fl
     fleet.wait_state(crossing, "completed")
     kinds = [event["kind"] for event in fleet.events()]
     assert (kinds.count("budget.spent"), kinds.count("budget.available")) == (2, 2)
+
+
+def test_a_family_draws_on_the_budget_of_its_first_task(fleet: Fleet) -> None:
+    """A subtask is stopped where the first task would be, one that has not begun does not begin, and an operator's word
+    on a subtask is enough."""
+    first = fleet.add_scenario(usage(0.3), options=("--budget-usd", 1))
+    second = fleet.add_scenario(usage(0.8), {"hang": True}, options=("--parent", first, "--budget-usd", 5))
+    third = fleet.add_scenario(usage(0.1), options=("--parent", first))
+    supervisor = fleet.up("--agents", 1, "--idle-exit", "0s")
+    assert supervisor.wait(timeout=60) == 0, "they wait for somebody"
+    whose = f"$1.10 of $1.00 of task {first} and its subtasks"
+    stopped, waiting = fleet.shown(second), fleet.shown(third)
+    assert (stopped["state"], stopped["pause_reason"], stopped["runs"][0]["stop_why"]) == ("paused", "budget", "budget")
+    assert whose in stopped["reason"]
+    assert (waiting["state"], waiting["pause_reason"], waiting["runs"]) == ("paused", "budget", [])
+    assert waiting["budgets"]["family_usd"]["spent"] == 1.1
+    assert fleet.shown(first)["budgets"]["task_usd"]["spent"] == 1.1
+    assert whose in fleet.cli("resume", third, code=4).stderr
+    fleet.cli("resume", third, "--budget-usd", "0.5")
+    assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0
+    assert fleet.show(third)["state"] == "completed"
+    (raised,) = [event for event in fleet.events(first) if event["kind"] == "budget.raised"]
+    assert raised["data"]["usd"] == 1.6
 
 
 def a_day_passes(fleet: Fleet) -> None:

@@ -18,6 +18,7 @@ def hold(fleet: Fleet, name: str, *options: object, ignore_term: bool = False) -
     reached = fleet.root / f"at-{name}"
     task_id = fleet.add_scenario(
         *([{"ignore_term": True}] if ignore_term else []),
+        {"usage": {"input": 70, "cost_usd": 0.5}},
         {"write": {"path": f"{name}.txt", "text": "begun\n"}},
         {"touch": str(reached)},
         {"wait_for": str(fleet.root / f"go-{name}")},
@@ -142,6 +143,7 @@ def test_a_keeper_killed_while_no_supervisor_lives_freezes_the_task(fleet: Fleet
     assert "lost its keeper" in fleet.cli("doctor", code=1).stdout
     fleet.cli("cancel", task_id, code=4)
     assert "Cancelled" in fleet.cli("cancel", task_id, "--assume-dead").stdout
+    assert fleet.shown(task_id)["spent_in_all"]["cost_usd"] == 0.5, "what it said that it used was used"
     fleet.wait_clean()
     assert fleet.json("salvage", "list")[0]["files"] == 1
     fleet.doctor()

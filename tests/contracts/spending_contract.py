@@ -13,6 +13,7 @@ from holdfast.core.outcome import Outcome, RunUsage
 from holdfast.core.policy import Action, Decision
 from holdfast.core.rules import BudgetRules
 from holdfast.errors import Conflict, NotFound
+from holdfast.store.budgeting import purses_of
 from holdfast.store.port import Transaction
 
 DAY = Allowance(key="day", cap=Cap(usd=5.0))
@@ -64,6 +65,29 @@ class TestSpending:
         assert used(scene, again).tokens == 30
         rows = scene.store.view("usage_by_generation", id=task.id)
         assert [(row["generation"], row["tokens"]) for row in rows] == [(0, 100), (1, 30)]
+
+    def test_the_first_task_of_a_family_pays_for_all_of_it(self, scene: Scene) -> None:
+        """Otherwise as many budgets as subtasks could be used. Its retry starts afresh, theirs does not."""
+        root = scene.add(budget=BudgetRules(usd=1.0))
+        child = scene.add(parent_id=root.id, budget=BudgetRules(usd=1.0))
+        below = scene.add(parent_id=child.id)
+        took(scene, root, RunUsage(cost_usd=0.25), run="r1")
+        took(scene, child, RunUsage(cost_usd=0.5), run="r2")
+        took(scene, below, RunUsage(input=7, cost_usd=0.25), run="r3")
+        assert [used(scene, task).usd for task in (root, child, below)] == [1.0, 0.5, 0.25]
+        family = (root, child, below)
+        assert scene.write(lambda tx: [tx.spending.root_of(task) for task in family]) == [root.id] * 3
+        spent = scene.write(lambda tx: [[purse.spent for purse in purses_of(tx, task)] for task in family])
+        words = f"$1.00 of $1.00 of task {root.id} and its subtasks"
+        assert spent == [["$1.00 of $1.00"], ["", words], [words]]
+        scene.cancel(child.id)
+        scene.retry(child.id)
+        assert used(scene, root).usd == 1.0
+        scene.write(lambda tx: tx.spending.allow(root.id, Cap(usd=3.0), "ann", scene.now, is_root=True))
+        assert scene.get(root.id).spec.budget.usd == 3.0
+        scene.cancel(root.id)
+        scene.retry(root.id)
+        assert used(scene, scene.get(root.id)) == Used()
 
     def test_a_day_knows_what_forgotten_tasks_cost(self, scene: Scene) -> None:
         """Retention forgets a task; what it cost within the window still counts, and under its label for good."""

@@ -145,6 +145,20 @@ def test_what_somebody_does_in_a_pause_is_saved_before_going_back(shop: Shop) ->
     assert not chosen.saved
 
 
+def test_a_lost_workspace_comes_back_after_a_retry_too(shop: Shop) -> None:
+    """R-RES-11: its set-up failed, say, before the new one was there: the checkpoint is still all there is of it."""
+    shop.save(1)
+    shop.store.write(lambda tx: tx.checkpoints.choose("task1", 1, "us", NOW, automatic=True))
+    shop.settle(Action.FAIL, failure="failed")
+    shop.store.write(lambda tx: tx.tasks.retry("task1", "ann", False, NOW))
+    assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is not None
+    shop.store.write(lambda tx: tx.tasks.cancel_waiting("task1", "ann", "", NOW))
+    shop.store.write(lambda tx: tx.checkpoints.expire(NOW.wall + 1, 0.0))
+    assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is not None
+    shop.store.write(lambda tx: tx.tasks.retry("task1", "ann", True, NOW))
+    assert shop.store.write(lambda tx: tx.checkpoints.chosen("task1")) is None
+
+
 def test_what_ended_lets_its_checkpoints_go(shop: Shop) -> None:
     """R-RES-11: pruned after completion; of a failed task only later. A retry forgets what was chosen before."""
     shop.save(1)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.agentevents import Usage
-from holdfast.core.allowances import Meter, held_to, since, used_of
+from holdfast.core.allowances import Meter, Purse, Till, held_to, since, used_of
 from holdfast.core.caps import DAY, NO_CAPS, Cap, Caps, Entry, LabelCap, Used, free_in, in_window, sum_of
 from holdfast.core.model import Instant, PauseReason
 from holdfast.core.outcome import RunUsage
@@ -149,7 +149,7 @@ def test_talk_goes_on_counting_where_the_last_supervisor_stopped() -> None:
 
 def test_a_run_is_measured_against_what_its_task_has_left() -> None:
     cap = Cap(usd=5.0, tokens=1000)
-    meter = Meter(cap=cap, left=cap.left(Used(usd=4.0, tokens=100)))
+    meter = Meter(purses=[Purse(cap=cap, used=Used(usd=4.0, tokens=100))])
     assert meter.passed(RunUsage(input=800, output=99, cost_usd=0.99)) is None
     assert meter.passed(RunUsage(cost_usd=1.25)) == "its budget is spent ($5.25 of $5.00)"
     assert meter.passed(RunUsage(input=900)) == "its budget is spent (1000 of 1000 tokens)"
@@ -196,3 +196,26 @@ def test_a_task_that_goes_on_by_itself_passes_its_budget_by_one_run_at_most(cap:
             break
     before_last = sum((used_of(run).tokens for run in runs[: max(0, started - 1)]), 0)
     assert before_last < (cap.tokens or 0)
+
+
+def test_runs_of_one_family_see_what_the_others_use_beside_them() -> None:
+    """Each of them may use what is left of the first task's budget; together not more than once."""
+    shared, till = (
+        Purse(cap=Cap(usd=1.0), used=Used(usd=0.3), whose=" of task a and its subtasks", is_shared=True),
+        Till(),
+    )
+    mine = Purse(cap=Cap(usd=1.0), used=Used())
+    meters = [Meter(purses=[mine, shared], run_id=run, till=till) for run in ("r1", "r2")]
+    assert meters[0].left_usd == 0.7
+    assert meters[0].passed(RunUsage(cost_usd=0.4)) is None
+    assert meters[1].passed(RunUsage(cost_usd=0.2)) is None
+    assert meters[1].passed(RunUsage(cost_usd=0.35)) == (
+        "its budget is spent ($1.05 of $1.00 of task a and its subtasks)"
+    )
+    till.over("r2", Used(usd=0.5))
+    till.over("r2", Used(usd=0.5))
+    assert meters[0].passed(RunUsage(cost_usd=0.4)) is not None, "the other has ended, and used it"
+    later = Meter(purses=[replace(shared, used=Used(usd=0.8))], run_id="r3", till=till, mark=till.ended)
+    assert later.passed(RunUsage()) is not None
+    till.over("r1")
+    assert replace(later, mark=till.ended).passed(RunUsage(cost_usd=0.1)) is None, "what had ended is in its purse"

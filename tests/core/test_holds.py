@@ -154,6 +154,17 @@ class TestClocks:
         jumped = replace(later(30), wall=NOW.wall + YEARS)
         assert not hold.lets_resume(jumped)
         assert hold.lets_resume(later(61))
+        rebooted = Instant(wall=NOW.wall - YEARS, boottime=1.0, boot_id="b")
+        assert hold.lets_resume(rebooted), "nobody would live to see that minute"
+
+    def test_mass_deaths_of_the_future_do_not_count(self) -> None:
+        first = after_mass(None, "storm", RULES, NOW, 0.0)
+        calm = replace(first, until=None)
+        assert after_mass(calm, "storm", RULES, later(3600), 0.0).failures == 2
+        rebooted = Instant(wall=NOW.wall + 3600, boottime=1.0, boot_id="b")
+        assert after_mass(calm, "storm", RULES, rebooted, 0.0).failures == 2
+        set_back = replace(rebooted, wall=NOW.wall - YEARS)
+        assert after_mass(calm, "storm", RULES, set_back, 0.0).failures == 1
 
 
 class TestAccount:

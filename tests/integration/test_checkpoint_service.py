@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,9 +16,10 @@ from tests.fleet import Fleet
 from tests.integration.test_listening import until
 
 from holdfast import clock
-from holdfast.core.model import PauseReason
+from holdfast.core.model import PauseReason, Task
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
+from holdfast.errors import WorkspaceProblem
 from holdfast.processes.trees import activity
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Transaction
@@ -25,6 +27,7 @@ from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.checkpoints import Checkpoints
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.holding import Holding
+from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.supervisor.resumes import Resumes
 
 
@@ -125,6 +128,19 @@ def test_it_keeps_what_changes_and_is_told_once_of_what_it_cannot(stage: Stage, 
             assert nested.exists()
             assert stage.events(desk.task_id).count("checkpoint.failed") == 1
             await desk.say("rm -rf nested")
+            strategy: Any = desk.context.strategy_of(None)  # type: ignore[arg-type]  # the stage has one for all
+            take, sizes = strategy.checkpoint, iter(range(1000, 2000))
+
+            async def too_large(*_arguments: Any) -> object:
+                raise WorkspaceProblem(f"it holds {next(sizes)} bytes")
+
+            strategy.checkpoint = too_large
+            for _ in range(3):
+                await desk.say("date +%N > two.txt")
+                await desk.look(31.0)
+            assert stage.events(desk.task_id).count("checkpoint.failed") == 2, "a tree that grows is told once"
+            strategy.checkpoint = take
+            await desk.say("date +%N > two.txt")
             await desk.look(31.0)
             assert (await desk.last()).number == 3  # type: ignore[union-attr]  # it is there
             (run_id,) = desk.service._watches
@@ -232,6 +248,59 @@ def test_what_is_due_does_not_spend_a_resume_on_a_checkpoint_that_is_gone(stage:
     task = stage.task(task_id)
     assert (task["state"], task["resume_attempts"], task["resume_after"]) == ("paused", 0, None)
     assert "is gone" in task["reason"]
+
+
+@asynccontextmanager
+async def with_checkpoint(stage: Stage) -> AsyncIterator[tuple[Context, Task, Grip, Path]]:
+    """A claimed task with a workspace, of which a checkpoint is kept."""
+    stage.add("true")
+    with contextlib.ExitStack() as closing:
+        context = stage.context(closing)
+        task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
+        assert task is not None
+        assert task.owner is not None
+        grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+        workspace = await ensure_workspace(context, task, grip)
+        await Checkpoints(context).at_end(task, grip, None, None, "a test")
+        assert await context.writer.write(lambda tx: tx.checkpoints.last(task.id)) is not None
+        yield context, task, grip, Path(workspace.path)
+
+
+def test_a_workspace_that_is_there_again_stays_as_it_is(stage: Stage) -> None:
+    """R-RES-11: it was lost for a while (a disk that was not mounted), and its last checkpoint chosen in its place:
+    what lies there is newer, and nobody asked for another state."""
+
+    async def work() -> None:
+        async with with_checkpoint(stage) as (context, task, grip, tree):
+            await context.writer.write(
+                lambda tx: tx.checkpoints.choose(task.id, 1, "us", context.clock(), automatic=True)
+            )
+            (tree / "newer.txt").write_text("newer")
+            await ensure_workspace(context, task, grip)
+            assert (tree / "newer.txt").read_text() == "newer"
+            assert await context.writer.write(lambda tx: tx.checkpoints.chosen(task.id)) is None
+
+    asyncio.run(work())
+
+
+def test_commits_beyond_a_checkpoint_are_saved_though_the_directory_is_gone(stage: Stage) -> None:
+    """R-RES-11: an operator goes back, and the branch moves with HEAD: what it held has a name before that."""
+
+    async def work() -> None:
+        async with with_checkpoint(stage) as (context, task, grip, tree):
+            (tree / "later.txt").write_text("later")
+            stage.fleet.git("add", "later.txt", cwd=tree)
+            stage.fleet.git("commit", "--quiet", "-m", "later", cwd=tree)
+            beyond = stage.fleet.git("rev-parse", "HEAD", cwd=tree)
+            shutil.rmtree(tree)
+            await context.writer.write(lambda tx: tx.checkpoints.choose(task.id, 1, "ann", context.clock()))
+            await ensure_workspace(context, task, grip)
+            assert stage.fleet.git("rev-parse", "HEAD", cwd=tree) != beyond
+            [salvage] = context.store.view("salvages", task=task.id)
+            shadow = Path(stage.home) / "shadows" / f"{task.spec.repo_id}.git"
+            assert beyond in stage.fleet.git("rev-list", str(salvage["commit"]), cwd=shadow).split()
+
+    asyncio.run(work())
 
 
 def test_a_stop_ends_one_that_is_under_way(stage: Stage, tmp_path: Path) -> None:

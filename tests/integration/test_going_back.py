@@ -8,8 +8,10 @@ import pytest
 from tests.integration.conftest import Workshop
 
 from holdfast.api import backup
-from holdfast.core.model import Workspace
+from holdfast.core.model import Strategy, Workspace
 from holdfast.core.rules import SalvageRules
+from holdfast.errors import WorkspaceProblem
+from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import Unsaved
 
@@ -82,6 +84,37 @@ def test_what_came_after_the_salvage_is_not_written_over(workshop: Workshop) -> 
     workshop.run(workshop.worktrees.go_back(workshop.repo, workspace, commit, RULES))
     assert (tree / "README.md").read_text() == "then"
     assert not (tree / "new.txt").exists()
+
+
+def test_no_command_of_a_clone_is_run(workshop: Workshop, tmp_path: Path) -> None:
+    """A clone's settings are its agent's: a commit that it dropped comes back from the shadow, from nowhere else."""
+    strategy = CloneStrategy(workshop.home, workshop.git)
+    workspace = workshop.workspace("task1", Strategy.CLONE)
+    workshop.run(strategy.prepare(workshop.repo, workspace, None))
+    tree, git, ran = Path(workspace.path), workshop.fleet.git, tmp_path / "ran"
+    (tree / "work.txt").write_text("work")
+    git("add", "work.txt", cwd=tree)
+    git("commit", "--quiet", "-m", "work", cwd=tree)
+    head = git("rev-parse", "HEAD", cwd=tree)
+    found = workshop.run(strategy.checkpoint(workshop.repo, workspace, checkpoint_ref("task1", 1), RULES))
+    assert found is not None
+    git("commit", "--quiet", "--allow-empty", "-m", "beyond", cwd=tree)
+    beyond, branches = git("rev-parse", "HEAD", cwd=tree), git("for-each-ref")
+    saved = workshop.run(strategy.salvage(workshop.repo, workspace, "going back", RULES, over=found.commit))
+    assert saved is not None
+    assert beyond in workshop.shadow("rev-list", saved.commit).split()
+    assert git("for-each-ref") == branches, "what it goes back from is no result: not in the user's repository"
+    git("reset", "--quiet", "--hard", "HEAD~2", cwd=tree)
+    git("reflog", "expire", "--expire=now", "--all", cwd=tree)
+    git("gc", "--quiet", "--prune=now", cwd=tree)
+    git("config", "core.sshCommand", f"touch {ran}; false", cwd=tree)
+    git("config", "url.ssh://nowhere/.insteadOf", f"{workshop.home}/", cwd=tree)
+    with pytest.raises(WorkspaceProblem, match="not allowed"):
+        workshop.run(strategy.go_back(workshop.repo, workspace, found.commit, RULES))
+    assert not ran.exists()
+    git("config", "--unset", "url.ssh://nowhere/.insteadOf", cwd=tree)
+    workshop.run(strategy.go_back(workshop.repo, workspace, found.commit, RULES))
+    assert git("rev-parse", "HEAD", cwd=tree) == head
 
 
 def test_a_backup_has_checkpoints_where_nothing_else_is_saved(workshop: Workshop) -> None:

@@ -301,6 +301,20 @@ class TestSchema:
         self.apply(tmp_path / "steps.db", migrations())
         assert schema_of(home / DATABASE) == schema_of(tmp_path / "steps.db")
 
+    def test_nothing_changes_under_a_supervisor_of_the_older_version(self, home: Path) -> None:
+        """It would go on with requests that it does not know, and fail at every look. When it is gone, all is well."""
+        self.apply(home / DATABASE, migrations()[:-1])
+        columns = "id, state, boot_id, pid, start_ticks, version, agents, lease_until, started_at"
+        row = f"INSERT INTO hosts ({columns}) VALUES ('old', 'active', ?, ?, ?, '0.1.0', 1, 0, 0)"
+        connection = opening.open_connection(str(home / DATABASE))
+        connection.execute(row, (clock.boot_id(), os.getpid(), opening.started_at(os.getpid())))
+        with pytest.raises(Unavailable, match=f"`kill -9 {os.getpid()}`"):
+            SqliteStore(str(home))
+        assert opening.schema_version(connection) == len(migrations()) - 1
+        connection.execute("UPDATE hosts SET start_ticks = start_ticks + 1")  # another process has its number now
+        connection.close()
+        SqliteStore(str(home)).close()
+
     def test_opening_again_changes_nothing(self, home: Path) -> None:
         SqliteStore(str(home)).close()
         before = digest(home / DATABASE)

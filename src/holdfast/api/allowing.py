@@ -9,6 +9,7 @@ from holdfast import clock
 from holdfast.core.caps import Cap, labels_of
 from holdfast.core.model import PauseReason, Task
 from holdfast.errors import Conflict, UsageError
+from holdfast.store.budgeting import cap_of, purses_of
 
 if TYPE_CHECKING:
     from holdfast.store.port import Transaction
@@ -24,6 +25,7 @@ def allow_or_refuse(tx: Transaction, task_id: str, given: Cap, by: str, *, force
     if given:
         _refuse_untold(tx.tasks.get(task_id), given)
         tx.spending.allow(task_id, given, by, clock.now())
+        _allow_family(tx, tx.tasks.get(task_id), given, by)
     task = tx.tasks.get(task_id)
     _refuse_spent(tx, task)
     if task.pause_reason is PauseReason.BUDGET and not force:
@@ -41,14 +43,30 @@ def _refuse_untold(task: Task, given: Cap) -> None:
             raise UsageError(f"{untold}: such a budget cannot hold. Nothing was changed.")
 
 
-def _refuse_spent(tx: Transaction, task: Task) -> None:
-    budget = task.spec.budget
-    spent = Cap(usd=budget.usd, tokens=budget.tokens).against(tx.spending.of_task(task))
-    if not spent:
+def _allow_family(tx: Transaction, task: Task, given: Cap, by: str) -> None:
+    """What a subtask is given on top, the budget of the first task above it has to have."""
+    root = tx.tasks.get(tx.spending.root_of(task))
+    if root.id == task.id:
         return
+    cap, used, mine = cap_of(root), tx.spending.of_task(root), tx.spending.of_task(task)
+    usd = used.usd + given.usd - mine.usd if given.usd is not None and cap.usd is not None else None
+    tokens = used.tokens + given.tokens - mine.tokens if given.tokens is not None and cap.tokens is not None else None
+    more = Cap(
+        usd=usd if usd is not None and usd > (cap.usd or 0.0) else None,
+        tokens=tokens if tokens is not None and tokens > (cap.tokens or 0) else None,
+    )
+    if more:
+        tx.spending.allow(root.id, more, by, clock.now(), is_root=True)
+
+
+def _refuse_spent(tx: Transaction, task: Task) -> None:
+    purse = next((purse for purse in purses_of(tx, task) if purse.spent), None)
+    if purse is None:
+        return
+    spent = purse.cap.against(purse.used)
     which = "--budget-tokens N" if spent.endswith("tokens") and "$" not in spent else "--budget-usd N"
     raise Conflict(
-        f"Task {task.id} has spent its budget ({spent}); nothing was changed. Give it more, in all: "
+        f"Task {task.id} has spent its budget ({purse.spent}); nothing was changed. Give it more, in all: "
         f"`holdfast resume {task.id} {which}`; or end it: `holdfast cancel {task.id}`."
     )
 

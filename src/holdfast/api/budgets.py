@@ -94,18 +94,28 @@ def _of(spent: float, limit: float) -> Row:
 
 
 def _allowances(queries: Queries, task: Row, caps: Caps, now: Instant) -> Row:
-    from holdfast.core.caps import Cap, Used, in_window, labels_of, sum_of
+    from holdfast.core.caps import Cap, in_window, labels_of, sum_of
 
-    rows = queries.view("usage_by_generation", id=task["id"])
-    mine = next((row for row in rows if row["generation"] == task["generation"]), None)
-    used = Used() if mine is None else Used(usd=mine["usd"], tokens=mine["tokens"], unpriced=mine["unpriced"])
-    found = _parts("task", Cap(**task["budget"]), used)
+    found = _parts("task", Cap(**task["budget"]), _of_task(queries, task))
+    if task["parent_id"] is not None:
+        [first] = queries.view("first_of_family", id=task["id"])
+        root = queries.state(first["id"])
+        cap = Cap(**{"usd": None, "tokens": None, **json.loads(root["settings"]).get("budget", {})})
+        found |= _parts("family", cap, _of_task(queries, root))
     shared = [one for one in caps.all() if one.concerns(labels_of(task["labels"]))]
     lately = _lately(queries, now) if any(one.is_sliding for one in shared) else []
     for one in shared:
         total = sum_of(in_window(lately, now, one.label)) if one.is_sliding else _total(queries, str(one.label))
         found |= _parts(one.key, one.cap, total)
     return found
+
+
+def _of_task(queries: Queries, task: Row) -> Used:
+    """Of the first task of a family: with all of its subtasks."""
+    from holdfast.core.caps import Used
+
+    [row] = queries.view("usage_of_task", id=task["id"], generation=task["generation"])
+    return Used(**row)
 
 
 def _parts(name: str, cap: Cap, used: Used) -> Row:
@@ -160,6 +170,16 @@ def waits_for_budget(queries: Queries, task: Row) -> str | None:
     words = "; ".join(_words(row) for row in found)
     more = "It starts by itself then." if task["state"] == "queued" else "After that it can be resumed."
     return f"It waits, and spends nothing: {words}. {more} Or raise it: `budget.*` of the settings."
+
+
+def wants_more(task: Row, found: Row) -> str | None:
+    """How a paused task goes on whose own budget, or that of its family, is spent: a plain resume is refused."""
+    if task["state"] != "paused" or task["pause_reason"] != "budget":
+        return None
+    for part, flag in (("usd", "--budget-usd X"), ("tokens", "--budget-tokens N")):
+        if any(found.get(f"{whose}_{part}", {"left": 1})["left"] <= 0 for whose in ("task", "family")):
+            return f"Give it more, in all: `holdfast resume {task['id']} {flag}`."
+    return None
 
 
 def waits_for_raise(queries: Queries, task: Row) -> bool:

@@ -10,10 +10,8 @@ from typing import Any
 
 from holdfast import clock, config
 from holdfast.api import repos
-from holdfast.api.allowing import allow_or_refuse
 from holdfast.api.newtask import NewTask as NewTask
 from holdfast.api.newtask import agent_of, budget_of, patient_with, provider_of
-from holdfast.core.caps import Cap
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
@@ -187,6 +185,9 @@ class Commands:
     ) -> str:
         """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed. `checkpoint`:
         the next attempt begins with that one; that it can be read its caller has seen (R-RES-06)."""
+
+        from holdfast.api.allowing import allow_or_refuse
+        from holdfast.core.caps import Cap
 
         def go_on(tx: Any) -> ResumeDecision:
             if not force:

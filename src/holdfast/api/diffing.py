@@ -104,10 +104,12 @@ def _plain(folder: str, path: str, options: list[str]) -> str:
 
 
 def _saved(task: Row) -> Row | None:
-    """The newest salvage, if it is of the task's last workspace, or all that is left. It has the branch's commits."""
-    if not task["salvages"]:
+    """The newest salvage, if it is of the task's last workspace, or all that is left. It has the branch's commits. What
+    was set aside when the task went back to a checkpoint is not what it did."""
+    salvages = [row for row in task["salvages"] if not row["details"].get("set_aside")]
+    if not salvages:
         return None
-    newest: Row = task["salvages"][-1]
+    newest: Row = salvages[-1]
     is_last = newest["ref"].rpartition("/")[2].startswith(str(task["workspace"].get("id")))
     has_branch = bool(task["branch"]) and _exists(task["repo"], f"refs/heads/{task['branch']}")
     return newest if is_last or not has_branch else None

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import clock, config
 from holdfast.api.queries import Queries
-from holdfast.config.budgets import limits_of, staff_of
-from holdfast.core.dispatch import Lane
-from holdfast.core.model import Instant
-from holdfast.core.staffing import Worker, recent
 from holdfast.errors import NotFound
 
-if TYPE_CHECKING:
-    from holdfast.core.staffing import WorkerRecord
+if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
+    from holdfast.core.dispatch import Lane
+    from holdfast.core.staffing import Worker, WorkerRecord
     from holdfast.store.port import Transaction
 
 Row = dict[str, Any]
@@ -25,6 +22,8 @@ NEW = "it starts with the next look of a supervisor"
 def workers(home: str) -> list[Row]:
     """Every worker of the settings, and those that are there without: at work still, or because a supervisor goes on
     with its settings of before (a mistake in the file, say)."""
+    from holdfast.config.budgets import limits_of, staff_of
+
     settings = config.best_effort()
     queries = Queries(home)
     known = {str(row["name"]): row for row in queries.view("workers")}
@@ -103,7 +102,7 @@ def waits_for_worker(queries: Queries, task: Row) -> str | None:
     if settings["agents"] > 0 or not settings.workers:
         return None
     states = {str(row["name"]): row for row in queries.view("workers")}
-    matching = [worker.name for worker in staff_of(settings).workers if _takes(worker.lane, task)]
+    matching = [worker.name for worker in _staff(settings) if _takes(worker.lane, task)]
     if not matching:
         return (
             "No worker takes such a task (agent, account and labels have to match), and `agents` is 0, so that nobody "
@@ -119,19 +118,27 @@ def waits_for_worker(queries: Queries, task: Row) -> str | None:
 def nobody_comes(queries: Queries) -> Callable[[Row], bool]:
     """Whether nothing but a person can let a queued task start, because of the workers; the settings are read once."""
     settings = config.best_effort()
-    staff = staff_of(settings)
+    staff = _staff(settings)
 
     def answer(task: Row) -> bool:
-        if task["state"] != "queued" or not (staff.workers or task["worker"]):
+        if task["state"] != "queued" or not (staff or task["worker"]):
             return False
         stopped = {str(row["name"]) for row in queries.view("workers") if row["state"] == "stopped"}
         if task["worker"] is not None:
             return task["worker"] in stopped
         return settings["agents"] == 0 and not any(
-            worker.name not in stopped and _takes(worker.lane, task) for worker in staff.workers
+            worker.name not in stopped and _takes(worker.lane, task) for worker in staff
         )
 
     return answer
+
+
+def _staff(settings: config.Config) -> tuple[Worker, ...]:
+    if not settings.workers:
+        return ()
+    from holdfast.config.budgets import staff_of
+
+    return staff_of(settings).workers
 
 
 def _takes(lane: Lane, task: Row) -> bool:
@@ -145,6 +152,10 @@ def _takes(lane: Lane, task: Row) -> bool:
 
 
 def _row(name: str, worker: Worker | None, known: Row | None, queries: Queries, window: float) -> Row:
+    from holdfast.core.dispatch import Lane
+    from holdfast.core.model import Instant
+    from holdfast.core.staffing import recent
+
     lane = worker.lane if worker else Lane(name=name)
     at = [Instant(**row) for row in queries.view("worker_crashes", worker=name)]
     return {

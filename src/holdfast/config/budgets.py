@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.config.layers import Config
-from holdfast.core.budgets import Limits
-from holdfast.core.caps import Cap, Caps
-from holdfast.core.checkpointing import CheckpointRules
-from holdfast.core.dispatch import Lane
-from holdfast.core.holds import HoldRules
-from holdfast.core.staffing import Staff, Worker
+
+if TYPE_CHECKING:  # `show` and `why` need one of them, and have to start fast
+    from holdfast.core.budgets import Limits
+    from holdfast.core.caps import Caps
+    from holdfast.core.checkpointing import CheckpointRules
+    from holdfast.core.holds import HoldRules
+    from holdfast.core.staffing import Staff
 
 
 def hold_rules_of(settings: Config) -> HoldRules:
+    from holdfast.core.holds import HoldRules
+
     return HoldRules(
         failures=settings["breaker.failures"],
         hold=settings["breaker.hold"],
@@ -25,6 +30,8 @@ def hold_rules_of(settings: Config) -> HoldRules:
 
 
 def limits_of(settings: Config) -> Limits:
+    from holdfast.core.budgets import Limits
+
     return Limits(
         runs=settings["runs.max"],
         crash=settings["crash.max_in_window"],
@@ -45,11 +52,16 @@ def limits_of(settings: Config) -> Limits:
 
 def caps_of(settings: Config) -> Caps:
     """What tasks share of money and tokens."""
+    from holdfast.core.caps import Cap, Caps
+
     day = Cap(usd=settings["budget.day_usd"] or None, tokens=settings["budget.day_tokens"] or None)
     return Caps(day=day, labels=settings.label_budgets)
 
 
 def staff_of(settings: Config) -> Staff:
+    from holdfast.core.dispatch import Lane
+    from holdfast.core.staffing import Staff, Worker
+
     return Staff(
         workers=tuple(
             Worker(
@@ -63,4 +75,6 @@ def staff_of(settings: Config) -> Staff:
 
 
 def checkpoint_rules_of(settings: Config) -> CheckpointRules:
+    from holdfast.core.checkpointing import CheckpointRules
+
     return CheckpointRules(every=settings["checkpoint.every"], keep=settings["checkpoint.keep"])

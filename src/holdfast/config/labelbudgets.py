@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config.parsers import Parser, count, money, shown
-from holdfast.core.caps import Cap, LabelCap
+
+if TYPE_CHECKING:  # all pay for what every command reads
+    from holdfast.core.caps import LabelCap
 
 SECTION = "budget"
 TABLE = "labels"
@@ -19,7 +21,7 @@ _READERS: Mapping[str, Parser] = {
 }
 KEYS = tuple(_READERS)
 Complain = Callable[[str, str], None]
-LabelBudgets = dict[str, LabelCap]
+LabelBudgets = dict[str, "LabelCap"]
 
 
 def read_label_budgets(tables: object, complain: Complain) -> LabelBudgets:
@@ -56,6 +58,8 @@ def lines_to_show(budgets: Mapping[str, LabelCap]) -> dict[str, Any]:
 
 
 def _cap(place: str, table: Mapping[str, object], complain: Complain) -> LabelCap:
+    from holdfast.core.caps import Cap, LabelCap
+
     values: dict[str, Any] = {}
     for key, value in table.items():
         full = f"{place}.{key}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config.accounts import SECTION as ACCOUNTS
 from holdfast.config.accounts import Accounts, AccountTable
@@ -17,8 +17,10 @@ from holdfast.config.problems import ConfigError, Problem, where
 from holdfast.config.settings import SETTINGS, variable_of
 from holdfast.config.workers import SECTION as WORKERS
 from holdfast.config.workers import Workers, place_of
-from holdfast.core.caps import LabelCap
 from holdfast.errors import Refused
+
+if TYPE_CHECKING:
+    from holdfast.core.caps import LabelCap
 
 
 class Config:

@@ -39,23 +39,73 @@ def held_to(decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Purse:
+    """One budget that binds a task: its own, or that of the first task of its family, which all of them share."""
+
+    cap: Cap
+    used: Used
+    whose: str = ""  # in words, if it is not its own
+    is_shared: bool = False  # with the others of its family
+
+    @property
+    def spent(self) -> str:
+        """In words; empty: something is left."""
+        words = self.cap.against(self.used)
+        return f"{words}{self.whose}" if words else ""
+
+    @property
+    def left(self) -> Cap:
+        return self.cap.left(self.used)
+
+
+@dataclass(kw_only=True, slots=True)
+class Till:
+    """What the runs of one family use while they are at work beside one another, as far as they say."""
+
+    at_work: dict[str, Used] = field(default_factory=dict)
+    ended: Used = field(default_factory=Used)  # of those that ended since somebody is at work
+
+    def beside(self, run_id: str) -> Used:
+        total = self.ended
+        for other, used in self.at_work.items():
+            total = total if other == run_id else total + used
+        return total
+
+    def over(self, run_id: str, used: Used | None = None) -> None:
+        """`used`: what it said in the end."""
+        known = self.at_work.pop(run_id, None)
+        if known is not None:
+            self.ended += used or known
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Meter:
     """What a run may still use, and what its agent's numbers already had in them when it started."""
 
-    left: Cap
-    cap: Cap
+    purses: Sequence[Purse]
     before: RunUsage = field(default_factory=RunUsage)  # of its session, where the agent tells the sum of that
+    family: str | None = None  # the first task of it, if that has a budget
+    run_id: str = ""
+    till: Till | None = None  # of that family
+    mark: Used = field(default_factory=Used)  # what had ended in it when this run began: that is in its purses
+
+    @property
+    def left_usd(self) -> float | None:
+        return min((purse.left.usd for purse in self.purses if purse.left.usd is not None), default=None)
 
     def passed(self, told: RunUsage) -> str | None:
         """Why it has to end, if it has used up what was left."""
         used = used_of(since(told, self.before))
-        if not self.left.is_reached(used):
-            return None
-        spent = Used(
-            usd=(self.cap.usd or 0.0) - (self.left.usd or 0.0) + used.usd,
-            tokens=(self.cap.tokens or 0) - (self.left.tokens or 0) + used.tokens,
-        )
-        return f"its budget is spent ({self.cap.against(spent)})"
+        beside = Used()
+        if self.till is not None:
+            self.till.at_work[self.run_id] = used
+            all_beside = self.till.beside(self.run_id)
+            beside = Used(usd=all_beside.usd - self.mark.usd, tokens=all_beside.tokens - self.mark.tokens)
+        for purse in self.purses:
+            now = purse.used + used + (beside if purse.is_shared else Used())
+            if spent := replace(purse, used=now).spent:
+                return f"its budget is spent ({spent})"
+        return None
 
 
 def used_of(usage: RunUsage) -> Used:

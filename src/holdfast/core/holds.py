@@ -67,8 +67,11 @@ class Probe:
         return self.state is TaskState.RUNNING
 
     def is_about_to(self, now: Instant) -> bool:
-        """It was resumed in order to go first, and is not taken yet."""
-        return self.state is TaskState.QUEUED and now.since(self.since) < CANDIDATE_PATIENCE
+        """It was resumed in order to go first, and is not taken yet. Not after a reboot: a clock that was set back
+        with it would make years of a minute."""
+        if self.state is not TaskState.QUEUED or self.since.boot_id != now.boot_id:
+            return False
+        return now.since(self.since) < CANDIDATE_PATIENCE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

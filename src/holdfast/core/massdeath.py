@@ -11,6 +11,7 @@ from holdfast.core.outcome import Outcome, Verdict
 
 EVERYTHING = "all"  # the name of the one hold of its scope
 LONGEST_HOLD = 3600.0
+_CLOCK_WAS_SET_BACK = 60.0
 REMEMBERED = 86400.0  # seconds for which a mass death makes the next one worse
 DEATHS = frozenset({Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.CRASHED})
 _SAYS_NOTHING = frozenset(
@@ -55,7 +56,7 @@ def after_mass(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, j
     """More deaths of the same storm change nothing; a probe's own death is after_fleet's."""
     if hold is not None and hold.is_held:
         return hold
-    storms = hold.failures if hold is not None and now.since(hold.since) < REMEMBERED else 0
+    storms = hold.failures if hold is not None and _is_remembered(hold.since, now) else 0
     begun = Hold(
         scope=Scope.FLEET,
         name=EVERYTHING,
@@ -67,6 +68,12 @@ def after_mass(hold: Hold | None, reason: str, rules: HoldRules, now: Instant, j
         rounds=storms,
     )
     return held_again(begun, rules.death_hold, max(LONGEST_HOLD, rules.death_hold), now, jitter)
+
+
+def _is_remembered(earlier: Instant, now: Instant) -> bool:
+    """Not what lies in the future of a clock that was set back over a reboot: nobody knows when that would be over."""
+    from_the_future = earlier.boot_id != now.boot_id and earlier.wall > now.wall + _CLOCK_WAS_SET_BACK
+    return not from_the_future and now.since(earlier) < REMEMBERED
 
 
 def calmed(hold: Hold) -> Hold:

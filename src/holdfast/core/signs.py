@@ -11,12 +11,14 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.core.agentevents import Usage
 from holdfast.core.plight import Plight, PlightKind, worsened
 from holdfast.core.spending import Spending
 from holdfast.core.streams import Stream
+
+if TYPE_CHECKING:
+    from holdfast.core.agentevents import Usage
 
 REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
 MOST_TOOLS = 256

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.core.agentevents import Usage
 from holdfast.core.outcome import RunUsage
+
+if TYPE_CHECKING:  # `why` asks about health, and needs no words of agents for that
+    from holdfast.core.agentevents import Usage
 
 MOST_MESSAGES = 64  # that may be told again; sub-agents talk at the same time, but not more of them than this
 
@@ -80,6 +82,8 @@ def _written(usage: RunUsage) -> list[float | None]:
 
 
 def _taken_in(kept: Sequence[Any]) -> RunUsage:
+    from holdfast.core.agentevents import Usage
+
     told, past, cached, reasoning, cost = kept
     return _read(
         Usage(

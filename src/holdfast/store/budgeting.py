@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from holdfast.core.allowances import Purse
 from holdfast.core.caps import Allowance, Cap, Entry, Used
 from holdfast.core.model import Instant, Task
 from holdfast.core.outcome import RunUsage
+
+if TYPE_CHECKING:
+    from holdfast.store.port import Transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +45,12 @@ class Spending(Protocol):
 
     def crossed(self, run_id: str) -> Sequence[str]: ...
     def of_task(self, task: Task) -> Used:
-        """In its present generation: an operator's retry starts afresh."""
+        """In its present generation: an operator's retry starts afresh. Of the first task of a family, with all of its
+        subtasks."""
+        ...
+
+    def root_of(self, task: Task) -> str:
+        """The first task of its family: itself, if it is nobody's subtask."""
         ...
 
     def of_session(self, task_id: str, session_id: str) -> RunUsage:
@@ -62,6 +71,27 @@ class Spending(Protocol):
         """There is some again."""
         ...
 
-    def allow(self, task_id: str, cap: Cap, by: str, now: Instant) -> None:
-        """An operator gives a paused task another budget. None in `cap`: that part stays as it is."""
+    def allow(self, task_id: str, cap: Cap, by: str, now: Instant, *, is_root: bool = False) -> None:
+        """An operator gives a paused task another budget. None in `cap`: that part stays as it is. `is_root`: for a
+        subtask's sake, wherever the first task of its family stands."""
         ...
+
+
+def cap_of(task: Task) -> Cap:
+    return Cap(usd=task.spec.budget.usd, tokens=task.spec.budget.tokens)
+
+
+def purses_of(tx: Transaction, task: Task) -> list[Purse]:
+    """The budgets that bind it: its own, and, if it is a subtask, that of the first task above it, on which all of the
+    family draw: otherwise an agent that splits its work up would have as many budgets as subtasks."""
+    if task.spec.parent_id is None and not cap_of(task):
+        return []
+    task, root_id = tx.tasks.get(task.id), tx.spending.root_of(task)
+    own = Purse(cap=cap_of(task), used=tx.spending.of_task(task), is_shared=root_id == task.id)
+    found = [own] if own.cap else []
+    if root_id != task.id:
+        root = tx.tasks.get(root_id)
+        whose = f" of task {root_id} and its subtasks"
+        shared = Purse(cap=cap_of(root), used=tx.spending.of_task(root), whose=whose, is_shared=True)
+        found += [shared] if shared.cap else []
+    return found

@@ -63,7 +63,8 @@ class Checkpoints(Protocol):
 
     def choose(self, task_id: str, number: int, by: str, now: Instant, *, automatic: bool = False) -> Checkpoint:
         """The next attempt begins with it: part of the transaction that resumes the task. An operator's word stands
-        before what we choose ourselves. Its session comes back with it."""
+        before what we choose ourselves. Its session comes back with it. `automatic`: until it is carried out, whatever
+        fails meanwhile, or until a fresh start; a choice of an operator's is forgotten by any retry."""
         ...
 
     def chosen(self, task_id: str) -> GoingBack | None: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from holdfast.core.adaptive import Allotted
 from holdfast.core.budgets import Spend
@@ -32,19 +32,21 @@ from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Decision
 from holdfast.core.preserve import Disposition
 from holdfast.core.states import TaskState, WorkspaceState
-from holdfast.store.budgeting import Spending
-from holdfast.store.checkpointing import Checkpoints
-from holdfast.store.crashing import Crashes
-from holdfast.store.forgetting import History
 from holdfast.store.grip import Grip as Grip
-from holdfast.store.holding import Holds
-from holdfast.store.keeping import Keeps
-from holdfast.store.noticing import Notices
 from holdfast.store.pausing import Pausing
-from holdfast.store.salvaging import Salvages
-from holdfast.store.shutting import Accounts
-from holdfast.store.staffing import Workers
-from holdfast.store.tracking import Links
+
+if TYPE_CHECKING:  # whoever adds one task needs few of them, and has to start fast
+    from holdfast.store.budgeting import Spending
+    from holdfast.store.checkpointing import Checkpoints
+    from holdfast.store.crashing import Crashes
+    from holdfast.store.forgetting import History
+    from holdfast.store.holding import Holds
+    from holdfast.store.keeping import Keeps
+    from holdfast.store.noticing import Notices
+    from holdfast.store.salvaging import Salvages
+    from holdfast.store.shutting import Accounts
+    from holdfast.store.staffing import Workers
+    from holdfast.store.tracking import Links
 
 Row = dict[str, object]
 T = TypeVar("T")

@@ -6,21 +6,22 @@ The record, the check and what follows from it for others are one transaction: t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from holdfast.core.allowances import Meter, held_to
-from holdfast.core.caps import Allowance, Cap, Entry, Used, free_in, in_window, labels_of, sum_of
+from holdfast.core.allowances import Meter, Till, held_to, since, used_of
+from holdfast.core.caps import Allowance, Entry, Used, free_in, in_window, labels_of, sum_of
 from holdfast.core.model import Instant, Task
 from holdfast.core.outcome import RunUsage, Verdict
 from holdfast.core.policy import Decision
-from holdfast.store.budgeting import SpentBudget
+from holdfast.store.budgeting import SpentBudget, purses_of
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 
 WORTH_WRITING = 5.0  # seconds by which the end of an episode has to move
 
 
-def cap_of(task: Task) -> Cap:
-    return Cap(usd=task.spec.budget.usd, tokens=task.spec.budget.tokens)
+class NothingLeft(Exception):
+    """A budget that binds the task is spent before its run begins: by others of its family."""
 
 
 def record_usage(context: Context, tx: Transaction, task: Task, run_id: str, verdict: Verdict) -> None:
@@ -39,10 +40,21 @@ def record_usage(context: Context, tx: Transaction, task: Task, run_id: str, ver
         tx.spending.crosses(run_id, [one.key for one in crossed])
 
 
-def held_to_budgets(context: Context, decision: Decision, task: Task, used: Used, crossed: Sequence[str]) -> Decision:
-    """What the policy decided, within what the task may use and what it shares."""
+def spent_of(tx: Transaction, task: Task) -> str:
+    """Which budget that binds it is spent, in words; empty: none."""
+    return next((purse.spent for purse in purses_of(tx, task) if purse.spent), "")
+
+
+def refuse_spent(tx: Transaction, task: Task) -> None:
+    """In the transaction of the run's intent."""
+    if spent_of(tx, task):
+        raise NothingLeft
+
+
+def held_to_budgets(context: Context, decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
+    """What the policy decided, within what the task may use (`spent`: what of that is) and what it shares."""
     names = {one.key: one.name for one in context.limits.caps.all()}
-    return held_to(decision, cap_of(task).against(used), [names.get(key, f"the budget '{key}'") for key in crossed])
+    return held_to(decision, spent, [names.get(key, f"the budget '{key}'") for key in crossed])
 
 
 def spent_now(tx: Transaction) -> tuple[bool, frozenset[str]]:
@@ -53,12 +65,31 @@ def spent_now(tx: Transaction) -> tuple[bool, frozenset[str]]:
 
 def meter_of(context: Context, tx: Transaction, task: Task) -> Meter | None:
     """What its next run, or the one that runs, may use; None: whatever it wants."""
-    cap = cap_of(task)
-    if not cap:
+    purses = purses_of(tx, task)
+    if not purses:
         return None
     session = _summed_session(context, task, task.session_id)
     before = RunUsage() if session is None else tx.spending.of_session(task.id, session)
-    return Meter(cap=cap, left=cap.left(tx.spending.of_task(task)), before=before)
+    family = tx.spending.root_of(task) if any(purse.is_shared for purse in purses) else None
+    return Meter(purses=purses, before=before, family=family)
+
+
+def at_work(context: Context, meter: Meter | None, run_id: str) -> Meter | None:
+    """While it runs it sees what others of its family use beside it."""
+    if meter is None or meter.family is None:
+        return meter
+    till = context.tills.setdefault(meter.family, Till())
+    till.at_work[run_id] = Used()
+    return replace(meter, run_id=run_id, till=till, mark=till.ended)
+
+
+def at_rest(context: Context, meter: Meter | None, told: RunUsage | None = None) -> None:
+    """It ended; with `told` what it took is recorded. Others of its family that are at work have so much less."""
+    if meter is None or meter.till is None or meter.family is None:
+        return
+    meter.till.over(meter.run_id, None if told is None else used_of(since(told, meter.before)))
+    if not meter.till.at_work and context.tills.get(meter.family) is meter.till:
+        del context.tills[meter.family]
 
 
 def _summed_session(context: Context, task: Task, session_id: str | None) -> str | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from holdfast.core.allowances import Meter
 from holdfast.core.claims import conclude
 from holdfast.core.health import STOP_WHY
 from holdfast.core.model import RequestKind, Run, StopWhy, Strategy, Task, Workspace, outranks
@@ -23,7 +24,7 @@ from holdfast.errors import LaunchError, NotOwner
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import Grip, Transaction
-from holdfast.supervisor.allowances import meter_of, record_usage
+from holdfast.supervisor.allowances import NothingLeft, at_rest, at_work, meter_of, record_usage
 from holdfast.supervisor.choosing import NoAccountNow
 from holdfast.supervisor.context import Context, Enclosure, Subject
 from holdfast.supervisor.ending import freeze, settle
@@ -60,6 +61,7 @@ class Attempt:
         self._stop_reason: str = earlier._stop_reason if earlier else ""
         self._fast: bool = earlier._fast if earlier else False
         self._unsent = False
+        self._meter: Meter | None = None  # while its agent is watched
         self._preparing: asyncio.Task[Any] | None = None
         self.listener: Listener | None = None  # while there is a run whose agent may report
 
@@ -90,6 +92,7 @@ class Attempt:
             self.listener = None
             if self._run is not None:
                 look_away(self._context, self._run.id)
+            at_rest(self._context, self._meter)
             if self._live is not None:
                 self._live.close()
 
@@ -146,6 +149,8 @@ class Attempt:
             return await self._never_started(stopped.why)
         except NoAccountNow:
             return None, Verdict(outcome=Outcome.STOPPED, reason="its account was shut before the agent started")
+        except NothingLeft:
+            return None, Verdict(outcome=Outcome.STOPPED, reason="nothing was left of it before the agent started")
 
     async def _begin(self) -> Run:
         """Workspace, durable intent, launch: in this order."""
@@ -230,6 +235,7 @@ class Attempt:
             tell(tx, self._context, self.task, run.id, found)
 
         await self._write(record)
+        at_rest(self._context, self._meter, final.usage)
         self._context.fingerprints.forget(os.path.join(self._context.home, "runs", run.id))
         return final
 
@@ -299,6 +305,7 @@ class Attempt:
             self._context.checkpoints.began(Subject(run_id=run.id, task=self.task, grip=self.grip, root=seen))
         if self._context.health is not None:
             meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
+            meter = self._meter = at_work(self._context, meter, run.id)
             self._context.health.began(
                 patient_of(
                     self._context, self.task, run, self._live, root, meter,

@@ -6,14 +6,19 @@ import asyncio
 import contextlib
 import math
 import traceback
+from dataclasses import replace
 
-from holdfast.core.model import Event, Level, StopWhy, Task
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.errors import Unavailable, is_passing
+from holdfast.core.model import Event, Level, Run, StopWhy, Task
+from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.errors import HoldfastError, Unavailable, is_passing
+from holdfast.store.port import Transaction
+from holdfast.supervisor.allowances import record_usage
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.ending import settle
+from holdfast.supervisor.launching import agents_word
 from holdfast.supervisor.saying import say, say_trouble
+from holdfast.workspaces.threads import in_thread
 
 LONGEST_PAUSE = 30.0
 ALERT_FROM = 4.0  # the fourth failure in a row is no passing trouble any more
@@ -121,12 +126,29 @@ class Attempts:
         if run is not None and self._context.processes.is_held(run.id):
             return False
         if run is not None and run.outcome is None:
-            await self._context.writer.write(
-                lambda tx: tx.runs.ended(attempt.grip, run.id, verdict, self._context.clock())
-            )
+            verdict = final = await self._with_what_it_took(attempt.task, run, verdict)
+
+            def record(tx: Transaction) -> None:
+                tx.runs.ended(attempt.grip, run.id, final, self._context.clock())
+                record_usage(self._context, tx, attempt.task, run.id, final)
+
+            await self._context.writer.write(record)
         await settle(self._context, attempt.task, attempt.grip, run.id if run else None, verdict)
         self._attempts.pop(attempt.task.id, None)
         return True
+
+    async def _with_what_it_took(self, task: Task, run: Run, verdict: Verdict) -> Verdict:
+        """Nobody saw its end, but what it said that it used was used."""
+        live = self._context.processes.find(run.id)
+        try:
+            end = ProcessEnd(cause=Cause.UNPROVEN)
+            said = await in_thread(agents_word, self._context, task, run, live, end)
+        except (HoldfastError, OSError, ValueError) as trouble:  # its records are gone, say: its end matters more
+            say_trouble(f"what run {run.id} used is not known: ", trouble)
+            return verdict
+        finally:
+            live.close()
+        return replace(verdict, usage=said.usage)
 
     async def _keep_driving(self, task: Task) -> None:
         """A step that fails for a passing reason (disk full, say) is tried again from what the store then says."""

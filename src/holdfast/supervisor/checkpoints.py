@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ from holdfast.workspaces.port import NO_CHECKPOINTS
 from holdfast.workspaces.stamp import stamp
 from holdfast.workspaces.threads import in_thread
 
+MOST_REASONS = 3  # told of one task until one succeeds
 AT_END = 30.0  # seconds that a settle waits for a checkpoint
 AT_ONCE = 2  # of those
 IDLE = 60.0  # without any run
@@ -65,7 +67,7 @@ class Checkpoints:
         self._current: tuple[str, asyncio.Task[None]] | None = None
         self._ending = asyncio.Semaphore(AT_ONCE)
         self._stamps: dict[str, tuple[str, int]] = {}  # task → its workspace, and the stamp of its last checkpoint
-        self._failing: dict[str, str] = {}  # task → what was told
+        self._failing: dict[str, set[str]] = {}  # task → what was told, but for numbers
         self._unpruned = 0
         self._unpruned_size = 0
         self._pruning: asyncio.Task[int] | None = None
@@ -285,15 +287,16 @@ class Checkpoints:
             self._stamps[task.id] = workspace.id, before
 
     async def _tell_failed(self, subject: Subject, why: str, reason: str) -> None:
-        """Once per episode: until one succeeds, or the reason is another."""
+        """Once per episode: until one succeeds, or the reason is another. How large a tree is changes all the time."""
         task_id = subject.task.id
-        if self._failing.get(task_id) == reason:
+        told, plain = self._failing.setdefault(task_id, set()), re.sub(r"\d+", "#", reason)
+        if plain in told or len(told) >= MOST_REASONS:
             return
         run_id = subject.run_id or None
         await self._context.writer.write(
             lambda tx: tx.checkpoints.failed(subject.grip, run_id, why, reason, self._context.clock())
         )
-        self._failing[task_id] = reason
+        told.add(plain)
 
 
 def _printed(home: str, run_id: str) -> int:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.clock import Clock
-from holdfast.core.allowances import Meter
+from holdfast.core.allowances import Meter, Till
 from holdfast.core.budgets import Limits
 from holdfast.core.checkpointing import CheckpointRules
 from holdfast.core.handover import Changes
@@ -301,5 +301,6 @@ class Context:
     so_far: Callable[[Workspace, Sequence[str]], Awaitable[Changes]] | None = (
         None  # what a task changed; None: nobody looks
     )
+    tills: dict[str, Till] = field(default_factory=dict)  # first task → what its family uses at the moment
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
     may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell

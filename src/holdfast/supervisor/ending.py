@@ -11,7 +11,7 @@ from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
-from holdfast.supervisor.allowances import held_to_budgets
+from holdfast.supervisor.allowances import held_to_budgets, spent_of
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.massdeath import spared
 from holdfast.supervisor.probes import after_end
@@ -29,10 +29,10 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
 
     True: the task has ended. Otherwise it goes on later, in the same place.
     """
-    ledger, used, crossed, death = await context.writer.write(
+    ledger, spent, crossed, death = await context.writer.write(
         lambda tx: (
             tx.tasks.ledger(task),
-            tx.spending.of_task(task),
+            spent_of(tx, task),
             tx.spending.crossed(run_id or ""),
             None if run_id is None else tx.holds.death(run_id),
         )
@@ -40,7 +40,7 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
     if death is not None:
         decision = spared(decision, death[0])
-    decision = held_to_budgets(context, decision, task, used, crossed)
+    decision = held_to_budgets(context, decision, spent, crossed)
     if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
         decision = _after_container(decision)
     disposition = await _save(context, task, decision)

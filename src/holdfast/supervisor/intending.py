@@ -8,6 +8,7 @@ from dataclasses import replace
 from holdfast.core.adaptive import MOST_RUNS, Allotted, allot
 from holdfast.core.model import Run, Task
 from holdfast.store.port import Grip, Transaction
+from holdfast.supervisor.allowances import refuse_spent
 from holdfast.supervisor.choosing import account_for
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.probes import take_account
@@ -16,6 +17,7 @@ from holdfast.supervisor.probes import take_account
 def intend(context: Context, tx: Transaction, task: Task, grip: Grip, run_id: str) -> tuple[Task, Run]:
     """The task comes back without its session when that was of an account that is gone."""
     now = context.clock()
+    refuse_spent(tx, task)
     choice = account_for(context, tx, task)
     if choice.left is not None:
         tx.tasks.leave_session(grip, choice.left, now)

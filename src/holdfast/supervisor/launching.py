@@ -105,9 +105,10 @@ def launch_spec(
 
 def _options(spec: TaskSpec, adapter: AgentAdapter, meter: Meter | None) -> Mapping[str, object]:
     """A CLI that stops by itself at an amount of money is told what is left of it."""
-    if meter is None or meter.left.usd is None or not adapter.capabilities.budget:
+    left = None if meter is None else meter.left_usd
+    if left is None or not adapter.capabilities.budget:
         return spec.agent_options
-    return {**spec.agent_options, "budget_usd": max(LEAST_BUDGET, round(meter.left.usd, 6))}
+    return {**spec.agent_options, "budget_usd": max(LEAST_BUDGET, round(left, 6))}
 
 
 def agents_word(context: Context, task: Task, run: Run, live: LiveRun, end: ProcessEnd) -> Verdict:

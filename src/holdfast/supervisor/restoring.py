@@ -66,6 +66,10 @@ async def go_back_in_place(
 ) -> None:
     """In a workspace that is there: what lies in it is saved first, with the tip of its branch."""
     number = chosen.checkpoint.number
+    if chosen.automatic:  # a disk that was not mounted, say: nobody asked for anything but what is there again
+        why = "its workspace is there again"
+        await context.writer.write(lambda tx: tx.checkpoints.gave_up(grip, number, why, context.clock()))
+        return
     await _refuse_unreadable(context, task, repo, chosen)
     is_saved, told = chosen.saved, ""
     for left in reversed(range(TRIES)):

@@ -141,8 +141,10 @@ class CloneStrategy(WorktreeStrategy):
         *,
         over: str | None = None,
     ) -> Saved | None:
-        """Commits go to branches of the user's repository first; what is left is saved as for any other tree."""
-        await self.deliver(repo, workspace)
+        """Commits go to branches of the user's repository first; what is left is saved as for any other tree. Not where
+        the clone stays and goes back (`over`): what it goes back from is no result of the task."""
+        if over is None:
+            await self.deliver(repo, workspace)
         own_git = self._own_git(workspace)
         return await salvage(self._git, self._home, repo, workspace, reason, rules, own_git, over=over)
 

@@ -227,8 +227,10 @@ async def _bring_objects(shadow: Shadow, source: Source, parts: Parts, saved: st
     missing = await _missing(source, commits)
     if missing:
         options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow", "--no-auto-maintenance"]
+        options.append("--no-recurse-submodules")
+        env = {**gitstate.LOOKING, "GIT_ALLOW_PROTOCOL": "file"}  # a clone's settings could lead to another place
         faults.effect("goback.fetch")
-        await source.git.run("fetch", *options, shadow.path, *missing, cwd=source.common_dir, settings=_BY_ID)
+        await source.git.run("fetch", *options, shadow.path, *missing, cwd=source.common_dir, settings=_BY_ID, env=env)
     index = os.path.join(saved, "git", "index")
     if not os.path.exists(index):
         return

@@ -232,7 +232,7 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.accounts import kept_back, waits_for_account
-    from holdfast.api.budgets import budget_lines, budgets, spent_in_all, waits_for_budget
+    from holdfast.api.budgets import budget_lines, budgets, spent_in_all, waits_for_budget, wants_more
     from holdfast.api.crashes import crash_summary
     from holdfast.api.family import family_lines
     from holdfast.api.health import health_lines
@@ -243,7 +243,8 @@ def run_why(arguments: argparse.Namespace) -> int:
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
-    task["kept_back"] = kept_back(queries, task)
+    used, in_all = budgets(queries, task), spent_in_all(queries, task)
+    task["kept_back"] = kept_back(queries, task) or wants_more(task, used)
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
     waits = (waits_for_account(queries, task), waits_for_budget(queries, task), waits_for_worker(queries, task))
     lines += [why for why in waits if why]
@@ -254,7 +255,6 @@ def run_why(arguments: argparse.Namespace) -> int:
     lines += usage_lines(task)
     lines += crash_summary(task["crashes"])
     lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
-    used, in_all = budgets(queries, task), spent_in_all(queries, task)
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
         found = {"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "spent_in_all": in_all}

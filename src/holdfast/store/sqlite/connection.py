@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import apsw
 
-from holdfast import faults
+from holdfast import clock, faults
 from holdfast.errors import DiskFull, Unavailable, UsageError
 from holdfast.store.sqlite.holders import holders, told
 from holdfast.store.sqlite.reserve import is_full
@@ -147,6 +147,27 @@ def refuse_future(connection: apsw.Connection, path: str) -> int:
             "It was left untouched: upgrade Holdfast, or point HOLDFAST_HOME somewhere else."
         )
     return version
+
+
+def refuse_under_its_supervisor(connection: apsw.Connection, path: str) -> None:
+    """A supervisor of the older version would go on with a schema, and then with requests, that it does not know."""
+    for pid, ticks, boot in connection.execute("SELECT pid, start_ticks, boot_id FROM hosts WHERE state = 'active'"):
+        if boot == clock.boot_id() and started_at(pid) == ticks:
+            raise Unavailable(
+                f"The store {path} is of an older version, and so is the supervisor that runs on it (pid {pid}). "
+                f"Nothing was changed. End it first: `kill {pid}` (agents get their grace, tasks stay queued), or "
+                f"`kill -9 {pid}` (agents work on, and the next `holdfast up` takes them back)."
+            )
+
+
+def started_at(pid: int) -> int | None:
+    """In ticks since boot; None: no such process, or it is dead and not buried."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if words[0] in (b"Z", b"X") else int(words[19])
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:

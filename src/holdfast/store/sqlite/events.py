@@ -10,7 +10,6 @@ import apsw
 from holdfast import faults
 from holdfast.core.crashes import crash_alert
 from holdfast.core.model import Event, Instant, Level
-from holdfast.core.notices import Transition, body_of, key_of
 from holdfast.errors import NotFound
 from holdfast.store.port import stuck_alert, unended_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
@@ -71,14 +70,14 @@ class SqliteEvents:
                 ),
                 now,
             )
-            self._notice(row, Transition.RAISED, now)
+            self._notice(row, "raised", now)
 
     def ack_alert(self, alert_id: int, by: str, now: Instant, why: str = "") -> None:
         row = self._sql.row("ack_alert", id=alert_id, by=by, why=why or None, now=now.wall)
         if row is None:
             raise NotFound(f"No open alert {alert_id}. `holdfast alerts --all` lists every one.")
         faults.tx("alert.acknowledge")
-        self._over(row, by, now, why, Transition.ACKNOWLEDGED)
+        self._over(row, by, now, why, "acknowledged")
 
     def open_alerts(self) -> Sequence[tuple[int, Level]]:
         return [(int(row["id"]), Level(row["level"])) for row in self._sql.rows("open_alerts")]
@@ -112,8 +111,11 @@ class SqliteEvents:
         for row in closed:
             self._over(row, by, now)
 
-    def _notice(self, alert: Row, transition: Transition, now: Instant, by: str = "", why: str = "") -> None:
+    def _notice(self, alert: Row, what: str, now: Instant, by: str = "", why: str = "") -> None:
         """It goes on its way in the transaction that it tells of."""
+        from holdfast.core.notices import Transition, body_of, key_of  # few who write have to do with alerts
+
+        transition = Transition(what)
         key = key_of(alert["id"], transition, now.wall)
         told = {**alert, "task": alert["task_id"], "details": json.loads(alert["details"])}
         self._outbox.change(
@@ -128,10 +130,8 @@ class SqliteEvents:
         )
         faults.tx("notice.put")
 
-    def _over(
-        self, alert: Row, by: str, now: Instant, why: str = "", transition: Transition = Transition.RESOLVED
-    ) -> None:
-        self._notice(alert, transition, now, by, why)
+    def _over(self, alert: Row, by: str, now: Instant, why: str = "", what: str = "resolved") -> None:
+        self._notice(alert, what, now, by, why)
         message = f"Alert {alert['id']} acknowledged by {by}{f': {why}' if why else ''}."
         event = Event(
             kind="alert.acknowledged",

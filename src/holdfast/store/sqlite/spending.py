@@ -21,16 +21,19 @@ from holdfast.store.sqlite.events import SqliteEvents
 class SqliteSpending:
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "spending")
+        self._families = Cursor(connection, "families")
         self._events = events
 
     def record(self, task: Task, run_id: str, told: RunUsage, session_id: str | None, now: Instant) -> bool:
         news = told if session_id is None else since(told, self.of_session(task.id, session_id))
-        labels = sorted(labels_of(task.spec.labels))
+        labels, root = sorted(labels_of(task.spec.labels)), self.root_of(task)
         is_new = self._sql.change(
             "record",
             run_id=run_id,
             task_id=task.id,
             generation=task.generation,
+            root_id=root,
+            root_generation=task.generation if root == task.id else self._sql.value("generation", id=root),
             session_id=session_id,
             labels=rows.encode(labels),
             input=news.input,
@@ -56,6 +59,12 @@ class SqliteSpending:
     def crossed(self, run_id: str) -> Sequence[str]:
         found = self._sql.value("crossed", run_id=run_id)
         return () if found is None else tuple(rows.decode(found))
+
+    def root_of(self, task: Task) -> str:
+        if task.spec.parent_id is None:
+            return task.id
+        [line] = self._families.rows("line", id=task.id)
+        return str(line["id"])
 
     def of_task(self, task: Task) -> Used:
         row = self._sql.row("of_task", task_id=task.id, generation=task.generation)
@@ -131,7 +140,7 @@ class SqliteSpending:
 
     # -- operators -----------------------------------------------------------------------------------------------
 
-    def allow(self, task_id: str, cap: Cap, by: str, now: Instant) -> None:
+    def allow(self, task_id: str, cap: Cap, by: str, now: Instant, *, is_root: bool = False) -> None:
         found = self._sql.value("settings", id=task_id)
         if found is None:
             raise NotFound(f"Task not found: {task_id}")
@@ -141,7 +150,7 @@ class SqliteSpending:
         budget |= {} if cap.usd is None else {"usd": cap.usd}
         budget |= {} if cap.tokens is None else {"tokens": cap.tokens}
         settings["budget"] = budget
-        if self._sql.change("set_settings", id=task_id, settings=rows.encode(settings)) == 0:
+        if self._sql.change("set_settings", id=task_id, settings=rows.encode(settings), is_root=int(is_root)) == 0:
             raise Conflict(f"Task {task_id} is not paused; its budget was not changed.")
         faults.tx("budget.raise")
         words = [f"{was.words_usd} → {cap.words_usd}"] if cap.usd is not None else []

@@ -58,6 +58,7 @@ class SqliteStore:
             if opening.refuse_future(self._connection, self.path) < opening.newest_version():
                 with contextlib.nullcontext() if in_turn else self._turnstile.turn():
                     if 0 < opening.schema_version(self._connection) < opening.newest_version():
+                        opening.refuse_under_its_supervisor(self._connection, self.path)
                         self.backup(f"before-schema-{opening.newest_version()}")
                     opening.migrate(self._connection, self.path)
         if not os.path.exists(self.path + opening.MADE):

@@ -113,6 +113,8 @@ class SqliteTasks:
             raise Conflict(
                 f"Task {task_id} is {task.state}; only a failed or cancelled task can be retried. Nothing was changed."
             )
+        if fresh:
+            self._sql.change("forget_choice", id=task_id)
         self._pauses.withdraw_requests(task_id, f"retried by {by}", now)
         faults.tx("task.retry")
         self._events.close_alerts_of_task(task_id, by, now)

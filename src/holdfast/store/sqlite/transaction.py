@@ -2,52 +2,109 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 import apsw
 
 from holdfast import faults
 from holdfast.core.model import Instant
 from holdfast.store.sqlite.accounts import SqliteAccounts
-from holdfast.store.sqlite.checkpoints import SqliteCheckpoints
 from holdfast.store.sqlite.crashes import SqliteCrashes
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refusing_duplicates
-from holdfast.store.sqlite.history import SqliteHistory
-from holdfast.store.sqlite.holds import SqliteHolds
 from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
 from holdfast.store.sqlite.keeps import SqliteKeeps
-from holdfast.store.sqlite.links import SqliteLinks
-from holdfast.store.sqlite.notices import SqliteNotices
 from holdfast.store.sqlite.runs import SqliteRuns
-from holdfast.store.sqlite.salvages import SqliteSalvages
-from holdfast.store.sqlite.spending import SqliteSpending
 from holdfast.store.sqlite.tasks import SqliteTasks
-from holdfast.store.sqlite.workers import SqliteWorkers
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.checkpoints import SqliteCheckpoints
+    from holdfast.store.sqlite.history import SqliteHistory
+    from holdfast.store.sqlite.holds import SqliteHolds
+    from holdfast.store.sqlite.links import SqliteLinks
+    from holdfast.store.sqlite.notices import SqliteNotices
+    from holdfast.store.sqlite.salvages import SqliteSalvages
+    from holdfast.store.sqlite.spending import SqliteSpending
+    from holdfast.store.sqlite.workers import SqliteWorkers
+
+_LATER = ("checkpoints", "holds", "notices", "workers", "links", "spending", "salvages", "history")
 
 
 class SqliteTransaction:
-    """Made once per connection; what begins and commits is its owner's business (store or writer)."""
+    """Made once per connection; what begins and commits is its owner's business (store or writer).
+
+    Facets that few commands need are loaded when one does. A supervisor takes all of them at once (`whole`): what is
+    installed may change under it.
+    """
 
     def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
         self._operations = Cursor(connection, "hosts")
         self.events = SqliteEvents(connection)
         self.runs = SqliteRuns(connection, self.events)
         self.workspaces = SqliteWorkspaces(connection, self.events)
-        self.checkpoints = SqliteCheckpoints(connection, self.events)
-        self.holds = SqliteHolds(connection, self.events)
         self.crashes = SqliteCrashes(connection, self.events)
-        self.notices = SqliteNotices(connection, self.events)
-        self.workers = SqliteWorkers(connection, self.events)
-        self.links = SqliteLinks(connection, self.events)
-        self.spending = SqliteSpending(connection, self.events)
         self.accounts = SqliteAccounts(connection, self.events)
         self.tasks = SqliteTasks(connection, self.events, self.runs, self.workspaces, self.accounts)
         self.keeps = SqliteKeeps(connection, self.events, self.workspaces, self.tasks.get)
-        self.salvages = SqliteSalvages(connection, self.events)
         self.hosts = SqliteHosts(connection, self.events)
         self.requests = SqliteRequests(connection)
-        self.history = SqliteHistory(connection, self.events)
+
+    def whole(self) -> SqliteTransaction:
+        for name in _LATER:
+            getattr(self, name)
+        return self
+
+    @cached_property
+    def checkpoints(self) -> SqliteCheckpoints:
+        from holdfast.store.sqlite.checkpoints import SqliteCheckpoints
+
+        return SqliteCheckpoints(self._connection, self.events)
+
+    @cached_property
+    def holds(self) -> SqliteHolds:
+        from holdfast.store.sqlite.holds import SqliteHolds
+
+        return SqliteHolds(self._connection, self.events)
+
+    @cached_property
+    def notices(self) -> SqliteNotices:
+        from holdfast.store.sqlite.notices import SqliteNotices
+
+        return SqliteNotices(self._connection, self.events)
+
+    @cached_property
+    def workers(self) -> SqliteWorkers:
+        from holdfast.store.sqlite.workers import SqliteWorkers
+
+        return SqliteWorkers(self._connection, self.events)
+
+    @cached_property
+    def links(self) -> SqliteLinks:
+        from holdfast.store.sqlite.links import SqliteLinks
+
+        return SqliteLinks(self._connection, self.events)
+
+    @cached_property
+    def spending(self) -> SqliteSpending:
+        from holdfast.store.sqlite.spending import SqliteSpending
+
+        return SqliteSpending(self._connection, self.events)
+
+    @cached_property
+    def salvages(self) -> SqliteSalvages:
+        from holdfast.store.sqlite.salvages import SqliteSalvages
+
+        return SqliteSalvages(self._connection, self.events)
+
+    @cached_property
+    def history(self) -> SqliteHistory:
+        from holdfast.store.sqlite.history import SqliteHistory
+
+        return SqliteHistory(self._connection, self.events)
 
     def remember_operation(self, operation_id: str, now: Instant) -> None:
         with refusing_duplicates(f"The operation {operation_id} was done before; nothing was done again."):

@@ -68,7 +68,7 @@ class GroupWriter:
         opening.require_current(self._path)
         self._connection = opening.open_connection(self._path)
         self._turnstile = Turnstile(os.path.join(home, "turnstile.lock"), opening.BUSY_TIMEOUT_MS / 1000)
-        self._transaction = SqliteTransaction(self._connection)
+        self._transaction = SqliteTransaction(self._connection).whole()
         self._closed = False
         self._callers_ran = threading.Event()
         # A daemon thread: a writer that waits for a stopped process must not keep a stopping supervisor alive.

@@ -70,6 +70,8 @@ CREATE TABLE usage (
     run_id     TEXT PRIMARY KEY,
     task_id    TEXT NOT NULL,
     generation INTEGER NOT NULL,
+    root_id    TEXT NOT NULL,           -- the first task of its family: what subtasks use counts for that one too
+    root_generation INTEGER NOT NULL,
     session_id TEXT,                    -- its agent tells the sum of this session
     labels     TEXT NOT NULL,           -- JSON: ["key=value"]
     input      INTEGER NOT NULL,
@@ -81,6 +83,7 @@ CREATE TABLE usage (
     boot_id    TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX usage_of_task ON usage (task_id);
+CREATE INDEX usage_of_family ON usage (root_id);
 CREATE INDEX usage_at ON usage (wall);
 CREATE INDEX usage_of_boot ON usage (boot_id, boottime);
 
@@ -102,8 +105,10 @@ CREATE TABLE spent_budgets (
 ) WITHOUT ROWID;
 
 -- Runs from before there was this ledger. Agents that tell the sum of their session are counted by what each run added.
-INSERT INTO usage (run_id, task_id, generation, session_id, labels, input, output, cost_usd, wall, boottime, boot_id)
+INSERT INTO usage (run_id, task_id, generation, root_id, root_generation, session_id, labels, input, output, cost_usd,
+                   wall, boottime, boot_id)
 SELECT r.id, r.task_id,
+       coalesce((SELECT max(s.generation) FROM spends s WHERE s.run_id = r.id), t.generation), r.task_id,
        coalesce((SELECT max(s.generation) FROM spends s WHERE s.run_id = r.id), t.generation), r.session_id,
        (SELECT json_group_array(l.key || '=' || l.value) FROM json_each(t.settings, '$.labels') l),
        max(0, coalesce(r.usage ->> '$.input', 0) - CASE WHEN r.agent IN ('codex', 'qwen') THEN

@@ -43,7 +43,7 @@ UPDATE tasks SET session_id = :session_id WHERE id = :task_id AND session_id IS 
 
 -- name: chosen
 SELECT {columns}, g.by, g.automatic, g.saved
-FROM going_back g JOIN tasks t ON t.id = g.task_id AND t.generation = g.generation
+FROM going_back g JOIN tasks t ON t.id = g.task_id AND (t.generation = g.generation OR g.automatic)
 JOIN checkpoints c ON c.task_id = g.task_id AND c.number = g.number AND c.dropped IS NULL
 LEFT JOIN runs r ON r.id = c.run_id
 WHERE g.task_id = :task_id
@@ -68,7 +68,8 @@ WHERE dropped IS NULL AND task_id IN (
            OR (t.state IN ('failed', 'cancelled') AND t.ended_at < :failed_before)))
 
 -- name: expire_choices
-DELETE FROM going_back WHERE task_id IN (SELECT id FROM tasks WHERE state IN ('completed', 'cancelled'))
+DELETE FROM going_back WHERE task_id IN (
+    SELECT id FROM tasks WHERE state = 'completed' OR (state = 'cancelled' AND NOT going_back.automatic))
 
 -- name: dropped
 SELECT c.task_id, c.number, c.repo_id, c.workspace_id, c.run_id, c.stage, c.session_id, c.output_offset, c.ref,

@@ -109,11 +109,11 @@ DELETE FROM hosts WHERE id IN (
       AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.state = 'running' AND t.owner = h.id) LIMIT :limit)
 
 -- name: drop_usage
--- Not before its task is forgotten, and not while a day's budget could still count it, however soon that was.
+-- Not before its task and the first of its family are forgotten, and not while a day's budget could still count it, however soon that was.
 DELETE FROM usage WHERE run_id IN (
     SELECT u.run_id FROM usage u
     WHERE u.wall < :before AND u.wall < (SELECT max(wall) FROM usage) - 172800
-      AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id = u.task_id) LIMIT :limit)
+      AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.id IN (u.task_id, u.root_id)) LIMIT :limit)
 
 -- name: runs_of_repo
 SELECT r.id FROM runs r JOIN tasks t ON t.id = r.task_id WHERE t.repo_id = :repo

@@ -1,7 +1,9 @@
 -- name: record
 -- Once per run: told again, it changes nothing.
-INSERT OR IGNORE INTO usage (run_id, task_id, generation, session_id, labels, input, output, cost_usd, wall, boottime, boot_id)
-VALUES (:run_id, :task_id, :generation, :session_id, :labels, :input, :output, :cost_usd, :wall, :boottime, :boot_id)
+INSERT OR IGNORE INTO usage (run_id, task_id, generation, root_id, root_generation, session_id, labels, input, output,
+                             cost_usd, wall, boottime, boot_id)
+VALUES (:run_id, :task_id, :generation, :root_id, :root_generation, :session_id, :labels, :input, :output, :cost_usd,
+        :wall, :boottime, :boot_id)
 
 -- name: add_to_label
 INSERT INTO label_totals (label, tokens, cost_usd, unpriced) VALUES (:label, :tokens, :cost_usd, :unpriced)
@@ -15,9 +17,14 @@ UPDATE usage SET crossed = :crossed WHERE run_id = :run_id
 SELECT crossed FROM usage WHERE run_id = :run_id
 
 -- name: of_task
+-- With what its subtasks used, on all levels, if it is the first of its family.
 SELECT coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,
        count(*) - count(cost_usd) AS unpriced
-FROM usage WHERE task_id = :task_id AND generation = :generation
+FROM usage WHERE (task_id = :task_id AND generation = :generation)
+              OR (root_id = :task_id AND root_generation = :generation)
+
+-- name: generation
+SELECT generation FROM tasks WHERE id = :id
 
 -- name: of_session
 -- What its runs added is what the session had told, whatever generation they were of.
@@ -49,4 +56,4 @@ DELETE FROM spent_budgets WHERE key = :key
 SELECT settings FROM tasks WHERE id = :id
 
 -- name: set_settings
-UPDATE tasks SET settings = :settings WHERE id = :id AND state = 'paused'
+UPDATE tasks SET settings = :settings WHERE id = :id AND (state = 'paused' OR :is_root)

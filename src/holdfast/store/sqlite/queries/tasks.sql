@@ -172,6 +172,10 @@ SET state = 'queued', reason = :reason, failure_reason = NULL, pause_reason = NU
     account = CASE WHEN :fresh THEN json_extract(settings, '$.agent_options.account') ELSE account END
 WHERE id = :id AND state IN ('failed', 'cancelled')
 
+-- name: forget_choice
+-- A fresh start is no way back, not even to a workspace that was lost.
+DELETE FROM going_back WHERE task_id = :id
+
 -- name: resume
 UPDATE tasks
 SET state = 'queued', reason = :reason, resume_attempts = :attempt, pause_reason = NULL, resume_after = NULL,

@@ -240,6 +240,19 @@ SELECT generation, coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost
        count(*) - count(cost_usd) AS unpriced
 FROM usage WHERE task_id = :id GROUP BY generation ORDER BY generation
 
+-- name: usage_of_task
+-- As queries/spending.sql has it.
+SELECT coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,
+       count(*) - count(cost_usd) AS unpriced
+FROM usage WHERE (task_id = :id AND generation = :generation) OR (root_id = :id AND root_generation = :generation)
+
+-- name: first_of_family
+WITH RECURSIVE line(id, parent_id, depth) AS (
+    SELECT id, parent_id, 0 FROM tasks WHERE id = :id
+    UNION
+    SELECT t.id, t.parent_id, line.depth + 1 FROM tasks t JOIN line ON t.id = line.parent_id WHERE line.depth < 1000)
+SELECT id FROM line ORDER BY depth DESC LIMIT 1
+
 -- name: usage_lately
 -- As queries/spending.sql has it.
 SELECT wall, boottime, boot_id, input + output AS tokens, cost_usd, labels FROM usage
