@@ -199,7 +199,7 @@ class TestHostility:
         "bad",
         [
             b"", b"{", b"null", b"[1]", b'"x"', b"\xff\xfe{", b"[" * 4000, b"{" * 4000, b"1" * 4000,
-            line(token="other"), line(token=None), line(token=""), line(token=[TOKEN]), line("checkpoint"),
+            line(token="other"), line(token=None), line(token=""), line(token=[TOKEN]), line("chequepoint"),
             line("COMPLETE"), line(message=" \x07"),
             line(message=7), line(message=None), line(percent=101), line(percent=-1), line(percent="5"),
             line(percent=True),

@@ -13,7 +13,7 @@ from holdfast.store.sqlite.connection import open_connection
 _WRITER = """
 import sys
 from holdfast.store.sqlite.connection import open_connection
-for number in range(600):
+for number in range(300):
     connection = open_connection(sys.argv[1])
     list(connection.execute("BEGIN IMMEDIATE; INSERT INTO seen VALUES (1); COMMIT"))
     connection.close()
