@@ -56,6 +56,7 @@ from holdfast.core.rules import (
     WorkspaceRules,
 )
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
+from holdfast.core.workflows import Member, OnFailure, Stage
 from holdfast.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.ids import new_id
 from holdfast.store.port import AgentNews, Grip, Host, Operation, Salvaged, Store, Transaction, Writer
@@ -394,6 +395,21 @@ class TestAdd:
             base_from_parent=True,
             provider="acme",
             adaptive_floor=2.5,
+            workflow="ours",
+            stages=(
+                Stage(
+                    name="do",
+                    agent="scripted",
+                    agent_options={"a": [1]},
+                    retry=2,
+                    gate="make",
+                    on_failure=OnFailure.BACK,
+                ),
+                Stage(
+                    name="all", agent="a", members=(Member(name="m", agent="b", agent_options={"c": 1}),), apart=True
+                ),
+            ),
+            range_base="main~3",
         )
         plain = scene.spec()
         asked = {"id", "repo_id", "prompt", "agent"}

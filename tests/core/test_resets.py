@@ -169,9 +169,12 @@ def test_no_zone_is_that_of_this_machine() -> None:
     assert done.stdout.split() == [str(at("2026-11-16T09:55:00").timestamp()), str(spring.timestamp())]
 
 
-def test_without_a_time_zone_database_only_zones_by_name_are_lost() -> None:
+def test_without_a_time_zone_database_only_zones_by_name_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = zoneinfo.TZPATH
     try:
+        for module in [name for name in sys.modules if name.split(".")[0] == "tzdata"]:
+            monkeypatch.delitem(sys.modules, module)
+        monkeypatch.setitem(sys.modules, "tzdata", None)  # not installed, either
         zoneinfo.reset_tzpath(["/nonexistent"])
         ZoneInfo.clear_cache()
         assert read("resets 3:50pm (Asia/Tokyo)") is None

@@ -24,6 +24,7 @@ from holdfast.core.rules import (
     WorkspaceRules,
 )
 from holdfast.core.states import RunState, TaskState, WorkspaceState
+from holdfast.core.workflows import START, Progress, Stages
 
 
 class Strategy(StrEnum):
@@ -167,6 +168,9 @@ class TaskSpec:
     budget: BudgetRules = DEFAULT_BUDGET
     subtasks: SubtaskRules = DEFAULT_SUBTASKS
     provider: str = ""  # who answers its agent's requests; empty: nobody knows
+    workflow: str = ""  # its name; empty: none
+    stages: Stages = ()  # of its workflow; what the present one says stands in the fields above too
+    range_base: str | None = None  # what it looks at is `range_base`..`base_ref`; None: it is about no range
     adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
 
 
@@ -188,6 +192,7 @@ class Task:
     fresh: bool  # the next attempt starts from the base, whatever was salvaged before
     forced: bool = False  # an operator lets its next run have an account that is shut
     worker: str | None = None  # the named worker that has it, or that it waits for; None: any lane
+    progress: Progress = START  # where it stands in its workflow
 
     @property
     def id(self) -> str:
@@ -241,6 +246,8 @@ class Run:
     reason: str | None
     claim: Claim | None = None
     heard: Heard = field(default_factory=Heard)
+    stage: str | None = None  # the stage that it is a run of; None: its task has no workflow
+    member: str = ""  # of a parallel stage: whose run it is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,6 +267,7 @@ class Workspace:
     reason: str | None = None  # why it is in its state, or why it was disposed of so
     expires_at: float | None = None  # preserved: when it goes by itself (wall time); None: when somebody says so
     container: str | None = None  # preserved: the stopped container that belongs to it
+    member: str = ""  # of a parallel stage, if it is that one's own; else the task's
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,4 +51,5 @@ def workspace_of(row: dict[str, Any]) -> Workspace:
         reason=row["reason"],
         expires_at=row["expires_at"],
         container=row["container"],
+        member=row["member"],
     )

@@ -8,7 +8,6 @@ Events are part of the transaction: a change and its event commit together or no
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from holdfast.core.adaptive import Allotted
@@ -19,7 +18,6 @@ from holdfast.core.model import (
     Instant,
     Level,
     Repo,
-    Report,
     Request,
     RequestKind,
     Run,
@@ -34,6 +32,13 @@ from holdfast.core.preserve import Disposition
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.grip import Grip as Grip
 from holdfast.store.pausing import Pausing
+from holdfast.store.values import ALONE as ALONE
+from holdfast.store.values import AgentNews as AgentNews
+from holdfast.store.values import Host as Host
+from holdfast.store.values import Role as Role
+from holdfast.store.values import Salvaged as Salvaged
+from holdfast.store.values import stuck_alert as stuck_alert
+from holdfast.store.values import unended_alert as unended_alert
 
 if TYPE_CHECKING:  # whoever adds one task needs few of them, and has to start fast
     from holdfast.store.budgeting import Spending
@@ -43,60 +48,16 @@ if TYPE_CHECKING:  # whoever adds one task needs few of them, and has to start f
     from holdfast.store.holding import Holds
     from holdfast.store.keeping import Keeps
     from holdfast.store.noticing import Notices
+    from holdfast.store.resulting import Results
     from holdfast.store.salvaging import Salvages
+    from holdfast.store.scheduling import Schedules
     from holdfast.store.shutting import Accounts
     from holdfast.store.staffing import Workers
+    from holdfast.store.staging import Staging
     from holdfast.store.tracking import Links
 
 Row = dict[str, object]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
-    """One supervisor incarnation."""
-
-    id: str
-    boot_id: str
-    pid: int
-    start_ticks: int
-    version: str
-    agents: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Salvaged:
-    """Work that was taken out of a workspace before it was removed."""
-
-    id: str
-    ref: str
-    commit: str
-    base: str | None
-    files: int
-    reason: str
-    partial: bool = False  # something could not be read: what could is here, the workspace stays
-    details: Mapping[str, object] = field(default_factory=dict)  # size, staged, unmerged, operation, …: for people
-
-
-def stuck_alert(run_id: str) -> str:
-    """The key of the alert that a run is stuck or loops; it is closed when the run ends."""
-    return f"stuck:{run_id}"
-
-
-def unended_alert(run_id: str) -> str:
-    """The key of the alert that a run outlives its end; it is closed when the run ends."""
-    return f"unended:{run_id}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgentNews:
-    """What an agent reported since the last time: how far its channel was read, and what was in it."""
-
-    offset: int
-    refused: int = 0  # lines that were no reports of this run
-    refused_why: str = ""  # of the first of them
-    progress: Report | None = None  # only the newest
-    claims: tuple[Report, ...] = ()  # in order
 
 
 class Tasks(Pausing, Protocol):
@@ -153,7 +114,13 @@ class Tasks(Pausing, Protocol):
 
 class Runs(Protocol):
     def intend(
-        self, grip: Grip, run_id: str, now: Instant, allotted: Allotted | None = None, account: str | None = None
+        self,
+        grip: Grip,
+        run_id: str,
+        now: Instant,
+        allotted: Allotted | None = None,
+        account: str | None = None,
+        role: Role = ALONE,
     ) -> Run:
         """`allotted` is a timeout of its own; without it the task's holds. `account` is the login of its agent."""
         ...
@@ -162,7 +129,11 @@ class Runs(Protocol):
         """Seconds that the latest completed runs of completed tasks took, newest first."""
         ...
 
-    def open_run(self, task_id: str) -> Run | None: ...
+    def open_run(self, task_id: str, member: str = "") -> Run | None: ...
+    def open_runs(self, task_id: str) -> Sequence[Run]:
+        """All that are not settled: the task's own, or those of the members of a parallel stage."""
+        ...
+
     def open_ids(self) -> list[str]:
         """Every run that is not settled yet."""
         ...
@@ -197,7 +168,11 @@ class Workspaces(Protocol):
     def repos(self) -> Sequence[Repo]: ...
     def intend(self, grip: Grip, workspace: Workspace, now: Instant) -> None: ...
     def get(self, workspace_id: str) -> Workspace: ...
-    def current(self, task_id: str) -> Workspace | None: ...
+    def current(self, task_id: str, member: str = "") -> Workspace | None: ...
+    def all_current(self, task_id: str) -> Sequence[Workspace]:
+        """The task's own, and those of the members of a parallel stage."""
+        ...
+
     def open_ones(self) -> Sequence[Workspace]: ...
     def to_clean(self, now: Instant) -> Sequence[Workspace]: ...
     def next_retry(self, now: Instant) -> float | None: ...
@@ -318,6 +293,12 @@ class Transaction(Protocol):
     def links(self) -> Links: ...
     @property
     def spending(self) -> Spending: ...
+    @property
+    def staging(self) -> Staging: ...
+    @property
+    def results(self) -> Results: ...
+    @property
+    def schedules(self) -> Schedules: ...
 
 
 Operation = Callable[[Transaction], T]

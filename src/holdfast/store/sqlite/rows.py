@@ -36,6 +36,7 @@ from holdfast.core.rules import (
     rules_from,
 )
 from holdfast.core.states import RunState, TaskState
+from holdfast.core.workflows import START, Progress, plain_progress, plain_stage, progress_from, stage_from
 
 Row = dict[str, Any]
 
@@ -90,6 +91,10 @@ def settings_of(spec: TaskSpec) -> str:
         kept["adaptive_floor"] = spec.adaptive_floor
     if spec.base_from_parent:
         kept["base_from_parent"] = True
+    if spec.stages:
+        kept |= {"workflow": spec.workflow, "stages": [plain_stage(stage) for stage in spec.stages]}
+    if spec.range_base is not None:
+        kept["range_base"] = spec.range_base
     return encode(kept)
 
 
@@ -104,6 +109,8 @@ def _read_settings(text: str) -> dict[str, Any]:
     for name, default in _RULES.items():
         if name in settings:
             settings[name] = rules_from(type(default), settings[name])
+    if "stages" in settings:
+        settings["stages"] = tuple(stage_from(stage) for stage in settings["stages"])
     return settings
 
 
@@ -133,6 +140,7 @@ def task(row: tuple[Any, ...]) -> Task:
         fresh,
         forced,
         worker,
+        progress,
         needs,
     ) = row
     spec = TaskSpec(
@@ -163,7 +171,12 @@ def task(row: tuple[Any, ...]) -> Task:
         fresh=bool(fresh),
         forced=bool(forced),
         worker=worker,
+        progress=START if progress is None else progress_from(decode(progress)),
     )
+
+
+def written_progress(progress: Progress) -> str | None:
+    return None if progress == START else encode(plain_progress(progress))
 
 
 def bound_account(spec: TaskSpec) -> str | None:
@@ -215,6 +228,8 @@ def run(row: Row) -> Run:
         reason=row["reason"],
         claim=_claim(row["claim"]),
         heard=_heard(row["reports"]),
+        stage=row["stage"],
+        member=row["member"],
     )
 
 

@@ -11,8 +11,9 @@ from holdfast import faults
 from holdfast.core.adaptive import Allotted
 from holdfast.core.model import Event, Instant, Level, Run, StopWhy
 from holdfast.core.outcome import EXPECTED, Outcome, Verdict, reason_word
+from holdfast.core.workflows import WORK
 from holdfast.errors import Conflict, NotFound
-from holdfast.store.port import AgentNews, Grip
+from holdfast.store.port import ALONE, AgentNews, Grip, Role
 from holdfast.store.sqlite import reports, rows
 from holdfast.store.sqlite.accounts import Under
 from holdfast.store.sqlite.cursor import Cursor
@@ -33,6 +34,7 @@ class SqliteRuns:
         now: Instant,
         allotted: Allotted | None = None,
         account: str | None = None,
+        role: Role = ALONE,
     ) -> Run:
         require_owner(self._tasks, grip)
         with refusing_duplicates(f"Task {grip.task_id} has a run that is not settled; a second one is refused."):
@@ -44,6 +46,9 @@ class SqliteRuns:
                 timeout=allotted.seconds if allotted else None,
                 timeout_why=allotted.reason if allotted else None,
                 account=account,
+                agent=role.agent,
+                stage=role.stage,
+                member=role.member,
                 now=now.wall,
             )
         faults.tx("run.intend")
@@ -53,9 +58,12 @@ class SqliteRuns:
         found = self._sql.tuples("recent_durations", repo_id=repo_id, agent=agent, limit=limit)
         return [float(seconds) for (seconds,) in found]
 
-    def open_run(self, task_id: str) -> Run | None:
-        row = self._sql.row("open", task_id=task_id)
+    def open_run(self, task_id: str, member: str = "") -> Run | None:
+        row = self._sql.row("open", task_id=task_id, member=member)
         return rows.run(row) if row else None
+
+    def open_runs(self, task_id: str) -> Sequence[Run]:
+        return [rows.run(row) for row in self._sql.rows("open_of_task", task_id=task_id)]
 
     def open_ids(self) -> list[str]:
         return [str(row["id"]) for row in self._sql.rows("open_ids")]
@@ -166,12 +174,17 @@ class SqliteRuns:
                 data={
                     **data,
                     "reason_word": reason_word(verdict.outcome),
-                    "agent": self._tasks.value("agent_of", id=grip.task_id),
-                    "stage": "work",
+                    **self._who(run_id),
                 },
             ),
             now,
         )
+
+    def _who(self, run_id: str) -> dict[str, object]:
+        row = self._sql.row("get", id=run_id)
+        assert row is not None  # just changed, in this transaction
+        member = {"member": row["member"]} if row["member"] else {}
+        return {"agent": row["agent"], "stage": row["stage"] or WORK, **member}
 
     def under(self, run_id: str) -> tuple[str, str] | None:
         row = self._sql.row("get", id=run_id)

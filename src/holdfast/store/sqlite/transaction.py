@@ -26,11 +26,26 @@ if TYPE_CHECKING:
     from holdfast.store.sqlite.holds import SqliteHolds
     from holdfast.store.sqlite.links import SqliteLinks
     from holdfast.store.sqlite.notices import SqliteNotices
+    from holdfast.store.sqlite.results import SqliteResults
     from holdfast.store.sqlite.salvages import SqliteSalvages
+    from holdfast.store.sqlite.schedules import SqliteSchedules
     from holdfast.store.sqlite.spending import SqliteSpending
+    from holdfast.store.sqlite.staging import SqliteStaging
     from holdfast.store.sqlite.workers import SqliteWorkers
 
-_LATER = ("checkpoints", "holds", "notices", "workers", "links", "spending", "salvages", "history")
+_LATER = (
+    "checkpoints",
+    "holds",
+    "notices",
+    "workers",
+    "links",
+    "spending",
+    "salvages",
+    "history",
+    "staging",
+    "results",
+    "schedules",
+)
 
 
 class SqliteTransaction:
@@ -93,6 +108,24 @@ class SqliteTransaction:
         from holdfast.store.sqlite.spending import SqliteSpending
 
         return SqliteSpending(self._connection, self.events)
+
+    @cached_property
+    def staging(self) -> SqliteStaging:
+        from holdfast.store.sqlite.staging import SqliteStaging
+
+        return SqliteStaging(self._connection, self.events)
+
+    @cached_property
+    def results(self) -> SqliteResults:
+        from holdfast.store.sqlite.results import SqliteResults
+
+        return SqliteResults(self._connection)
+
+    @cached_property
+    def schedules(self) -> SqliteSchedules:
+        from holdfast.store.sqlite.schedules import SqliteSchedules
+
+        return SqliteSchedules(self._connection, self.events)
 
     @cached_property
     def salvages(self) -> SqliteSalvages:

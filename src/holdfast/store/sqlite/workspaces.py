@@ -81,6 +81,7 @@ class SqliteWorkspaces:
                 path=workspace.path,
                 branch=workspace.branch,
                 base_commit=workspace.base_commit,
+                member=workspace.member,
                 now=now.wall,
             )
         faults.tx("workspace.intend")
@@ -91,9 +92,12 @@ class SqliteWorkspaces:
             raise NotFound(f"Workspace not found: {workspace_id}")
         return workspace_of(row)
 
-    def current(self, task_id: str) -> Workspace | None:
-        row = self._sql.row("current", task_id=task_id)
+    def current(self, task_id: str, member: str = "") -> Workspace | None:
+        row = self._sql.row("current", task_id=task_id, member=member)
         return workspace_of(row) if row else None
+
+    def all_current(self, task_id: str) -> Sequence[Workspace]:
+        return [workspace_of(row) for row in self._sql.rows("all_current", task_id=task_id)]
 
     def open_ones(self) -> Sequence[Workspace]:
         return [workspace_of(row) for row in self._sql.rows("open")]

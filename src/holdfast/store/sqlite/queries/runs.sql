@@ -1,8 +1,8 @@
 -- name: intend
-INSERT INTO runs (id, task_id, number, fence, state, intended_at, agent, timeout, timeout_why, account, worker)
+INSERT INTO runs (id, task_id, number, fence, state, intended_at, agent, timeout, timeout_why, account, worker, stage, member)
 VALUES (:id, :task_id, (SELECT count(*) + 1 FROM runs WHERE task_id = :task_id), :fence, 'intended', :now,
-        (SELECT agent FROM tasks WHERE id = :task_id), :timeout, :timeout_why, :account,
-        (SELECT worker FROM tasks WHERE id = :task_id))
+        coalesce(:agent, (SELECT agent FROM tasks WHERE id = :task_id)), :timeout, :timeout_why, :account,
+        (SELECT worker FROM tasks WHERE id = :task_id), :stage, :member)
 
 -- name: recent_durations
 -- Walked from the newest completed task on, along the index; a completed task has one completed run.
@@ -15,7 +15,10 @@ ORDER BY t.ended_at DESC LIMIT :limit
 SELECT * FROM runs WHERE id = :id
 
 -- name: open
-SELECT * FROM runs WHERE task_id = :task_id AND state != 'settled'
+SELECT * FROM runs WHERE task_id = :task_id AND member = :member AND state != 'settled'
+
+-- name: open_of_task
+SELECT * FROM runs WHERE task_id = :task_id AND state != 'settled' ORDER BY number
 
 -- name: open_ids
 SELECT id FROM runs WHERE state != 'settled'

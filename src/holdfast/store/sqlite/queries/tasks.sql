@@ -1,7 +1,7 @@
 -- name: task_columns
 -- In the order in which rows.task takes them.
 id, repo_id, prompt, agent, base_ref, strategy, priority, parent_id, not_before, settings, state, fence, owner, generation,
-base_commit, branch, resume_attempts, pause_reason, session_id, account, fresh, forced, worker,
+base_commit, branch, resume_attempts, pause_reason, session_id, account, fresh, forced, worker, progress,
 (SELECT json_group_array(needs_id) FROM needs WHERE needs.task_id = tasks.id)
 
 -- name: may_start

@@ -1,12 +1,15 @@
 -- name: intend
-INSERT INTO workspaces (id, task_id, repo_id, strategy, path, branch, base_commit, state, created_at, updated_at)
-VALUES (:id, :task_id, :repo_id, :strategy, :path, :branch, :base_commit, 'intended', :now, :now)
+INSERT INTO workspaces (id, task_id, repo_id, strategy, path, branch, base_commit, member, state, created_at, updated_at)
+VALUES (:id, :task_id, :repo_id, :strategy, :path, :branch, :base_commit, :member, 'intended', :now, :now)
 
 -- name: get
 SELECT * FROM workspaces WHERE id = :id
 
 -- name: current
-SELECT * FROM workspaces WHERE task_id = :task_id AND state IN ('intended', 'ready', 'preserved')
+SELECT * FROM workspaces WHERE task_id = :task_id AND member = :member AND state IN ('intended', 'ready', 'preserved')
+
+-- name: all_current
+SELECT * FROM workspaces WHERE task_id = :task_id AND state IN ('intended', 'ready', 'preserved') ORDER BY member
 
 -- name: move
 UPDATE workspaces
