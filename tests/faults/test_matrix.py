@@ -1,5 +1,6 @@
 """The crash matrix, sampled: a quarter of the points with a kill, a tenth with an error, some second faults, some
-usurpations; `make faults` runs all of it. And the proof that it would notice: three deliberate breaks, which it must catch."""
+usurpations; `make faults` runs all of it. And the proof that it would notice: three deliberate breaks, which it must
+catch."""
 
 from __future__ import annotations
 
