@@ -46,6 +46,8 @@ class NewTask:
     max_resumes: int | None = None
     preserve_on_failure: bool | None = None
     keep_workspace: bool = False
+    schedule: str = ""  # that adds it; with the moment that it is for, as TaskSpec has it
+    fire_time: str = ""
 
 
 def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
