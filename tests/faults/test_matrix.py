@@ -62,6 +62,8 @@ ELSEWHERE = {
     "tx.schedule.say": "likewise",
     "tx.schedule.move": "likewise",
     "tx.schedule.admit": "likewise",
+    "tx.schedule.begin": "likewise",
+    "tx.schedule.by_hand": "likewise",
     "tx.schedule.rewind": "likewise",
     "tx.schedule.decide": "likewise",
     "tx.schedule.fire": "likewise",

@@ -101,6 +101,7 @@ class SqliteSchedules:
         """Nothing of the past is due, nothing waits, nothing is wrong."""
         self._sql.change("begin", **_at(record.schedule), now=now.wall)
         self._sql.change("drop_waiting", **_at(record.schedule), why=why, now=now.wall)
+        faults.tx("schedule.begin")
         if record.trouble is not None:
             self._events.close_alert(refused_alert(record.schedule), "holdfast", now)
 
@@ -134,6 +135,7 @@ class SqliteSchedules:
     def fire_by_hand(self, key: str, task_id: str, by: str, now: Instant) -> None:
         record = self.get(key)
         self._sql.change("by_hand", **_at(record.schedule), task=task_id, why=f"by {by}", now=now.wall)
+        faults.tx("schedule.by_hand")
         self._fired(record, now.wall, task_id, now, {"scheduled": False, "by": by}, f" by {by}, out of turn")
 
     def _fired(
