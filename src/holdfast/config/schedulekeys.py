@@ -152,7 +152,7 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "cron": ("needed", "Five fields (minute, hour, day of month, month, day of week), or six with seconds first."),
     "timezone": ("`UTC`", "The zone that `cron` is read in, by its IANA name, like `Europe/Berlin`."),
     "prompt": ("needed without a workflow", "What its tasks are asked to do."),
-    "workflow": ("none", "The workflow of its tasks (`holdfast workflows`); `prompt` is then its `task.prompt`."),
+    "workflow": ("none", "The workflow of its tasks; `prompt` is then its `task.prompt`."),
     "agent": ("the setting `agent`", "The agent of its tasks."),
     "model": ("the agent's setting", "The model of its tasks."),
     "base": ("the current branch", "Where its tasks start from; with `ref`, where the range begins that they look at."),
