@@ -52,6 +52,7 @@ from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
 from holdfast.supervisor.sweep import Sweep
+from holdfast.timetables import RepoTimetables
 from holdfast.workspaces import git as git_calls
 from holdfast.workspaces import lease, scratch
 from holdfast.workspaces.clone import CloneStrategy
@@ -267,6 +268,7 @@ async def _supervise_locked(
         containers=ContainerSweeper(home, engines),
         source=source,
         trackers=RepoTrackers(home, runner),
+        timetables=RepoTimetables(home),
         reclaimer=Reclaimer(home, git),
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,
