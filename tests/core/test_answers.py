@@ -33,7 +33,8 @@ def test_every_recorded_cli_gives_its_last_answer(agent: str) -> None:
     by_scenario = {each.scenario: answered(each) for each in recordings() if each.agent == agent}
     done = {scenario: text for scenario, text in by_scenario.items() if scenario in DONE}
     expected = FILE if agent == "aider" else "Hello, the task is done."
-    assert done and done == dict.fromkeys(done, expected)
+    assert done
+    assert done == dict.fromkeys(done, expected)
     assert "usage limit reached" in by_scenario["limittext"]  # the model's words, whatever they are about
     assert not by_scenario["hang"]  # it never said a word
 
@@ -59,10 +60,12 @@ def test_a_result_in_words_comes_before_talk_and_talk_before_an_error() -> None:
 def test_an_endless_answer_keeps_its_end_and_says_so() -> None:
     pieces = 100_000  # 1 MB in pieces of ten: quadratic work would take minutes
     text = told(*(Text(text="x" * 10, is_delta=True) for _ in range(pieces)), Text(text="VERDICT: approve"))
-    assert len(text) < MOST_TEXT + 100 and text.endswith("xx\nVERDICT: approve")
+    assert len(text) < MOST_TEXT + 100
+    assert text.endswith("xx\nVERDICT: approve")
     assert text.startswith(f"[… {pieces * 10 + 17 - MOST_TEXT} characters before this are not kept]\n")
     plain = answer_of((f"line {number}" for number in range(100_000)), None)
-    assert len(plain) < MOST_TEXT + 100 and plain.endswith("line 99998\nline 99999")
+    assert len(plain) < MOST_TEXT + 100
+    assert plain.endswith("line 99998\nline 99999")
 
 
 @given(
@@ -74,5 +77,6 @@ def test_no_output_whatsoever_raises_and_what_comes_can_be_stored(lines: list[st
     """An agent's JSON may hold halves of characters and NULs."""
     agent = AGENTS[name]
     text = answer_of(lines, (lambda line: agent.parse(line, Stream.OUT)) if agent.reads_events else None)
-    assert "\0" not in text and text.encode().decode() == text
+    assert "\0" not in text
+    assert text.encode().decode() == text
     assert told(Text(text="\ud800\0")) == "?�"

@@ -43,14 +43,17 @@ def test_committed_and_uncommitted_files_are_named_and_nothing_of_them_runs(work
     names = (
         ".gitattributes", "README.md", "bad-�.txt", "both.txt", "committed.txt", "new/a [b] *.txt", "src/app.py",
     )  # fmt: skip
-    assert found.files == names and found.count == len(names)
+    assert found.files == names
+    assert found.count == len(names)
     assert workshop.run(look(workspace, (), is_committed=True)).files == ("both.txt", "committed.txt")
-    assert not ran.exists() and index.read_bytes() == before
+    assert not ran.exists()
+    assert index.read_bytes() == before
 
     for number in range(MOST_FILES + 1):
         (tree / f"many-{number}").touch()
     crowd = workshop.run(look(workspace, (), is_committed=False))
-    assert len(crowd.files) == MOST_FILES and crowd.count == MOST_FILES + 2 + len(names)
+    assert len(crowd.files) == MOST_FILES
+    assert crowd.count == MOST_FILES + 2 + len(names)
 
     # What cannot be read is not told, and fails nothing.
     lost = replace(workspace, base_commit="0" * 40)
