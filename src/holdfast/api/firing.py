@@ -34,7 +34,8 @@ def accepting(
         schedule=schedule.name,
         fire_time=rfc3339(fire_time),
     )
-    accept, _notes = Commands.accepting(home, new, repos.locate(schedule.repo), before=before)
+    head = repos.head_at(schedule.repo) if "base" not in task and "ref" not in task else None
+    accept, _notes = Commands.accepting(home, new, repos.located(schedule.repo), head, before)
     return accept
 
 

@@ -84,7 +84,7 @@ def fire(home: str, row: Row) -> tuple[Row, bool]:
 
 
 def switch(home: str, row: Row, *, on: bool) -> tuple[bool, bool]:
-    """Let it fire, or not, whatever its file says. Whether that changed something, and whether a supervisor is there."""
+    """Let it fire, or not, whatever its file says. Whether that changed anything, and whether a supervisor is there."""
     from holdfast.api.commands import who
     from holdfast.storage import open_store
 

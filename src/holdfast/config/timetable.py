@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
-    """A file that cannot be judged (its repository is not there; it is broken and is not about schedules) is in none
-    of these: what held holds. Trust that was taken back is in both of the first two: it has no schedules, and why."""
+    """By file. One that has a problem keeps what it had before, unless it is in `schedules` too: trust that was never
+    given, or was taken back, leaves it none. The file of a repository that is not there is in neither."""
 
     schedules: Mapping[str, tuple[Schedule, ...]]
     problems: Mapping[str, str]
@@ -65,6 +65,8 @@ def _judge(
     if layer.problems:
         if mentions(layer.place, SECTION):
             problems[layer.place] = _told(layer)
+        else:
+            schedules[layer.place] = ()  # its mistakes are no concern of ours
         return
     layers[layer.place] = layer
     if repo is not None and layer.schedules:

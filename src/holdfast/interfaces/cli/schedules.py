@@ -10,7 +10,7 @@ from holdfast.api.schedules import find, fire, fires, has_supervisor, schedules,
 from holdfast.api.times import in_words
 from holdfast.errors import UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import clean, one_line, paint, print_json, table
+from holdfast.interfaces.cli.render import ago, clean, one_line, paint, print_json, table
 
 Row = dict[str, Any]
 _HEADERS = ("SCHEDULE", "STATE", "REPO", "WHEN", "LAST", "NEXT", "TROUBLE")
@@ -74,9 +74,7 @@ def _list(home: str, *, as_json: bool) -> int:
 def _cells(row: Row) -> list[str]:
     last = "-"
     if row["last_fired_at"] is not None:
-        last = (
-            f"{in_words(row['last_fired_at'], row['timezone'])}: {row['last_task']} {row['last_task_state'] or 'gone'}"
-        )
+        last = f"{ago(row['last_fired_at'])} ago: {row['last_task']} {row['last_task_state'] or 'gone'}"
     return [
         clean(row["name"]),
         _state(row),
