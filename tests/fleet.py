@@ -77,6 +77,7 @@ WARM_COMMANDS = frozenset(
         "resume",
         "retry",
         "salvage",
+        "schedule",
         "show",
         "stats",
         "tracker",

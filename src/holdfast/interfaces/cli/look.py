@@ -179,6 +179,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     _fields(
         prompt=clean(task["prompt"]),
         agent=task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
+        schedule=task["schedule"] and f"{task['schedule']}, for {task['fire_time']}",
         worker=task["worker"],
         repo=task["repo"],
         base=f"{task['base_ref']} {task['base_commit'] or ''}",
