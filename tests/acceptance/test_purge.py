@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.fleet import PATIENCE, Fleet, wait_until
+from tests.sampling import sampled
 
 POINTS = """
     purge.begin admin.drop admin.dropped purge.branch purge.repository purge.workspace purge.workspaces purge.name
@@ -199,7 +200,7 @@ def test_asks_first(fleet: Fleet) -> None:
         assert fleet.home.exists() == left
 
 
-@pytest.mark.parametrize("every", [POINTS[0::2], POINTS[1::2], POINTS])
+@pytest.mark.parametrize("every", sampled([POINTS, POINTS[0::2], POINTS[1::2]], keep=1))
 def test_killed_in_between(fleet: Fleet, every: list[str]) -> None:
     """kill -9 at each step, the same command killed at the next one, and so on; then it finishes."""
     everything(fleet)
@@ -252,7 +253,7 @@ class TestOneRepository:
         assert "All well." in fleet.doctor()
         fleet.cli("purge", "--repo", fleet.repo, "--yes", code=3)
 
-    @pytest.mark.parametrize("every", [REPO_POINTS[0::2], REPO_POINTS[1::2]])
+    @pytest.mark.parametrize("every", sampled([REPO_POINTS[0::2], REPO_POINTS[1::2]], keep=1))
     def test_killed_in_between(self, fleet: Fleet, every: list[str]) -> None:
         everything(fleet)
         arguments = ("purge", "--repo", fleet.repo, "--yes", "--discard-work")

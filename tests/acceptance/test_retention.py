@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.fleet import Fleet, processes_of, wait_until
+from tests.sampling import sampled
 
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound
@@ -142,7 +143,7 @@ def test_unfinished_and_saved_and_alarming_stays(fleet: Fleet) -> None:
     assert "All well." in fleet.doctor()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", sampled(POINTS, keep=2))
 def test_killed_while_forgetting(fleet: Fleet, point: str) -> None:
     """kill -9 at each step: the doctor finds nothing wrong, and the next pass finishes the work."""
     nothing, branch = two_ends(fleet)

@@ -18,6 +18,7 @@ from tests.fleet import Fleet, lives, wait_until
 from tests.hostile import solo
 from tests.hostile.gate import Gate, keeper_at_work
 from tests.hostile.stage import Stage
+from tests.sampling import sampled
 
 from holdfast.api.queries import Queries
 
@@ -117,7 +118,7 @@ class Launch:
         assert not (self.folder / "overlap").exists(), (self.folder / "ran").read_text()
 
 
-@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("part", sampled([0, 1], keep=1))
 def test_supervisor_killed_at_each_of_its_steps(plain_stage: Stage, part: int) -> None:
     """R-TERM-02, R-TERM-10: from the intent to the record of the start; the next one finds it, and it runs once."""
     launches = Launches(plain_stage)

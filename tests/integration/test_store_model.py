@@ -17,6 +17,7 @@ from typing import Any
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.sampling import amount
 
 from holdfast.core.budgets import Budget
 from holdfast.core.model import Instant, PauseReason, StopWhy, Strategy, TaskSpec
@@ -519,7 +520,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreModel = StoreMachine.TestCase
 TestStoreModel.settings = settings(
-    max_examples=120,
+    max_examples=amount(60, in_all=120),
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

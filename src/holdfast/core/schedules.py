@@ -1,10 +1,14 @@
-"""Work that comes by the clock: what a schedule says. Pure."""
+"""Work that comes by the clock: what a schedule says, and where it stands. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from holdfast.core.states import TASK_TERMINAL, TaskState
+
+SPAN = 86400.0  # seconds between two decided occurrences that are remembered as one stretch of time
 
 
 class Overlap(StrEnum):
@@ -43,3 +47,46 @@ class Schedule:
     def key(self) -> str:
         """Its identity: two repositories may each have a "nightly"."""
         return f"{self.repo}\0{self.name}"
+
+    @property
+    def may_wait(self) -> int:
+        """How many of its occurrences wait at the most; of more, the latest."""
+        return max(1, self.most) if self.misfire is Misfire.ALL else 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleRecord:
+    """A schedule and where it stands, as the store has it."""
+
+    schedule: Schedule
+    file: str  # where it is written
+    enabled: bool  # an operator's word, or else the file's
+    by: str | None = None  # the operator whose word that is; None: the file's
+    cursor: float  # whatever was due until then is decided
+    waiting: tuple[float, ...] = ()  # occurrences that were let in and have no task yet, oldest first
+    last_fire: float | None = None  # the occurrence that its last task was for; when, if it was fired by hand
+    last_fired_at: float | None = None
+    last_task: str | None = None
+    last_task_state: TaskState | None = None  # None: it has none, or it was forgotten
+    replacing: str | None = None  # the task that was asked to end for the next one
+    trouble: str | None = None  # why the last fire was refused
+    failures: int = 0
+    tried_at: float | None = None
+    next_try: float | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether its last task has not ended yet."""
+        return self.last_task_state is not None and self.last_task_state not in TASK_TERMINAL
+
+
+def merged_spans(spans: Sequence[tuple[float, float]], decided: Sequence[float]) -> list[tuple[float, float]]:
+    """Stretches of time in which no occurrence fires again: little to remember, however many there were. Only a clock
+    set back into one meets it; and one that was years ahead leaves a stretch years ahead, not all until then."""
+    merged: list[tuple[float, float]] = []
+    for began, ended in sorted([*spans, *((moment, moment) for moment in decided)]):
+        if merged and began - merged[-1][1] <= SPAN:
+            merged[-1] = merged[-1][0], max(merged[-1][1], ended)
+        else:
+            merged.append((began, ended))
+    return merged

@@ -20,6 +20,7 @@ from holdfast.core.notices import NoticeRules
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
 from holdfast.core.rules import HealthRules
+from holdfast.core.schedules import Schedule
 from holdfast.core.signs import SignReader
 from holdfast.core.staffing import Staff
 from holdfast.core.tracking import Issue
@@ -235,6 +236,27 @@ class Trackers(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timetable:
+    """What the files with schedules say now. A file is in one of the two; one that has none is empty."""
+
+    schedules: Mapping[str, Sequence[Schedule]]  # by file, of those that read well
+    problems: Mapping[str, str] = field(default_factory=dict)  # by file: what is wrong; its schedules of before hold
+
+
+class Timetables(Protocol):
+    """Work that comes by the clock, as the user's and the repositories' files have it."""
+
+    def stamp(self, repos: Sequence[Repo]) -> object:
+        """Differs after every change of one of the files; cheap: asked at every look."""
+        ...
+
+    def read(self, repos: Sequence[Repo]) -> Timetable: ...
+    def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
+        """The task of an occurrence, to be added in the transaction of its fire. HoldfastError when it cannot be."""
+        ...
+
+
 class Outlets(Protocol):
     """Where alerts are sent, as the user's file has it now."""
 
@@ -283,6 +305,7 @@ class Context:
     enclosure: Enclosure | None = None
     source: SettingsSource | None = None
     trackers: Trackers | None = None  # None where an attempt is driven alone
+    timetables: Timetables | None = None  # likewise
     reclaimer: SalvageReclaimer | None = None
     pressure: Callable[[], Pressure] = Pressure  # how the machine is; by default it does not say
     home_is_ours: Callable[[], bool] = lambda: True  # False: the home's lock was taken from under us

@@ -1,13 +1,271 @@
-"""The SQLite side of store/scheduling.py."""
+"""The SQLite side of store/scheduling.py: definitions, cursors, and one row per occurrence."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
+
 import apsw
 
+from holdfast import faults
+from holdfast.core.model import Event, Instant, Level
+from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord, merged_spans
+from holdfast.core.states import TaskState
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.scheduling import refused_alert
+from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.rows import decode, encode
 
 
 class SqliteSchedules:
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._connection = connection
+        self._sql = Cursor(connection, "schedules")
         self._events = events
+
+    # -- definitions ---------------------------------------------------------------------------------------------
+
+    def enrol(self, file: str, schedules: Sequence[Schedule], now: Instant) -> None:
+        kept = {schedule.key for schedule in schedules}
+        for row in self._sql.rows("of_file", file=file):
+            if f"{row['repo']}\0{row['name']}" not in kept:
+                self._leave_out(row["repo"], row["name"], file, now)
+        for schedule in schedules:
+            self._take_in(file, schedule, now)
+
+    def _leave_out(self, repo: str, name: str, file: str, now: Instant) -> None:
+        before = self._record(repo, name)
+        assert before is not None  # it was just listed
+        self._sql.change("leave_out", repo=repo, schedule=name)
+        self._begin(before, "it is no longer in its file", now)
+        faults.tx("schedule.leave_out")
+        self._tell_change(before.schedule, "removed", f"is no longer in {file}; nothing of it fires", now)
+
+    def _take_in(self, file: str, schedule: Schedule, now: Instant) -> None:
+        at = _at(schedule)
+        row = self._sql.row("get", **at)
+        if row is None:
+            self._sql.change("insert", **at, file=file, definition=_written(schedule), now=now.wall)
+            faults.tx("schedule.insert")
+            self._tell_change(schedule, "added", f"was found in {file}; it fires from now on", now)
+            return
+        before = self._as_record(row)
+        if row["listed"] and before.file == file and row["definition"] == _written(schedule):
+            return
+        self._sql.change("define", **at, file=file, definition=_written(schedule))
+        if before.schedule.enabled != schedule.enabled:
+            self._sql.change("say", **at, word=None, by=None)  # the file's word is the newer one
+        after = self._record(schedule.repo, schedule.name)
+        assert after is not None
+        has_new_time = (before.schedule.cron, before.schedule.zone) != (schedule.cron, schedule.zone)
+        if has_new_time or not row["listed"] or before.enabled != after.enabled:
+            self._begin(before, "it was changed", now)
+        faults.tx("schedule.define")
+        if not row["listed"]:
+            self._tell_change(schedule, "added", f"was found in {file} again; it goes on from now", now)
+        elif before.schedule != schedule:
+            begins = "; its new times begin now" if has_new_time else ""
+            self._tell_change(schedule, "changed", f"was changed in {file}{begins}", now)
+
+    def files(self) -> Sequence[str]:
+        return [str(row["file"]) for row in self._sql.rows("files")]
+
+    def all(self) -> Sequence[ScheduleRecord]:
+        return [self._as_record(row) for row in self._sql.rows("all")]
+
+    def get(self, key: str) -> ScheduleRecord:
+        repo, _, name = key.partition("\0")
+        row = self._sql.row("get", repo=repo, schedule=name)
+        if row is None or not row["listed"]:
+            raise NotFound(f"There is no schedule '{name}' for {repo}. Nothing was changed.")
+        return self._as_record(row)
+
+    def enable(self, key: str, by: str, now: Instant) -> bool:
+        return self._say(key, by, now, word=True)
+
+    def disable(self, key: str, by: str, now: Instant) -> bool:
+        return self._say(key, by, now, word=False)
+
+    def _say(self, key: str, by: str, now: Instant, *, word: bool) -> bool:
+        before = self.get(key)
+        self._sql.change("say", **_at(before.schedule), word=int(word), by=by)
+        faults.tx("schedule.say")
+        if before.enabled == word:
+            return False
+        self._begin(before, f"{'enabled' if word else 'disabled'} by {by}", now)
+        how = ("enabled", "goes on from now") if word else ("disabled", "fires no more until it is enabled")
+        self._tell_change(before.schedule, how[0], f"was {how[0]} by {by}; it {how[1]}", now)
+        return True
+
+    def _begin(self, record: ScheduleRecord, why: str, now: Instant) -> None:
+        """Nothing of the past is due, nothing waits, nothing is wrong."""
+        self._sql.change("begin", **_at(record.schedule), now=now.wall)
+        self._sql.change("drop_waiting", **_at(record.schedule), why=why, now=now.wall)
+        faults.tx("schedule.begin")
+        if record.trouble is not None:
+            self._events.close_alert(refused_alert(record.schedule), "holdfast", now)
+
+    # -- occurrences ---------------------------------------------------------------------------------------------
+
+    def admit(
+        self, record: ScheduleRecord, occurrences: Sequence[float], cursor: float, now: Instant
+    ) -> Sequence[float]:
+        at = _at(record.schedule)
+        if not self._sql.change("move", **at, before=record.cursor, cursor=cursor):
+            raise Conflict(f"Schedule '{record.schedule.name}' was looked after by somebody else meanwhile.")
+        faults.tx("schedule.move")
+        for occurrence in occurrences:
+            self._sql.change("admit", **at, fire_time=occurrence, now=now.wall)
+        faults.tx("schedule.admit")
+        waiting = self._waiting(at)
+        surplus = waiting[: -record.schedule.may_wait]
+        for occurrence in surplus:
+            self._decide(record, occurrence, "skipped", None, "a later one is due", now)
+        return waiting[len(surplus) :]
+
+    def rewind(self, record: ScheduleRecord, now: Instant) -> None:
+        if self._sql.change("move", **_at(record.schedule), before=record.cursor, cursor=now.wall):
+            faults.tx("schedule.rewind")
+
+    def fire(self, record: ScheduleRecord, occurrence: float, task_id: str, now: Instant) -> None:
+        self._decide(record, occurrence, "fired", task_id, "", now)
+        late = now.wall - occurrence
+        self._fired(record, occurrence, task_id, now, {"scheduled": True, "late": round(late, 3)}, "")
+
+    def fire_by_hand(self, key: str, task_id: str, by: str, now: Instant) -> None:
+        record = self.get(key)
+        self._sql.change("by_hand", **_at(record.schedule), task=task_id, why=f"by {by}", now=now.wall)
+        faults.tx("schedule.by_hand")
+        self._fired(record, now.wall, task_id, now, {"scheduled": False, "by": by}, f" by {by}, out of turn")
+
+    def _fired(
+        self, record: ScheduleRecord, fire_time: float, task_id: str, now: Instant, data: Mapping[str, object], how: str
+    ) -> None:
+        schedule = record.schedule
+        self._sql.change("fired", **_at(schedule), fire_time=fire_time, task=task_id, now=now.wall)
+        faults.tx("schedule.fire")
+        if record.trouble is not None:
+            self._events.close_alert(refused_alert(schedule), "holdfast", now)
+        message = f"Schedule '{schedule.name}' fired{how}: task {task_id}."
+        self._tell("schedule.fired", schedule, message, now, task_id=task_id, data={"fire_time": fire_time, **data})
+
+    def skip(self, record: ScheduleRecord, occurrence: float, why: str, now: Instant) -> None:
+        self._decide(record, occurrence, "skipped", None, why, now)
+        message = f"Schedule '{record.schedule.name}' leaves this occurrence out: {why}."
+        self._tell("schedule.skipped", record.schedule, message, now, reason=why, data={"fire_time": occurrence})
+
+    def missed(self, record: ScheduleRecord, latest: float, now: Instant) -> None:
+        why = "nobody was there when it was due, and its `misfire` is skip"
+        message = f"Schedule '{record.schedule.name}' leaves out what was missed: {why}."
+        self._tell("schedule.skipped", record.schedule, message, now, reason=why, data={"fire_time": latest})
+
+    def replacing(self, record: ScheduleRecord, task_id: str) -> None:
+        self._sql.change("replacing", **_at(record.schedule), task=task_id)
+        faults.tx("schedule.replace")
+
+    def refused(self, record: ScheduleRecord, why: str, next_try: float, now: Instant) -> None:
+        schedule = record.schedule
+        self._sql.change("refused", **_at(schedule), why=why, next=next_try, now=now.wall)
+        faults.tx("schedule.refuse")
+        message = f"Schedule '{schedule.name}' ({schedule.place or schedule.repo}) cannot fire: {why}"
+        remedy = "Its occurrence stays due, and it is tried again, less and less often."
+        self._events.raise_alert(refused_alert(schedule), message, remedy, now, level=Level.WARNING)
+        if record.trouble is None:
+            self._tell("schedule.refused", schedule, f"{message} {remedy}", now, reason=why)
+
+    def _decide(
+        self, record: ScheduleRecord, occurrence: float, state: str, task_id: str | None, why: str, now: Instant
+    ) -> None:
+        at = _at(record.schedule)
+        if not self._sql.change("decide", **at, fire_time=occurrence, state=state, task=task_id, why=why, now=now.wall):
+            raise Conflict(f"This occurrence of schedule '{record.schedule.name}' was decided by somebody else.")
+        faults.tx("schedule.decide")
+
+    def prune(self, key: str, keep: int) -> int:
+        repo, _, name = key.partition("\0")
+        at = {"repo": repo, "schedule": name}
+        old = self._sql.rows("old_ones", **at, keep=keep)
+        if not old:
+            return 0
+        spans = [(row["began"], row["ended"]) for row in self._sql.rows("spans", **at)]
+        self._sql.change("clear_spans", **at)
+        for began, ended in merged_spans(spans, [row["fire_time"] for row in old if row["hand"] == 0]):
+            self._sql.change("add_span", **at, began=began, ended=ended)
+        for row in old:
+            self._sql.change("forget", **at, hand=row["hand"], fire_time=row["fire_time"])
+        faults.tx("schedule.prune")
+        return len(old)
+
+    # -- pieces --------------------------------------------------------------------------------------------------
+
+    def _record(self, repo: str, name: str) -> ScheduleRecord | None:
+        row = self._sql.row("get", repo=repo, schedule=name)
+        return None if row is None else self._as_record(row)
+
+    def _waiting(self, at: Mapping[str, str]) -> list[float]:
+        return [float(row[0]) for row in self._sql.tuples("waiting", **at)]
+
+    def _as_record(self, row: Row) -> ScheduleRecord:
+        schedule = _read(decode(row["definition"]))
+        return ScheduleRecord(
+            schedule=schedule,
+            file=row["file"],
+            enabled=schedule.enabled if row["word"] is None else bool(row["word"]),
+            by=row["word_by"],
+            cursor=row["cursor"],
+            waiting=tuple(self._waiting(_at(schedule))),
+            last_fire=row["last_fire"],
+            last_fired_at=row["last_fired_at"],
+            last_task=row["last_task"],
+            last_task_state=None if row["last_task_state"] is None else TaskState(row["last_task_state"]),
+            replacing=row["replacing"],
+            trouble=row["trouble"],
+            failures=row["failures"],
+            tried_at=row["tried_at"],
+            next_try=row["next_try"],
+        )
+
+    def _tell_change(self, schedule: Schedule, what: str, words: str, now: Instant) -> None:
+        self._tell("schedule.changed", schedule, f"Schedule '{schedule.name}' {words}.", now, data={"what": what})
+
+    def _tell(
+        self,
+        kind: str,
+        schedule: Schedule,
+        message: str,
+        now: Instant,
+        *,
+        task_id: str | None = None,
+        reason: str | None = None,
+        data: Mapping[str, object] | None = None,
+    ) -> None:
+        self._events.emit(
+            Event(
+                kind=kind,
+                level=Level.WARNING if kind == "schedule.refused" else Level.INFO,
+                component="schedules",
+                task_id=task_id,
+                message=message,
+                reason=reason,
+                data={"schedule": schedule.name, "repo": schedule.repo, **(data or {})},
+            ),
+            now,
+        )
+
+
+def _at(schedule: Schedule) -> dict[str, str]:
+    return {"repo": schedule.repo, "schedule": schedule.name}
+
+
+def _written(schedule: Schedule) -> str:
+    fields = (item.name for item in dataclasses.fields(Schedule))
+    return encode({name: getattr(schedule, name) for name in fields} | {"task": dict(schedule.task)})
+
+
+def _read(found: dict[str, object]) -> Schedule:
+    """As it was written; a version to come may know more of it."""
+    known = {item.name for item in dataclasses.fields(Schedule)}
+    fields: dict[str, object] = {name: value for name, value in found.items() if name in known}
+    fields["overlap"] = Overlap(str(fields.get("overlap", Overlap.SKIP)))
+    fields["misfire"] = Misfire(str(fields.get("misfire", Misfire.LAST)))
+    return Schedule(**fields)  # type: ignore[arg-type]  # checked before it was written

@@ -1,6 +1,48 @@
 -- Schedules, workflows, parallel stages, results, intake.
 
 -- == schedules ==
+-- Every schedule that a file has or had. What a file no longer has keeps its row: an operator's word outlives a checkout.
+CREATE TABLE schedules (
+    repo          TEXT NOT NULL,                       -- path of the checkout that its tasks work on
+    name          TEXT NOT NULL,
+    file          TEXT NOT NULL,
+    listed        INTEGER NOT NULL,                    -- 1: the file has it
+    definition    TEXT NOT NULL,                       -- JSON: the last one that was read well
+    word          INTEGER,                             -- an operator's: 1 enabled, 0 disabled; null: the file's holds
+    word_by       TEXT,
+    cursor        REAL NOT NULL,                       -- whatever was due until then is decided
+    last_fire     REAL,
+    last_fired_at REAL,
+    last_task     TEXT,
+    replacing     TEXT,                                -- the task that was asked to end for the next one
+    trouble       TEXT,                                -- why its fire was refused; null: it was not
+    failures      INTEGER NOT NULL DEFAULT 0,
+    tried_at      REAL,
+    next_try      REAL,
+    PRIMARY KEY (repo, name)
+) STRICT, WITHOUT ROWID;
+-- One row per occurrence that was let in, so that none gets a second task, whatever the cursor and the clock say.
+CREATE TABLE occurrences (
+    repo       TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    hand       INTEGER NOT NULL,                       -- 0: it came by the clock; else the number of the fire by hand
+    fire_time  REAL NOT NULL,
+    state      TEXT NOT NULL CHECK (state IN ('waiting', 'fired', 'skipped')),
+    task_id    TEXT,
+    why        TEXT NOT NULL,
+    decided_at REAL NOT NULL,
+    PRIMARY KEY (repo, name, hand, fire_time)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX occurrences_waiting ON occurrences (repo, name, fire_time) WHERE state = 'waiting';
+CREATE INDEX occurrences_task ON occurrences (task_id) WHERE task_id IS NOT NULL;
+-- Old occurrences by the stretch: none in there gets a task again.
+CREATE TABLE occurrence_spans (
+    repo     TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    began    REAL NOT NULL,
+    ended    REAL NOT NULL,
+    PRIMARY KEY (repo, name, began)
+) STRICT, WITHOUT ROWID;
 
 -- == stages ==
 ALTER TABLE tasks ADD COLUMN progress TEXT;            -- JSON: where it stands in its workflow; null: at the beginning
