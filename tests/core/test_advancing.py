@@ -75,7 +75,7 @@ TABLE = [
     (STAGES, at(2, turns={"review": 2}), CHANGES, Step.FAIL, 2, 0, "turns_spent", "once more, after 2 turns"),
     (_with(2, on_failure=OnFailure.CONTINUE), at(2, turns={"review": 2}), CHANGES, Step.COMPLETE, 2, 0, "turns_spent", ""),
     (_with(2, on_failure=OnFailure.BACK), at(2, turns={"review": 2}), CHANGES, Step.FAIL, 2, 0, "turns_spent", ""),
-    (_with(2, on_failure=OnFailure.BACK), at(2, turns={"review": 1}), FAILED, Step.BACK, 1, 0, None, "turn 2 of 2"),
+    (_with(2, on_failure=OnFailure.BACK), at(2, turns={"review": 1}), FAILED, Step.BACK, 1, 0, "failed", "turn 2 of 2"),
     (_with(2, on_failure=OnFailure.BACK), at(2, turns={"review": 2}), FAILED, Step.FAIL, 2, 0, "turns_spent", "2 turns"),
     (_with(2, back_to="gone"), at(2), CHANGES, Step.FAIL, 2, 0, "turns_spent", ""),
     (_with(0, on_failure=OnFailure.CONTINUE), at(0), FAILED, Step.NEXT, 1, 0, "failed", "it may fail"),

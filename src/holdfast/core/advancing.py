@@ -53,7 +53,7 @@ class Following:
     progress: Progress  # where the task stands then
     reason: str
     passed: bool  # whether the stage counts as done
-    failure: str | None = None  # with FAIL, or where a failure was let pass
+    failure: str | None = None  # a stable word, if it failed: whatever follows
 
     @property
     def keeps_session(self) -> bool:
@@ -161,7 +161,7 @@ def _not_done(stages: Stages, now: Progress, end: StageEnd, failure: str, why: s
     if stage.on_failure is OnFailure.BACK:
         turned = _back(stages, now, why, feedback)
         if turned is not None:
-            return turned
+            return replace(turned, failure=failure)
         return _failed(now, TURNS_SPENT, f"{why}, after {_turns(stage.max_turns)}", feedback)
     return _let_pass(stages, now, failure, why, feedback)
 
