@@ -297,9 +297,9 @@ class World:
 
     def _waits(self, attempt: Attempt | None) -> bool:
         """For its agent: it has seen it started, and the agent lives."""
-        if attempt is None or attempt._run is None or attempt.listener is None:
+        if attempt is None or (driver := attempt.runs[0]).run is None or driver.listener is None:
             return False
-        run = self.processes.runs.get(attempt._run.id)
+        run = self.processes.runs.get(driver.run.id)
         return run is not None and run.lives
 
     # -- what happens --------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class World:
         if ending.judged is not None:
             assert self.supervisor is not None
             for attempt in self.supervisor._attempts.living:
-                if attempt._run is not None and attempt._run.id == run_id:
+                if any(driver.run is not None and driver.run.id == run_id for driver in attempt.runs):
                     await attempt.stop(ending.judged, fast=False, reason="judged")
         if run.lives:
             run.end(ending, self.now.wall)

@@ -41,7 +41,9 @@ async def attempt_at_work(stage: Stage, script: str) -> AsyncIterator[tuple[Atte
         listening_to = Reports(attempts, context.clock)
         running = asyncio.create_task(listening_to.run())
         try:
-            await until(lambda: attempts.get(task_id) is not None and _attempt(attempts, task_id).listener is not None)
+            await until(
+                lambda: attempts.get(task_id) is not None and _attempt(attempts, task_id).runs[0].listener is not None
+            )
             yield _attempt(attempts, task_id), listening_to
             async with asyncio.timeout(PATIENCE):
                 await attempts.wait_all()
@@ -71,7 +73,7 @@ def test_a_hint_is_followed_at_once_and_only_for_its_run(stage: Stage, monkeypat
     async def work() -> None:
         async with attempt_at_work(stage, script) as (attempt, listening_to):
             await until(said.exists)
-            listener = attempt.listener
+            listener = attempt.runs[0].listener
             assert listener is not None
             await listening_to.look({"another run"})
             assert listener.claim is None
@@ -111,7 +113,7 @@ def test_an_idle_agent_costs_one_stat(stage: Stage, tmp_path: Path, monkeypatch:
 
     async def work() -> None:
         async with attempt_at_work(stage, script) as (attempt, listening_to):
-            listener = attempt.listener
+            listener = attempt.runs[0].listener
             assert listener is not None
             await until(lambda: stage.events(attempt.task.id).count("agent.progress"))
             await until(lambda: not listener.has_news())  # its event is there before the listener knows that it is

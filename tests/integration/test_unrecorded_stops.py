@@ -11,11 +11,13 @@ import pytest
 from holdfast.core.health import STOP_WHY
 from holdfast.core.model import StopWhy, TaskSpec
 from holdfast.errors import Unavailable
+from holdfast.store.grip import Grip
 from holdfast.store.sqlite.rows import added_task
-from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.running import RunDriver
+from holdfast.supervisor.wishes import Wish
 
 
-class WithoutStore(Attempt):
+class WithoutStore(RunDriver):
     """Its store cannot be written at the moment."""
 
     async def _send_stop(self) -> None:
@@ -29,7 +31,8 @@ def test_a_verdict_on_its_health_is_taken_back_and_an_operators_word_stands(why:
     """R-TERM-07: until we can say so it may be at work again; the next try to drive it must not end it then."""
     context: Any = None  # nothing of it is asked
     spec = TaskSpec(id="t", repo_id="r", prompt="do it", agent="scripted")
-    attempt = WithoutStore(context, replace(added_task(spec), owner="host"))
+    grip = Grip(task_id="t", fence=1, owner="host")
+    attempt = WithoutStore(context, replace(added_task(spec), owner="host"), grip, Wish())
     with pytest.raises(Unavailable):
         asyncio.run(attempt.stop(why, fast=False, reason="because"))
     assert attempt.stop_wanted is (why if stands else None)

@@ -11,7 +11,8 @@ from typing import Any
 from holdfast import clock, config
 from holdfast.api import repos
 from holdfast.api.newtask import NewTask as NewTask
-from holdfast.api.newtask import agent_of, budget_of, patient_with, provider_of
+from holdfast.api.newtask import provider_of
+from holdfast.api.workflows import crew_of, rules_of, span_of
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
@@ -74,13 +75,13 @@ class Commands:
             },
             home=home,
         )
-        agent, options = agent_of(new, settings)
-        _refuse_unlaunchable(options.get("argv", ()), settings["env.set"])
-        settings = patient_with(agent, settings.for_agent(agent))
+        crew = crew_of(new, settings)
+        for argv in crew.commands:
+            _refuse_unlaunchable(argv, settings["env.set"])
+        settings, budget, notes = rules_of(new, crew, settings)
         health, limits = _rules(new, settings)
-        budget, notes = budget_of(new, agent, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
-        base = head or _base(top, new, strategy)
+        base, range_base = span_of(top, new, strategy, crew, head)
         if strategy == "container" and not settings["container.image"]:
             raise UsageError(
                 "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
@@ -93,18 +94,21 @@ class Commands:
                 id=task_id,
                 repo_id=repo.id,
                 prompt=new.prompt,
-                agent=agent,
-                agent_options=options,
+                agent=crew.agent,
+                agent_options=crew.options,
+                workflow=crew.workflow,
+                stages=crew.stages,
+                range_base=range_base,
                 strategy=Strategy(strategy),
                 directory_copy=variant == "copy",
                 base_ref=base,
                 priority=new.priority,
                 labels=new.labels,
                 parent_id=new.parent,
-                base_from_parent=new.parent is not None and new.base is None,
+                base_from_parent=new.parent is not None and new.base is None and new.ref is None,
                 needs=tuple(new.after),
                 not_before=None if new.delay is None else clock.now().wall + new.delay,
-                timeout=settings["health.max_runtime"] if new.timeout is None else new.timeout,
+                timeout=crew.timeout(new, settings),
                 grace=settings["health.grace"],
                 orphan_grace=settings["health.orphan_grace"],
                 max_resumes=settings["resume.max_attempts"],
@@ -122,7 +126,7 @@ class Commands:
                 container=_container_rules(settings),
                 budget=budget,
                 subtasks=SubtaskRules(max_depth=settings["subtasks.max_depth"], most=settings["subtasks.max"]),
-                provider=provider_of(agent, options, settings),
+                provider=provider_of(crew.agent, crew.options, settings),
                 adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
             )
             added: Task = tx.tasks.add(spec, clock.now())
@@ -323,11 +327,3 @@ def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> N
                 f"env.set: '{name}' cannot be an environment variable: its name may not be empty or have '=' in it, "
                 "and neither name nor value may have a NUL character."
             )
-
-
-def _base(top: str, new: NewTask, strategy: str) -> str:
-    if strategy not in ("worktree", "clone", "container"):
-        return "HEAD"
-    if new.base is None:
-        return repos.current_base(top)
-    return repos.checked_base(top, new.directory, new.base)

@@ -7,13 +7,16 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.agents.port import DEFAULT_ACCOUNT
 from holdfast.core.rules import BudgetRules
 from holdfast.errors import UsageError
 from holdfast.places import surroundings
+
+if TYPE_CHECKING:  # most tasks have no workflow
+    from holdfast.core.drafts import Draft
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +49,8 @@ class NewTask:
     max_resumes: int | None = None
     preserve_on_failure: bool | None = None
     keep_workspace: bool = False
+    workflow: str | Draft | None = None  # its name, or the workflow itself
+    ref: str | None = None  # where the workspace begins; then `base` is where the range begins that it is about
 
 
 def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:

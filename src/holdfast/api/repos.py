@@ -80,6 +80,11 @@ def checked_base(top: str, directory: str, base: str) -> str:
     raise UsageError(f"'{base}' is not a commit or branch in {top}.")
 
 
+def commit_of(top: str, name: str) -> str | None:
+    """The commit that a name stands for now."""
+    return _commit(top, name)
+
+
 def of_workspace(home: str, directory: str) -> str | None:
     """The id of the repository of which the workspace of ours around `directory` was made; None: there is none."""
     root, place = os.path.realpath(os.path.join(home, "workspaces")), os.path.realpath(directory)

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 from holdfast.core.adaptive import MOST_RUNS, Allotted, allot
 from holdfast.core.model import Run, Task
-from holdfast.store.port import Grip, Transaction
+from holdfast.store.port import ALONE, Grip, Role, Transaction
 from holdfast.supervisor.allowances import refuse_spent
 from holdfast.supervisor.choosing import account_for
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.probes import take_account
 
 
-def intend(context: Context, tx: Transaction, task: Task, grip: Grip, run_id: str) -> tuple[Task, Run]:
+def intend(
+    context: Context, tx: Transaction, task: Task, grip: Grip, run_id: str, role: Role = ALONE
+) -> tuple[Task, Run]:
     """The task comes back without its session when that was of an account that is gone."""
     now = context.clock()
     refuse_spent(tx, task)
@@ -23,7 +25,7 @@ def intend(context: Context, tx: Transaction, task: Task, grip: Grip, run_id: st
         tx.tasks.leave_session(grip, choice.left, now)
         task = replace(task, session_id=None, account=None)
     take_account(context, tx, task, choice.account)
-    return task, tx.runs.intend(grip, run_id, now, _allotted(tx, task), choice.account)
+    return task, tx.runs.intend(grip, run_id, now, _allotted(tx, task), choice.account, role)
 
 
 def _allotted(tx: Transaction, task: Task) -> Allotted | None:

@@ -7,9 +7,9 @@ import asyncio
 from holdfast.clock import Clock
 from holdfast.core.model import StopWhy
 from holdfast.errors import Conflict
-from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Bell
+from holdfast.supervisor.running import RunDriver
 from holdfast.supervisor.saying import say_trouble
 
 LOOK_EVERY = 10.0  # a stat per running agent, in case a hint was missed (`changed`; health.py sees changes at once)
@@ -42,44 +42,48 @@ class Reports:
     async def look(self, run_ids: set[str] | None = None) -> None:
         """At these runs, or at all of them. One that cannot be read or recorded does not hold the others up."""
         talking = [
-            attempt
-            for attempt in self._attempts.living
-            if (listener := attempt.listener) is not None
+            run
+            for run in self._runs
+            if (listener := run.listener) is not None
             and (run_ids is None or listener.run_id in run_ids or listener.claim is not None)
-            and (listener.has_news() or self._is_overdue(attempt))
+            and (listener.has_news() or self._is_overdue(run))
         ]
-        results = await asyncio.gather(*(self._attend(attempt) for attempt in talking), return_exceptions=True)
-        for attempt, result in zip(talking, results, strict=True):
+        results = await asyncio.gather(*(self._attend(run) for run in talking), return_exceptions=True)
+        for run, result in zip(talking, results, strict=True):
             if isinstance(result, Exception):
-                self._trouble(attempt, result)
+                self._trouble(run, result)
 
-    async def _attend(self, attempt: Attempt) -> None:
-        listener = attempt.listener
+    @property
+    def _runs(self) -> list[RunDriver]:
+        return [run for attempt in self._attempts.living for run in attempt.runs]
+
+    async def _attend(self, run: RunDriver) -> None:
+        listener = run.listener
         if listener is None:
             return
         if listener.has_news() and await listener.hear():
             self.changed(listener.run_id)  # a claim may stand behind much talk
-        if self._is_overdue(attempt):
-            await attempt.stop(StopWhy.CLAIMED, fast=False, reason=listener.stop_reason())
+        if self._is_overdue(run):
+            await run.stop(StopWhy.CLAIMED, fast=False, reason=listener.stop_reason())
             listener.stopped()
 
-    def _trouble(self, attempt: Attempt, error: Exception) -> None:
-        if attempt.listener is not None:
-            attempt.listener.hold_off()
+    def _trouble(self, run: RunDriver, error: Exception) -> None:
+        if run.listener is not None:
+            run.listener.hold_off()
         is_news = not isinstance(error, Conflict)  # a run that ended, or is another supervisor's: the attempt knows
         if is_news:
-            say_trouble(f"the reports of task {attempt.task.id} could not be taken in, and are tried again: ", error)
+            say_trouble(f"the reports of task {run.task.id} could not be taken in, and are tried again: ", error)
 
-    def _is_overdue(self, attempt: Attempt) -> bool:
-        left = self._grace_left(attempt)
+    def _is_overdue(self, run: RunDriver) -> bool:
+        left = self._grace_left(run)
         return left is not None and left <= 0
 
-    def _grace_left(self, attempt: Attempt) -> float | None:
+    def _grace_left(self, run: RunDriver) -> float | None:
         """A stop for another reason goes before: it is under way already."""
-        if attempt.listener is None or attempt.stop_wanted not in (None, StopWhy.CLAIMED):
+        if run.listener is None or run.stop_wanted not in (None, StopWhy.CLAIMED):
             return None
-        return attempt.listener.grace_left(self._clock())
+        return run.listener.grace_left(self._clock())
 
     def _until_overdue(self) -> float:
-        lefts = [self._grace_left(attempt) for attempt in self._attempts.living]
+        lefts = [self._grace_left(run) for run in self._runs]
         return min([LOOK_EVERY, *(left for left in lefts if left is not None)])

@@ -1,0 +1,221 @@
+"""Workflows of new tasks: every stage with its agent, options and times, resolved when the task is added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast import config
+from holdfast.api import repos
+from holdfast.api.newtask import NewTask, agent_of, budget_of, patient_with, provider_of
+from holdfast.core.rules import BudgetRules
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:  # tasks without a workflow are added faster
+    from holdfast.core.drafts import AgentChoice, Draft, StageDraft
+    from holdfast.core.workflows import Member, Stage, Stages
+
+# What the agent of a reviewing stage is told, if its prompt does not say so itself.
+RULING = """
+
+End your answer with exactly one of these two lines, and nothing after it:
+VERDICT: approve
+VERDICT: changes"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Crew:
+    """Who works on a new task: the first one, and all of its stages if it has a workflow."""
+
+    agent: str
+    options: dict[str, Any]
+    workflow: str = ""
+    stages: Stages = ()
+    wants_range: bool = False
+
+    @property
+    def agents(self) -> list[str]:
+        """All of them, each once, the first one first."""
+        return list(dict.fromkeys((self.agent, *(each.agent for each in self._all()))))
+
+    def timeout(self, new: NewTask, settings: config.Config) -> float:
+        """Of a run of its first stage, or of the task itself."""
+        if self.stages:
+            return self.stages[0].timeout
+        return float(settings["health.max_runtime"] if new.timeout is None else new.timeout)
+
+    @property
+    def commands(self) -> Iterator[Sequence[str]]:
+        """Every command line that is an agent."""
+        for options in (self.options, *(each.agent_options for each in self._all())):
+            argv = options.get("argv")
+            if isinstance(argv, list | tuple):
+                yield argv
+
+    def _all(self) -> Iterator[Stage | Member]:
+        for stage in self.stages:
+            yield stage
+            yield from stage.members
+
+
+def crew_of(new: NewTask, settings: config.Config) -> Crew:
+    """Who works on it, or a refusal that says what to write."""
+    if not new.workflow:
+        agent, options = agent_of(new, settings)
+        return Crew(agent=agent, options=options)
+    draft = _named(new.workflow, settings) if isinstance(new.workflow, str) else _checked(new.workflow)
+    stages = tuple(_stage(draft, stage, new, settings) for stage in draft.stages)
+    return Crew(
+        agent=stages[0].agent,
+        options=dict(stages[0].agent_options),
+        workflow=draft.name,
+        stages=stages,
+        wants_range=draft.wants_range,
+    )
+
+
+def rules_of(new: NewTask, crew: Crew, settings: config.Config) -> tuple[config.Config, BudgetRules, list[str]]:
+    """The settings that hold for all of its agents, what the task may use, and what of that cannot hold for one."""
+    found, notes = [], []
+    settings = settings.for_agent(crew.agent)
+    for agent in crew.agents:
+        settings = patient_with(agent, settings)
+        budget, more = budget_of(new, agent, settings)
+        found.append(budget)
+        notes += more
+    usd = next((budget.usd for budget in found if budget.usd is not None), None)
+    tokens = next((budget.tokens for budget in found if budget.tokens is not None), None)
+    return settings, BudgetRules(usd=usd, tokens=tokens), notes
+
+
+def span_of(top: str, new: NewTask, strategy: str, crew: Crew, head: str | None) -> tuple[str, str | None]:
+    """(what the workspace begins at, the commit that its range begins at or None). `head`: known already, so that git
+    is not asked for the current branch."""
+    if strategy not in ("worktree", "clone", "container"):
+        if new.ref is not None or crew.wants_range:
+            raise UsageError(
+                f"A range of commits needs a workspace that git makes, and --workspace {strategy} is none: "
+                "use worktree, clone or container. Nothing was queued."
+            )
+        return "HEAD", None
+    if new.ref is None and not crew.wants_range:
+        base = repos.current_base(top) if new.base is None and head is None else head
+        return (base or "HEAD") if new.base is None else repos.checked_base(top, new.directory, new.base), None
+    if new.ref is None and new.base is None:
+        raise UsageError(
+            f"The workflow '{crew.workflow}' looks at a range of commits: say which with --base BASE (up to the "
+            "current branch), or with --ref REF --base BASE. Nothing was queued."
+        )
+    current = head or repos.current_base(top)
+    ref = current if new.ref is None else repos.checked_base(top, new.directory, new.ref)
+    if new.base is None and not crew.wants_range:
+        return ref, None
+    base = current if new.base is None else repos.checked_base(top, new.directory, new.base)
+    return ref, repos.commit_of(top, base) or base
+
+
+def _named(name: str, settings: config.Config) -> Draft:
+    raise UsageError(f"There is no workflow '{name}'.")
+
+
+def _checked(draft: Draft) -> Draft:
+    """One that came from no file."""
+    from holdfast.core.drafts import flaws
+
+    for flaw in flaws(draft):
+        where = "" if flaw.stage is None else f", stage {flaw.stage + 1}"
+        raise UsageError(f"The workflow '{draft.name}'{where}: {flaw.key}: {flaw.text}. Nothing was queued.")
+    return draft
+
+
+def _stage(draft: Draft, stage: StageDraft, new: NewTask, settings: config.Config) -> Stage:
+    from holdfast.core.workflows import Stage
+
+    place = f"Stage '{stage.name}' of the workflow '{draft.name}'"
+    members = tuple(_member(place, stage, number, new, settings) for number in range(len(stage.members)))
+    if members:
+        agent, options, provider = members[0].agent, dict(members[0].agent_options), members[0].provider
+    else:
+        agent, options, provider = _agent(place, stage.chosen, new, settings)
+    own = settings.for_agent(agent)
+    return Stage(
+        name=stage.name,
+        agent=agent,
+        agent_options=options,
+        provider=provider,
+        prompt=_asking_for_ruling(stage.prompt) if stage.reviews else stage.prompt,
+        timeout=_timeout(stage, new, own),
+        retry=stage.retry,
+        gate=stage.gate,
+        gate_timeout=stage.gate_timeout,
+        on_failure=stage.on_failure,
+        approval=stage.approval,
+        reviews=stage.reviews,
+        back_to=stage.back_to,
+        max_turns=stage.max_turns,
+        members=members,
+        apart=stage.apart,
+        at_once=stage.at_once,
+        least=stage.least,
+    )
+
+
+def _timeout(stage: StageDraft, new: NewTask, settings: config.Config) -> float:
+    given = stage.timeout if stage.timeout is not None else new.timeout
+    return float(settings["health.max_runtime"] if given is None else given)
+
+
+def _member(place: str, stage: StageDraft, number: int, new: NewTask, settings: config.Config) -> Member:
+    from holdfast.core.workflows import Member
+
+    draft = stage.members[number]
+    place = f"Member '{draft.name}' of {place[0].lower()}{place[1:]}"
+    agent, options, provider = _agent(place, _over(draft.chosen, stage.chosen), new, settings)
+    return Member(name=draft.name, agent=agent, agent_options=options, provider=provider, prompt=draft.prompt)
+
+
+def _over(own: AgentChoice, general: AgentChoice) -> AgentChoice:
+    """A member's choice over its stage's: another agent takes nothing of what was chosen for the first."""
+    if own.is_own and (not own.agent or own.agent != general.agent):
+        return replace(own, permission=own.permission or general.permission)
+    return replace(
+        general,
+        agent=own.agent or general.agent,
+        command=own.command or general.command,
+        scenario=own.scenario or general.scenario,
+        model=own.model or general.model,
+        permission=own.permission or general.permission,
+        account=own.account or general.account,
+    )
+
+
+def _agent(place: str, chosen: AgentChoice, new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any], str]:
+    """The stage's, else the task's: by the same rules as that of a task without a workflow."""
+    tasks = new.agent or ("command" if new.command else "scripted" if new.scenario is not None else settings["agent"])
+    asked = replace(
+        new,
+        model=chosen.model or new.model,
+        permission=chosen.permission or new.permission,
+        account=chosen.account or new.account,
+    )
+    if chosen.is_own and (chosen.agent != tasks or chosen.command or chosen.scenario):
+        agent = chosen.agent or ("command" if chosen.command else "scripted")
+        settings = settings.but({"agent": agent})
+        asked = replace(
+            asked,
+            agent=agent,
+            command=chosen.command,
+            scenario=chosen.scenario or None,
+            model=chosen.model or (new.model if agent == tasks else None),
+            account=chosen.account or (new.account if agent == tasks else None),
+        )
+    try:
+        agent, options = agent_of(asked, settings)
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from error
+    return agent, options, provider_of(agent, options, settings)
+
+
+def _asking_for_ruling(prompt: str) -> str:
+    return prompt if "VERDICT:" in prompt else prompt + RULING

@@ -1,0 +1,256 @@
+"""Prompts with places for what is known only later: `Look at {{ task.range }}`. Pure.
+
+A template has variables and nothing else: no logic, no expressions, no way to run anything. `{{{{` and `}}}}` stand for
+two braces. Text is put in as it is, once: what an agent answered is never read as a template.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+LONGEST = 128 * 1024  # characters of a template
+MOST_PLACES = 500  # variables and doubled braces in one
+MOST_MISTAKES = 20  # that are told of at once
+LONGEST_NAME = 400  # characters between two braces and two braces
+LONGEST_RENDERED = 900 * 1024  # bytes: what an agent can be given at all is 1 MiB, and hand-overs add to it
+CUT = "\n[… {count} characters were left out here …]\n"
+
+# Every variable and its meaning; KEY and NAME stand for any label and any stage. The reference page is made of this.
+VARIABLES: Mapping[str, str] = {
+    "task.id": "The task's id.",
+    "task.prompt": "What was asked for: the prompt of `add`.",
+    "task.base": "Where the range begins (`--base`), as a commit; without a range: the commit that the work began at.",
+    "task.ref": "What the workspace began at (`--ref`, else `--base`), as it was named.",
+    "task.range": "The commits that the task is about, `BASE..REF`. Such a workflow needs `--base` or `--ref`.",
+    "task.branch": "The branch that the task works on.",
+    "task.labels.KEY": "The task's label KEY; empty where it has none.",
+    "turn": "How often this stage was sent back to, counted from 1: 1 the first time.",
+    "feedback": "Why the stage runs again: the reviewer's answer, what its gate printed, what a person said. Empty the "
+    "first time. A prompt that does not name it gets it at its end.",
+    "member": "The name of the member that is told this; in parallel stages only.",
+    "schedule.name": "The schedule that added the task; empty: none did.",
+    "schedule.fire_time": "The moment that the task was scheduled for, as RFC 3339 has it; empty: no schedule did.",
+    "stages.NAME.text": "What the agent of stage NAME answered in the end. Of a parallel stage: as `members`.",
+    "stages.NAME.outcome": "How it ended: `completed`, `failed`, `timeout`, …",
+    "stages.NAME.ruling": "What a reviewing stage ruled: `approve` or `changes`.",
+    "stages.NAME.gate": "What its gate printed, and how that ended.",
+    "stages.NAME.files": "The files that were changed when it ended, one on each line.",
+    "stages.NAME.members": "The answers of all members of a parallel stage, each under a heading with its name.",
+}
+_LABELS = "task.labels."
+_STAGES = "stages."
+OF_STAGES = tuple(name.rpartition(".")[2] for name in VARIABLES if name.startswith(_STAGES))
+_PLAIN = tuple(name for name in VARIABLES if not name.startswith((_LABELS, _STAGES)))
+_PIECE = re.compile(r"\{\{\{\{|\}\}\}\}|\{\{|\}\}")
+_NAME = re.compile(r"[A-Za-z_][^\s{}]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong with a template, and where."""
+
+    line: int  # from 1
+    column: int  # likewise
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}: {self.text}"
+
+
+class TemplateError(ValueError):
+    """It is no template; with all of its mistakes."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__(str(mistakes[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One variable in a template."""
+
+    name: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text and variables, in order."""
+
+    parts: tuple[str | Place, ...]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Place))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What it wants to be told."""
+        return frozenset(place.name for place in self.places)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What a template may speak of, where it stands."""
+
+    stages: Sequence[str] = ()  # the workflow's, in order
+    reachable: frozenset[str] = frozenset()  # those that may have run before it
+    parallel: frozenset[str] = frozenset()
+    reviewing: frozenset[str] = frozenset()
+    is_member: bool = False  # it is told to members of a parallel stage
+
+
+def parse(text: str) -> Template:
+    """TemplateError, with every mistake and its place, where it is none. Names are not looked at: `check` does that."""
+    if len(text) > LONGEST:
+        raise TemplateError([Mistake(1, 1, f"it is longer than {LONGEST // 1024} KiB")])
+    parts: list[str | Place] = []
+    mistakes: list[Mistake] = []
+    at = 0
+    for piece in _pieces(text):
+        parts.append(text[at : piece.start])
+        at = piece.end
+        if piece.wrong:
+            mistakes.append(Mistake(*_position(text, piece.start), piece.wrong))
+        else:
+            parts.append(piece.literal or Place(piece.name, *_position(text, piece.start)))
+        if len(mistakes) == MOST_MISTAKES or len(parts) > 2 * MOST_PLACES:
+            break
+    if len(parts) > 2 * MOST_PLACES:
+        mistakes.append(Mistake(1, 1, f"it has more than {MOST_PLACES} variables"))
+    if mistakes:
+        raise TemplateError(mistakes)
+    parts.append(text[at:])
+    return Template(tuple(part for part in parts if part != ""))
+
+
+def check(template: Template, here: Surroundings) -> Iterator[Mistake]:
+    """Every variable that nobody will ever fill in, where this template stands."""
+    for place in template.places:
+        text = _wrong(place.name, here)
+        if text:
+            yield Mistake(place.line, place.column, text)
+
+
+def render(template: Template, values: Mapping[str, str], most: int = LONGEST_RENDERED) -> str:
+    """With the values put in as they are; one that is not there is empty. Too much is cut in the middle of the longest
+    values, and says so: the result has at most `most` bytes, unless the template's own text has more."""
+    told = [values.get(name, "") for name in (place.name for place in template.places)]
+    own = sum(len(part.encode(errors="surrogatepass")) for part in template.parts if isinstance(part, str))
+    filled = iter(_fitting(told, max(0, most - own)))
+    return "".join(part if isinstance(part, str) else next(filled) for part in template.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Something that is not plain text: two braces, a variable, or a mistake."""
+
+    start: int
+    end: int
+    literal: str = ""
+    name: str = ""
+    wrong: str = ""
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    at = 0
+    while (found := _PIECE.search(text, at)) is not None:
+        start, at = found.span()
+        word = found.group()
+        if len(word) == 4:
+            yield _Piece(start, at, literal=word[:2])
+        elif word == "}}":
+            yield _Piece(start, at, wrong="'}}' closes nothing; write '}}}}' for two braces")
+        else:
+            end = text.find("}}", at, at + LONGEST_NAME)
+            inner = text[at:end] if end >= 0 else "{{"
+            if "{{" in inner:
+                yield _Piece(start, at, wrong="'{{' is never closed by '}}'; write '{{{{' for two braces")
+            else:
+                at = end + 2
+                yield _Piece(start, at, name=inner.strip(), wrong=_misnamed(inner.strip()))
+
+
+def _misnamed(name: str) -> str:
+    if not name:
+        return "there is no variable's name between '{{' and '}}'"
+    if _NAME.fullmatch(name) is None:
+        return f"'{_short(name)}' is not the name of a variable; a template has no expressions"
+    return ""
+
+
+def _wrong(name: str, here: Surroundings) -> str:
+    if name in _PLAIN:
+        return "'member' is only known in a stage with members" if name == "member" and not here.is_member else ""
+    if name.startswith(_LABELS) and len(name) > len(_LABELS):
+        return ""
+    if name.startswith(_STAGES):
+        return _wrong_stage(name, here)
+    return f"there is no variable '{_short(name)}'{_meant(name, [*_PLAIN, *_of_stages(here)])}"
+
+
+def _wrong_stage(name: str, here: Surroundings) -> str:
+    stage, _, field = name.removeprefix(_STAGES).rpartition(".")
+    if not stage and field in here.stages:
+        return f"'{_short(name)}' is a stage; say what of it: {', '.join(f'{name}.{known}' for known in OF_STAGES)}"
+    if stage not in here.stages:
+        return f"there is no stage '{_short(stage or field)}'{_meant(name, _of_stages(here))}"
+    if field not in OF_STAGES:
+        return (
+            f"there is no variable '{_short(name)}'{_meant(name, [f'stages.{stage}.{known}' for known in OF_STAGES])}"
+        )
+    if stage not in here.reachable:
+        return f"the stage '{stage}' does not run before this one, so nothing is known of it here"
+    if field == "members" and stage not in here.parallel:
+        return f"the stage '{stage}' has no members; its answer is 'stages.{stage}.text'"
+    if field == "ruling" and stage not in here.reviewing:
+        return f"the stage '{stage}' rules nothing: it has no `reviews = true`"
+    return ""
+
+
+def _of_stages(here: Surroundings) -> list[str]:
+    known = [stage for stage in here.stages if stage in here.reachable]
+    return [f"stages.{stage}.{field}" for stage in known for field in OF_STAGES]
+
+
+def _fitting(values: Sequence[str], room: int) -> list[str]:
+    """The values; where they are too much together, the longest are cut to a common size."""
+    sizes = [len(value.encode(errors="surrogatepass")) for value in values]
+    if sum(sizes) <= room:
+        return list(values)
+    level, left, shorter = 0, room, sorted(sizes)
+    for number, size in enumerate(shorter):
+        level = left // (len(shorter) - number)
+        if size > level:
+            break
+        left -= size
+    return [value if size <= level else _cut(value, level) for value, size in zip(values, sizes, strict=True)]
+
+
+def _cut(value: str, most: int) -> str:
+    """Its beginning and its end, in at most `most` bytes."""
+    note = CUT.format(count=len(value))
+    half = (most - len(note.encode())) // 2
+    if half <= 0:
+        return ""
+    data = value.encode(errors="surrogatepass")
+    begin, end = data[:half].decode(errors="ignore"), data[-half:].decode(errors="ignore")
+    return begin + CUT.format(count=len(value) - len(begin) - len(end)) + end
+
+
+def _position(text: str, at: int) -> tuple[int, int]:
+    return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
+
+
+def _short(word: str) -> str:
+    flat = " ".join(word.split())
+    return flat if len(flat) <= 60 else flat[:59] + "…"
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word[:200], known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,88 @@
+"""That something is to end: who wants it, why, and how it is heard while there is no process to stop yet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from holdfast.core.model import RequestKind, StopWhy, Task, outranks
+from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.resuming import end_of_pause
+from holdfast.supervisor.context import Context
+
+T = TypeVar("T")
+_ASKED_FOR = {Outcome.CANCELLED: RequestKind.CANCEL, Outcome.PAUSED: RequestKind.PAUSE}
+_UNSTARTED = {StopWhy.CANCEL: Outcome.CANCELLED, StopWhy.PAUSE: Outcome.PAUSED}
+
+
+class Stopped(Exception):
+    """A stop arrived while there was no process to stop."""
+
+    def __init__(self, why: StopWhy) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+class Wish:
+    """What was asked for. It outlives the try that heard it."""
+
+    def __init__(self, why: StopWhy | None = None, reason: str = "", *, fast: bool = False) -> None:
+        self.why = why
+        self.reason = reason
+        self.fast = fast
+        self._preparing: asyncio.Task[Any] | None = None
+
+    def add(self, why: StopWhy, reason: str, *, fast: bool) -> None:
+        """What is being prepared ends at once."""
+        if outranks(why, self.why):
+            self.why, self.reason = why, reason
+        self.fast = self.fast or fast
+        if self._preparing is not None:
+            self._preparing.cancel()
+
+    def heed(self) -> None:
+        """Raises Stopped if there is one."""
+        if self.why is not None:
+            raise Stopped(self.why)
+
+    async def interrupts(self, work: Coroutine[object, None, T]) -> T:
+        """Preparing may take minutes (a large checkout): a stop ends it at once, helpers included."""
+        preparing: asyncio.Task[T] = asyncio.create_task(work)
+        self._preparing = preparing
+        try:
+            return await preparing
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if self.why is None or (current is not None and current.cancelling()):
+                raise
+            raise Stopped(self.why) from None
+        finally:
+            self._preparing = None
+            if not preparing.done():
+                preparing.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await preparing
+
+
+async def naming_the_operator(context: Context, task: Task, verdict: Verdict) -> Verdict:
+    """A cancel or a pause says whose wish it was, why, and until when: the request is pending until the task is
+    settled. Of two, the later word."""
+    if verdict.outcome not in _ASKED_FOR:
+        return verdict
+    kind = _ASKED_FOR[verdict.outcome]
+    pending = await context.writer.write(lambda tx: tx.requests.pending())
+    asked = [request for request in pending if request.kind is kind and request.task_id == task.id]
+    if not asked:
+        return verdict
+    why = f": {asked[-1].why}" if asked[-1].why else ""
+    until = end_of_pause(asked[-1], context.clock())
+    return replace(verdict, reason=f"{verdict.outcome} by {asked[-1].by}{why}", resets_at=until)
+
+
+async def stopped_before(context: Context, task: Task, why: StopWhy, what: str = "the agent started") -> Verdict:
+    """How something ends that was asked to before it was there."""
+    outcome = _UNSTARTED.get(why, Outcome.STOPPED)
+    return await naming_the_operator(context, task, Verdict(outcome=outcome, reason=f"stopped ({why}) before {what}"))
