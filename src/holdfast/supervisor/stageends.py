@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.core.advancing import Following, StageEnd, Step, follow, ruling_of
+from holdfast.core.advancing import Following, StageEnd, Step, follow, is_over, ruling_of
 from holdfast.core.budgets import Budget, Limits, Spend, spent
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.results import Result
 from holdfast.core.workflows import Ruling, stage_of
+from holdfast.errors import LaunchError
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.gates import ask_gate
+from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.supervisor.results import result_of
+from holdfast.supervisor.stagegates import ask_gate
+from holdfast.supervisor.wishes import Stopped, Wish, stopped_before
 
 OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_disabled"})
 """Failures that end the task whatever its stage says of failing: its own budgets are spent."""
@@ -33,12 +36,47 @@ class Ended:
     cut_short: str = ""  # the run whose gate was ended by a stop
 
 
-async def gather(context: Context, task: Task, run_id: str | None, verdict: Verdict) -> Ended | None:
-    """Of the run that has ended; None: its task has no workflow, or no stage of it ended. Ended at once when its caller
-    is cancelled, the gate with it."""
-    stage = stage_of(task.spec.stages, task.progress)
-    if stage is None or task.progress.stage >= len(task.spec.stages):
+async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> Verdict | None:
+    """How a stage ended whose agent is not to run again: a person approved the last one, or its gate was cut short.
+    None: there is an agent to run, or one that runs."""
+    progress = task.progress
+    if is_over(task.spec.stages, progress):
+        return Verdict(outcome=Outcome.COMPLETED, reason="all its stages are done, and the last one was approved")
+    if not progress.checks:
         return None
+    try:
+        wish.heed()
+        await wish.interrupts(ensure_workspace(context, task, grip))
+    except Stopped as stopped:
+        return await stopped_before(context, task, stopped.why, "its gate was asked")
+    except LaunchError as error:
+        return Verdict(outcome=Outcome.LAUNCH_ERROR, reason=str(error))
+    return await context.writer.write(lambda tx: tx.runs.verdict(progress.checks))
+
+
+async def stage_ended(
+    context: Context, task: Task, run_id: str | None, verdict: Verdict, wish: Wish
+) -> tuple[Verdict, Ended | None]:
+    """What the stage came to. A stop (a cancel, a pause, `down`) ends its gate at once: then that is how it ends for
+    now, and only the gate is left to do afterwards."""
+    stage = stage_of(task.spec.stages, task.progress)
+    if stage is None or is_over(task.spec.stages, task.progress):
+        return verdict, None
+    try:
+        if stage.gate and verdict.outcome is Outcome.COMPLETED:
+            wish.heed()
+        return verdict, await wish.interrupts(gather(context, task, run_id, verdict))
+    except Stopped as stopped:
+        if verdict.outcome is not Outcome.COMPLETED:
+            return verdict, await gather(context, task, run_id, verdict)  # nothing in it takes long
+        asked = await stopped_before(context, task, stopped.why, "its gate had passed")
+        cut_short = Ended(cut_short=task.progress.checks or run_id or "")
+        return replace(verdict, outcome=asked.outcome, reason=asked.reason, resets_at=asked.resets_at), cut_short
+
+
+async def gather(context: Context, task: Task, run_id: str | None, verdict: Verdict) -> Ended:
+    """Of the run that has ended. Ended at once when its caller is cancelled, the gate with it."""
+    stage = task.spec.stages[task.progress.stage]
     run_id = task.progress.checks or run_id
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     result = await result_of(context, task, None if stage.is_parallel else run_id, verdict, workspace=workspace)
