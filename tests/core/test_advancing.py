@@ -37,6 +37,7 @@ PLAN = Stage(name="plan", agent="a")
 BUILD = Stage(name="build", agent="a", gate="make test", retry=1)
 REVIEW = Stage(name="review", agent="a", reviews=True, back_to="build", max_turns=2)
 STAGES = (PLAN, BUILD, REVIEW)
+CONTINUE, PAUSE, BACK = OnFailure.CONTINUE, OnFailure.PAUSE, OnFailure.BACK
 
 DONE = StageEnd(completed=True, reason="it said so", text="All done.")
 FAILED = StageEnd(completed=False, reason="exit code 1", text="I could not.")
@@ -73,13 +74,13 @@ TABLE = [
     (STAGES, at(2), APPROVES, Step.COMPLETE, 2, 0, None, "it approves"),
     (STAGES, at(2), CHANGES, Step.BACK, 1, 0, None, "back to stage 2 of 3 (build), turn 1 of 2"),
     (STAGES, at(2, turns={"review": 2}), CHANGES, Step.FAIL, 2, 0, "turns_spent", "once more, after 2 turns"),
-    (_with(2, on_failure=OnFailure.CONTINUE), at(2, turns={"review": 2}), CHANGES, Step.COMPLETE, 2, 0, "turns_spent", ""),
-    (_with(2, on_failure=OnFailure.BACK), at(2, turns={"review": 2}), CHANGES, Step.FAIL, 2, 0, "turns_spent", ""),
-    (_with(2, on_failure=OnFailure.BACK), at(2, turns={"review": 1}), FAILED, Step.BACK, 1, 0, "failed", "turn 2 of 2"),
-    (_with(2, on_failure=OnFailure.BACK), at(2, turns={"review": 2}), FAILED, Step.FAIL, 2, 0, "turns_spent", "2 turns"),
+    (_with(2, on_failure=CONTINUE), at(2, turns={"review": 2}), CHANGES, Step.COMPLETE, 2, 0, "turns_spent", ""),
+    (_with(2, on_failure=BACK), at(2, turns={"review": 2}), CHANGES, Step.FAIL, 2, 0, "turns_spent", ""),
+    (_with(2, on_failure=BACK), at(2, turns={"review": 1}), FAILED, Step.BACK, 1, 0, "failed", "turn 2 of 2"),
+    (_with(2, on_failure=BACK), at(2, turns={"review": 2}), FAILED, Step.FAIL, 2, 0, "turns_spent", "2 turns"),
     (_with(2, back_to="gone"), at(2), CHANGES, Step.FAIL, 2, 0, "turns_spent", ""),
-    (_with(0, on_failure=OnFailure.CONTINUE), at(0), FAILED, Step.NEXT, 1, 0, "failed", "it may fail"),
-    (_with(0, on_failure=OnFailure.PAUSE), at(0), FAILED, Step.WAIT, 0, 0, "failed", "a person has to approve"),
+    (_with(0, on_failure=CONTINUE), at(0), FAILED, Step.NEXT, 1, 0, "failed", "it may fail"),
+    (_with(0, on_failure=PAUSE), at(0), FAILED, Step.WAIT, 0, 0, "failed", "a person has to approve"),
     (_with(0, approval=True), at(0), DONE, Step.WAIT, 0, 0, None, "completed; a person has to approve that"),
     (_with(2, approval=True), at(2), APPROVES, Step.WAIT, 2, 0, None, "a person has to approve that"),
     (_with(2, gate="x"), at(2), replace(CHANGES, gate=RED.gate), Step.FAIL, 2, 0, "gate_failed", "its gate"),
@@ -88,7 +89,14 @@ TABLE = [
 
 @pytest.mark.parametrize(("stages", "progress", "end", "step", "stage", "tries", "failure", "words"), TABLE)
 def test_what_follows(
-    stages: Stages, progress: Progress, end: StageEnd, step: Step, stage: int, tries: int, failure: str | None, words: str
+    stages: Stages,
+    progress: Progress,
+    end: StageEnd,
+    step: Step,
+    stage: int,
+    tries: int,
+    failure: str | None,
+    words: str,
 ) -> None:
     following = follow(stages, progress, end)
     assert (following.step, following.progress.stage, following.progress.tries) == (step, stage, tries)
@@ -171,7 +179,9 @@ ends = st.builds(
 
 
 @given(stages_of, st.data())
-def test_every_step_that_nobody_was_asked_about_brings_it_nearer_to_its_end(stages: Stages, data: st.DataObject) -> None:
+def test_every_step_that_nobody_was_asked_about_brings_it_nearer_to_its_end(
+    stages: Stages, data: st.DataObject
+) -> None:
     """R-RES-12: whatever agents, gates and reviewers say, it stops within as many steps as its settings allow."""
     progress, visits = START, [-1]
     most = (1 + sum(stage.max_turns for stage in stages)) * sum(stage.retry + 1 for stage in stages)

@@ -22,8 +22,8 @@ CONTINUE = (
     "Look at what is already done (git status, git log, your own notes above), then go on until the task is complete."
 )
 SENT_BACK = (
-    "What you did in this session was looked at, and is not accepted yet. You are continued in the same directory. What "
-    "was found out stands in the task below: mend that, then go on until the task is complete."
+    "What you did in this session was looked at, and is not accepted yet. You are continued in the same directory. "
+    "What was found out stands in the task below: mend that, then go on until the task is complete."
 )
 
 

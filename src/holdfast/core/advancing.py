@@ -1,8 +1,8 @@
 """What follows the end of a stage: another try, the next stage, back to an earlier one, a person's word, or the task's
 end. Pure.
 
-Nothing here can go on for ever: every step that is taken without a person makes `measure` smaller. Crashes, timeouts and
-limits are no ends of a stage: core/policy.py lets it go on, paid from budgets; only when those are spent has it failed.
+Nothing here can go on for ever: every step that is taken without a person makes `measure` smaller. Crashes, timeouts
+and limits are no ends of a stage: core/policy.py lets it go on, paid from budgets; when those are spent it has failed.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ gathers it again. What follows is decided by core/advancing.py, and is durable o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.core.advancing import Following, StageEnd, Step, follow, is_over, ruling_of
@@ -26,6 +26,7 @@ from holdfast.supervisor.wishes import Stopped, Wish, stopped_before
 
 OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_disabled"})
 """Failures that end the task whatever its stage says of failing: its own budgets are spent."""
+_NOT_ITS_END = frozenset({Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED, Outcome.LOST})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +61,7 @@ async def stage_ended(
     """What the stage came to. A stop (a cancel, a pause, `down`) ends its gate at once: then that is how it ends for
     now, and only the gate is left to do afterwards."""
     stage = stage_of(task.spec.stages, task.progress)
-    if stage is None or is_over(task.spec.stages, task.progress):
+    if stage is None or is_over(task.spec.stages, task.progress) or verdict.outcome in _NOT_ITS_END:
         return verdict, None
     try:
         if stage.gate and verdict.outcome is Outcome.COMPLETED:
@@ -146,11 +147,10 @@ def _decided(task: Task, decision: Decision, following: Following) -> Decision:
     )
 
 
-def turn_of(task: Task, index: int, turns: object) -> int:
+def turn_of(task: Task, index: int, turns: Mapping[str, int]) -> int:
     """How often it was sent back to that stage (or by it), counted from 1."""
-    stages, counted = task.spec.stages, turns if isinstance(turns, dict) else {}
-    name = stages[index].name
-    return 1 + sum(counted.get(stage.name, 0) for stage in stages if name in (stage.name, stage.back_to))
+    name = task.spec.stages[index].name
+    return 1 + sum(turns.get(stage.name, 0) for stage in task.spec.stages if name in (stage.name, stage.back_to))
 
 
 def move(

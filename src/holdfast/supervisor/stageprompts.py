@@ -1,5 +1,5 @@
-"""What the agent of a stage is told: its template, with what is known when it is launched. Text is put in as it is; what
-an agent answered is never read as a template (core/templates.py)."""
+"""What the agent of a stage is told: its template, with what is known when it is launched. Text is put in as it is;
+what an agent answered is never read as a template (core/templates.py)."""
 
 from __future__ import annotations
 
