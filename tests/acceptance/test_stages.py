@@ -3,12 +3,10 @@ between changes (nothing)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from tests.fleet import Fleet, processes_of, wait_until
+from tests.fleet import Fleet, wait_until
 
 from holdfast.core.drafts import AgentChoice, Draft, StageDraft
 from holdfast.core.results import Result
@@ -107,8 +105,8 @@ def test_from_the_plan_to_the_approval(fleet: Fleet) -> None:
         ("next", "build"), ("again", "build"), ("next", "review"), ("back", "build"), ("next", "review"),
     ]  # fmt: skip
     assert [(row.name, row.visit, row.attempt, row.passed, row.ruling) for row in results(fleet, task)] == [
-        ("plan", 0, 1, True, ""), ("build", 1, 1, False, ""), ("build", 1, 2, True, ""), ("review", 2, 1, False, "changes"),
-        ("build", 3, 1, True, ""), ("review", 4, 1, True, "approve"),
+        ("plan", 0, 1, True, ""), ("build", 1, 1, False, ""), ("build", 1, 2, True, ""),
+        ("review", 2, 1, False, "changes"), ("build", 3, 1, True, ""), ("review", 4, 1, True, "approve"),
     ]  # fmt: skip
     assert waiting["stage"] | {"feedback": ""} == {
         "workflow": "shop", "name": "review", "number": 3, "of": 4, "try": 1, "turn": 1, "awaits_approval": True,
@@ -117,7 +115,7 @@ def test_from_the_plan_to_the_approval(fleet: Fleet) -> None:
     assert {row["stage"] for row in waiting["checkpoints"]} >= {1, 2}
     assert "waits for your approval" in fleet.cli("resume", task, code=4).stderr
     alerts = [alert for alert in fleet.json("alerts") if alert["task"] == task]
-    assert [alert["key"] for alert in alerts] == [f"approval:{task}"]
+    assert [alert["key"] for alert in alerts] == [f"task:{task}:approval"]
     assert f"`holdfast approve {task}`" in alerts[0]["remedy"]
     assert f"holdfast approve {task} --changes" in fleet.cli("why", task).stdout
     assert "stage 3 of 4 (review), turn 1 of workflow shop" in fleet.cli("show", task).stdout
