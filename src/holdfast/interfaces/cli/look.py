@@ -186,6 +186,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     _fields(
         prompt=clean(task["prompt"]),
         agent=task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
+        schedule=task["schedule"] and f"{task['schedule']}, for {task['fire_time']}",
         worker=task["worker"],
         stage=task["stage"] and f"{words(task['stage'])} of workflow {task['stage']['workflow']}",
         repo=task["repo"],

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "crashes": ("alerts", "agents that died and were not asked to"),
     "accounts": ("logins", "logins of agents: which are shut and why; open one again"),
     "tracker": ("trackers", "issues of outside trackers: which we have, how the trackers answer; look now"),
+    "schedule": ("schedules", "work by the clock: last and next times; fire one by hand, enable or disable one"),
     "dispatch": ("dispatching", "what is held back for a provider, an account or after a mass death; let it start"),
     "worker": ("workers", "named workers: what each does; start, stop or restart one"),
     "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),

@@ -114,6 +114,21 @@ WORK_PAGES: dict[str, Page] = {
         (0, 2, 69),
         ("why", "alerts"),
     ),
+    "schedule": Page(
+        "Schedules (`[[schedule]]` in your own settings, or in a repository's once it is trusted) add tasks by the "
+        "clock. `list` shows when each fires in words, its last task and what is wrong; `show` the next five times and "
+        "the last ten. `fire` adds a task now and leaves its times as they are; `enable` and `disable` are recorded, "
+        "and hold until the file says something new. docs/howto/schedules.md explains.",
+        (
+            ("last and next times", "holdfast schedule list"),
+            ("one of them, with what became of it", "holdfast schedule show nightly"),
+            ("now, by hand", "holdfast schedule fire nightly"),
+            ("not for now", "holdfast schedule disable nightly"),
+            ("where two repositories have a `nightly`", "holdfast schedule show app:nightly"),
+        ),
+        (*READS, 1, 4),
+        ("up", "trust", "alerts"),
+    ),
     "workspaces": Page(
         "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "
         "their work is salvaged first.",
