@@ -15,6 +15,7 @@ STATES_FOR = {
     "retry": ["failed", "cancelled"],
     "pause": ["queued", "running"],
     "resume": ["paused"],
+    "approve": ["paused"],
 }
 IDS, SCHEDULES, FILES, FOLDERS, NOTHING = "ids", "schedules", "files", "folders", ""
 

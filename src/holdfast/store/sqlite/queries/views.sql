@@ -4,7 +4,7 @@ SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_a
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account,
-       account AS bound, worker
+       account AS bound, worker, progress
 FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
@@ -12,7 +12,7 @@ ORDER BY seq
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, base_ref, session_id, seq, settings,
-       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker,
+       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker, progress,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
 FROM tasks WHERE id = :id
 
@@ -44,7 +44,7 @@ ORDER BY seq DESC LIMIT 100
 
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
-       timeout, timeout_why, claim, reports, account, usage, worker
+       timeout, timeout_why, claim, reports, account, usage, worker, stage, member, agent
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: earlier_runs
@@ -53,7 +53,7 @@ SELECT * FROM (
     SELECT r.id, r.number, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
            r.reports ->> '$.progress.message' AS progress
     FROM runs r JOIN tasks t ON t.id = r.task_id
-    WHERE r.task_id = :id AND r.number < :before AND r.number > t.fresh_after AND r.started_at IS NOT NULL
+    WHERE r.task_id = :id AND r.number < :before AND r.number > max(t.fresh_after, :after) AND r.started_at IS NOT NULL
     ORDER BY r.number DESC LIMIT :limit) ORDER BY number
 
 -- name: workspace
@@ -71,7 +71,9 @@ SELECT o.id FROM tasks o, tasks me WHERE me.id = :id AND me.strategy = 'none' AN
 
 -- name: ahead
 SELECT count(*) FROM tasks t, tasks me WHERE me.id = :id AND t.state = 'queued' AND t.id != me.id
-  AND (t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq))
+  AND CASE WHEN (t.progress IS NULL) = (me.progress IS NULL)
+           THEN t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq)
+           ELSE me.progress IS NULL END
 
 -- name: spends
 SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND generation = :generation ORDER BY id
@@ -299,3 +301,9 @@ WITH RECURSIVE unmet(id) AS (
     SELECT n.needs_id FROM unmet JOIN needs n ON n.task_id = unmet.id)
 SELECT t.id, t.state, t.pause_reason, t.resume_after FROM unmet JOIN tasks t ON t.id = unmet.id
 WHERE t.state != 'completed' ORDER BY t.seq
+
+-- name: results
+SELECT r.name, r.visit, r.attempt, r.member, r.agent, r.outcome, r.reason, r.ruling, r.passed, r.text, r.files,
+       r.commit_id AS "commit", r.gate, r.started_at, r.ended_at, r.run_id AS run
+FROM results r JOIN tasks t ON t.id = r.task_id
+WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number
