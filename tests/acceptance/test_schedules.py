@@ -152,8 +152,11 @@ class TestByTheClock:
         fleet.kill_supervisor(first)
         before = once_each(fires(fleet, "ticks"))
         wait_until(lambda: time.time() > before[-1] + 3, "several occurrences are missed")
+        due = listed(fleet)["ticks"]["next_fire"]
+        assert before[-1] < due < time.time(), "what was missed is due"
         by_hand = fleet.json("schedule", "fire", "ticks")[0]["task"]
-        cursor = listed(fleet)["ticks"]["last_fire"]
+        assert listed(fleet)["ticks"]["next_fire"] == due, "a fire by hand moves nothing"
+        assert "due, " in fleet.cli("schedule", "list").stdout
         second = fleet.up()
         wait_for(fleet, lambda: len(fires(fleet, "ticks")) >= len(before) + 2, "it goes on")
         found = fires(fleet, "ticks")
@@ -164,7 +167,6 @@ class TestByTheClock:
         assert moments[: len(before)] == before
         assert moments[len(before)] >= before[-1] + 2, "those in between are one: the latest"
         assert [event["task"] for event in found if not event["data"]["scheduled"]] == [by_hand]
-        assert cursor is not None
         assert fleet.wait_state(by_hand, "completed")["schedule"] == "ticks"
         task = fleet.wait_state(clocked[0]["task"], "completed")
         assert task["fire_time"] == time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moments[0]))
