@@ -83,6 +83,7 @@ WARM_COMMANDS = frozenset(
         "trust",
         "why",
         "worker",
+        "workflows",
         "workspaces",
     }
 )
