@@ -157,7 +157,7 @@ def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Laye
 def mentions(path: str, word: str) -> bool:
     """Whether a file that cannot be understood may be about this."""
     try:
-        return word.encode() in _bytes_of(path)
+        return word.encode() in bytes_of(path)
     except OSError:
         return True
 
