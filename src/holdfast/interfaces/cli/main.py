@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "down": ("fleet", "stop the supervisor; its tasks stay queued"),
     "ps": ("look", "list tasks"),
     "show": ("look", "everything about one task"),
+    "report": ("results", "a task as Markdown: what was asked, its stages, answers and gates, what it cost"),
     "why": ("look", "why a task is where it is, and what happens next"),
     "events": ("look", "what happened, in order"),
     "logs": ("logs", "what an agent says and does"),

@@ -77,6 +77,18 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 1, 4),
         ("show", "salvage"),
     ),
+    "report": Page(
+        "Prints a task as Markdown that can be pasted into a pull request: what was asked, its stages with their "
+        "outcomes and gates, each answer, the changed files, what it cost. What agents and gates wrote is quoted or "
+        "fenced, and cannot get out of that.",
+        (
+            ("read it", "holdfast report 7f3a"),
+            ("into a file", "holdfast report 7f3a --output review.md"),
+            ("for scripts", "holdfast report 7f3a --json"),
+        ),
+        (*READS, 1),
+        ("show", "pr", "logs"),
+    ),
     "merge": Page(
         "Brings the branch of an ended task into its base branch, as a fast-forward or a merge commit. The merge is "
         "computed first and changes nothing; a conflict is told in words. A checkout of the target that has changes "

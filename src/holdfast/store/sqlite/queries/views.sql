@@ -301,3 +301,9 @@ WITH RECURSIVE unmet(id) AS (
     SELECT n.needs_id FROM unmet JOIN needs n ON n.task_id = unmet.id)
 SELECT t.id, t.state, t.pause_reason, t.resume_after FROM unmet JOIN tasks t ON t.id = unmet.id
 WHERE t.state != 'completed' ORDER BY t.seq
+
+-- name: results
+SELECT r.name, r.visit, r.attempt, r.member, r.agent, r.outcome, r.reason, r.ruling, r.passed, r.text, r.files,
+       r.commit_id AS "commit", r.gate, r.started_at, r.ended_at, r.run_id AS run
+FROM results r JOIN tasks t ON t.id = r.task_id
+WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number
