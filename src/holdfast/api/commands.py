@@ -66,10 +66,11 @@ class Commands:
         place: tuple[str, str],
         head: str | None = None,
         before: Mapping[str, Layer] | None = None,
+        commits: Mapping[str, str] | None = None,
     ) -> tuple[Callable[[Any], Task], list[str]]:
         """All that can be refused is refused now; what remains is to be done in a transaction. `head`: the base that
-        is known already, so that git is not asked; `before`: as config.load has it. With what whoever adds it should be
-        told."""
+        is known already, so that git is not asked; `commits`: of names, likewise; `before`: as config.load has it. With
+        what whoever adds it should be told."""
         check_prompt(new.prompt)
         top, common = place
         settings = config.load(
@@ -88,7 +89,7 @@ class Commands:
         settings, budget, notes = rules_of(new, crew, settings)
         health, limits = _rules(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
-        base, range_base = span_of(top, new, strategy, crew, head)
+        base, range_base = span_of(top, new, strategy, crew, head, commits)
         if strategy == "container" and not settings["container.image"]:
             raise UsageError(
                 "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."

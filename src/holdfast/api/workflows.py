@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +89,16 @@ def rules_of(new: NewTask, crew: Crew, settings: config.Config) -> tuple[config.
     return settings, BudgetRules(usd=usd, tokens=tokens), notes
 
 
-def span_of(top: str, new: NewTask, strategy: str, crew: Crew, head: str | None) -> tuple[str, str | None]:
+def span_of(
+    top: str, new: NewTask, strategy: str, crew: Crew, head: str | None, commits: Mapping[str, str] | None = None
+) -> tuple[str, str | None]:
     """(what the workspace begins at, the commit that its range begins at or None). `head`: known already, so that git
-    is not asked for the current branch."""
+    is not asked for the current branch; `commits`: names that were looked up already, likewise."""
+    known = commits or {}
+
+    def checked(name: str) -> str:
+        return name if name in known else repos.checked_base(top, new.directory, name)
+
     if strategy not in ("worktree", "clone", "container"):
         if new.ref is not None or crew.wants_range:
             raise UsageError(
@@ -101,18 +108,18 @@ def span_of(top: str, new: NewTask, strategy: str, crew: Crew, head: str | None)
         return "HEAD", None
     if new.ref is None and not crew.wants_range:
         base = repos.current_base(top) if new.base is None and head is None else head
-        return (base or "HEAD") if new.base is None else repos.checked_base(top, new.directory, new.base), None
+        return (base or "HEAD") if new.base is None else checked(new.base), None
     if new.ref is None and new.base is None:
         raise UsageError(
             f"The workflow '{crew.workflow}' looks at a range of commits: say which with --base BASE (up to the "
             "current branch), or with --ref REF --base BASE. Nothing was queued."
         )
     current = head or repos.current_base(top)
-    ref = current if new.ref is None else repos.checked_base(top, new.directory, new.ref)
+    ref = current if new.ref is None else checked(new.ref)
     if new.base is None and not crew.wants_range:
         return ref, None
-    base = current if new.base is None else repos.checked_base(top, new.directory, new.base)
-    return ref, repos.commit_of(top, base) or base
+    base = current if new.base is None else checked(new.base)
+    return ref, known.get(base) or repos.commit_of(top, base) or base
 
 
 def _named(name: str, settings: config.Config) -> Draft:
