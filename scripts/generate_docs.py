@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, shown, variable_of
 from holdfast.config.parsers import takes
+from holdfast.config.schedulekeys import KEYS, MEANINGS
 from holdfast.core.budgets import Budget, Limits, Spend
 from holdfast.core.events import EVENTS
 from holdfast.core.model import Instant, TaskSpec
@@ -281,6 +282,12 @@ an agent, in your own file only: [accounts](../howto/accounts.md).
 
 **Workers.** `[[worker]]` tables with `name`, `agent`, `account`, `labels` and `restart` name long-lived workers, in
 your own file only: [workers](../howto/workers.md).
+
+**Schedules.** `[[schedule]]` tables add tasks by the clock, in your own file (each with its `repo`) or in a
+repository's, which has to be trusted with them. A running supervisor takes a change over within a few seconds; a file
+with a mistake changes nothing. How to: [schedules](../howto/schedules.md). Their keys:
+
+{table(("key", "default", "meaning"), [(f"`{key}`", *MEANINGS[key]) for key in KEYS])}
 
 **Per agent.** Every `health.*` and `limits.*` key may also stand in a table of one agent: `[per_agent.command.health]`
 with `stuck_after = "20m"`, or `per_agent.scripted.limits.memory = "2GB"`. Layers come first: a later layer wins over an

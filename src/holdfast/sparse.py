@@ -64,3 +64,24 @@ def data_lines(path: str) -> Iterator[str]:
             yield b"".join(rest).decode(errors="replace")
     finally:
         os.close(fd)
+
+
+def last_lines(path: str, most: int) -> Iterator[str]:
+    """Whole lines from the end of a file, of at most so many bytes; none when it is not there any more."""
+    try:
+        fd = open_plain(path)
+    except OSError:
+        return
+    try:
+        size = os.fstat(fd).st_size
+        start = max(0, size - most)
+        block = b""
+        while len(block) < size - start and (piece := os.pread(fd, size - start - len(block), start + len(block))):
+            block += piece
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+    lines = block.split(b"\n")
+    for line in lines[1:] if start else lines:
+        yield line.replace(b"\0", b"").decode(errors="replace").rstrip("\r")

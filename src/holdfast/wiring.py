@@ -61,7 +61,7 @@ from holdfast.workspaces.git import Git
 from holdfast.workspaces.none import NoneStrategy
 from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
 from holdfast.workspaces.reclaim import Reclaimer
-from holdfast.workspaces.sofar import SoFar
+from holdfast.workspaces.sofar import SoFar, touched_by
 from holdfast.workspaces.sweeper import DiskSweeper
 from holdfast.workspaces.worktree import WorktreeStrategy
 
@@ -274,6 +274,7 @@ async def _supervise_locked(
         home_is_ours=lock.is_held,
         news=news,
         so_far=SoFar(home, git).read,
+        touched=touched_by(git),
         furnishing=Furnisher(home, git, runner),
         may_be_held=may_be_held,
     )

@@ -410,6 +410,8 @@ class TestAdd:
                 ),
             ),
             range_base="main~3",
+            schedule="nightly",
+            fire_time="2026-11-16T02:00:00Z",
         )
         plain = scene.spec()
         asked = {"id", "repo_id", "prompt", "agent"}

@@ -85,6 +85,10 @@ _TOKENS = re.compile(
     r"(?: Cost: \$(\d[\d.,]*) (?:message|request), \$\d[\d.,]* session\.)?\s*$"
 )
 _RETRIES = re.compile(r"^Retrying in [\d.]+ seconds\.\.\.|^The API provider\b")  # and what it explains of an error
+_BANNER = re.compile(
+    r"^(?:Aider v\d+\.\d+\S*|(?:(?:Main|Weak|Editor) m|M)odel: .+|Git repo: .+ with [\d,]+ files|Repo-map: .+"
+    r"|Added \S+ to the chat\.|Detected dumb terminal, .+)$"
+)
 _EDITED = re.compile(r"^Applied edit to (.+)$")
 _ERROR = re.compile(r"^litellm\.(?:exceptions\.)?([A-Z]\w+)\b:?\s*(.*)$", re.DOTALL)
 _BY_CLASS = {
@@ -239,6 +243,7 @@ AIDER = CliAgent(
     ),
     litter=("/.aider.tags.cache*", "/.aider.tags.cache*/**"),
     rejoin=_rejoined,
+    is_banner=lambda line: _BANNER.match(line[:LONGEST]) is not None,
     plain_text=True,
     reads_errors=True,
     quiet_retries=75.0,  # not without a word, but its words could be the model's

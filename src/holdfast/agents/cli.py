@@ -56,6 +56,7 @@ class CliAgent:
     transcript: Callable[[str, str, str], str] | None = None  # (session, configuration, workspace) → path pattern
     litter: Sequence[str] = ()  # patterns of files that it leaves in its workspace, and that belong on no branch
     rejoin: Callable[[Iterable[str]], Iterable[str]] = lambda lines: lines  # undoes breaks that it puts into its lines
+    is_banner: Callable[[str], bool] = lambda _line: False  # what it prints of itself before its model says a word
     plain_text: bool = False  # its errors cannot be told from a model's words at once: none ends a run at once
     reads_errors: bool = False  # some of its events stand only on standard error
     leaves: Mapping[str, Callable[[str], Sequence[AgentEvent]]] = field(default_factory=dict)  # file → what it says

@@ -112,6 +112,8 @@ class Commands:
                 grace=settings["health.grace"],
                 orphan_grace=settings["health.orphan_grace"],
                 max_resumes=settings["resume.max_attempts"],
+                schedule=new.schedule,
+                fire_time=new.fire_time,
                 preserve_on_failure=new.preserve_on_failure,
                 preserve_strategy_default=settings_of_strategy(settings, strategy),
                 preserve_global_default=settings["workspace.preserve_on_failure"],

@@ -51,6 +51,8 @@ class NewTask:
     keep_workspace: bool = False
     workflow: str | Draft | None = None  # its name, or the workflow itself
     ref: str | None = None  # where the workspace begins; then `base` is where the range begins that it is about
+    schedule: str = ""  # that adds it; with the moment that it is for, as TaskSpec has it
+    fire_time: str = ""
 
 
 def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:

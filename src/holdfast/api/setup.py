@@ -14,8 +14,10 @@ from holdfast.api.clis import Cli
 from holdfast.api.commands import who
 from holdfast.config import ConfigError, repo_file, shown, trust, user_file, variable_of
 from holdfast.config.files import read_file
+from holdfast.config.schedules import trust_lines, trust_values
 from holdfast.config.template import template
 from holdfast.config.writing import record
+from holdfast.core.schedules import Schedule
 from holdfast.errors import Refused, UsageError
 
 AGENT, PERMISSIONS = "agent", "permissions.mode"  # what `init` asks for, once
@@ -30,10 +32,11 @@ class TrustQuestion:
     exists: bool
     values: dict[str, Any]
     is_trusted: bool
+    schedules: tuple[Schedule, ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        return [f"{key} = {shown(key, value)}" for key, value in self.values.items()]
+        return [f"{key} = {shown(key, value)}" for key, value in self.values.items()] + trust_lines(self.schedules)
 
 
 def question(home: str, directory: str) -> TrustQuestion:
@@ -43,12 +46,15 @@ def question(home: str, directory: str) -> TrustQuestion:
     if layer.problems:
         raise ConfigError(layer.problems)
     values = trust.dangerous_values(layer.values)
-    is_trusted = not values or trust.is_trusted(home, top, values)
-    return TrustQuestion(top, layer.place, layer.exists, values, is_trusted)
+    is_trusted = (not values or trust.is_trusted(home, top, values)) and trust.is_trusted_with(
+        home, top, trust_values(layer.schedules)
+    )
+    return TrustQuestion(top, layer.place, layer.exists, values, is_trusted, layer.schedules)
 
 
 def give_trust(home: str, asked: TrustQuestion) -> None:
-    trust.give(home, asked.repo, asked.values, by=who(), at=clock.now().wall)
+    schedules = trust_values(asked.schedules)
+    trust.give(home, asked.repo, asked.values, by=who(), at=clock.now().wall, schedules=schedules)
 
 
 def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
@@ -63,8 +69,12 @@ def trusted(home: str) -> list[dict[str, Any]]:
     """Every record of trust, and whether the file still has the values that were trusted."""
     rows = []
     for path, given in sorted(trust.trusted(home).items()):
-        values = trust.dangerous_values(read_file(repo_file(path), of_repository=True).values)
-        state = "trusted" if given.get("sha256") == trust.digest(values) else "changed since" if values else "unused"
+        layer = read_file(repo_file(path), of_repository=True)
+        values, schedules = trust.dangerous_values(layer.values), trust_values(layer.schedules)
+        is_same = given.get("sha256") == trust.digest(values) and (
+            not schedules or given.get("schedules") == trust.digest(schedules)
+        )
+        state = "trusted" if is_same else "changed since" if values or schedules else "unused"
         rows.append(
             {"repo": path, "state": state, **{name: given.get(name) for name in ("keys", "by", "at")}},
         )

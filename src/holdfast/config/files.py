@@ -8,7 +8,7 @@ import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config import labelbudgets
 from holdfast.config.accounts import SECTION as ACCOUNTS
@@ -18,10 +18,16 @@ from holdfast.config.overrides import SECTION as PER_AGENT
 from holdfast.config.overrides import full_key, read_overrides
 from holdfast.config.parsers import shown, takes
 from holdfast.config.problems import Problem
+from holdfast.config.schedulekeys import checkout_at
+from holdfast.config.schedules import SECTION as SCHEDULES
+from holdfast.config.schedules import read_schedules
 from holdfast.config.settings import SECTIONS, SETTINGS, Setting
 from holdfast.config.workers import SECTION as WORKERS
 from holdfast.config.workers import Workers, read_workers
 from holdfast.config.workers import refuse_in_repository as refuse_workers
+
+if TYPE_CHECKING:  # all pay for what every command reads
+    from holdfast.core.schedules import Schedule
 
 REPO_FILE = "holdfast.toml"
 LARGEST_FILE = 64 * 1024
@@ -42,15 +48,16 @@ class Layer:
     accounts: Accounts = field(default_factory=dict)
     label_budgets: labelbudgets.LabelBudgets = field(default_factory=dict)
     workers: Workers = ()
+    schedules: tuple[Schedule, ...] = ()
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def complain(self, key: str, text: str) -> None:
         self.problems.append(Problem(self.place, self.lines.get(key), text))
 
-    def complain_of_worker(self, key: str, text: str) -> None:
-        """On the line of the key, of its worker, or of all workers: whichever has one."""
-        known = (key, key.partition(".")[0], WORKERS)
+    def complain_of_entry(self, key: str, text: str) -> None:
+        """On the line of the key, of its entry (a worker, a schedule), or of all of them: whichever has one."""
+        known = (key, key.partition(".")[0], key.partition("[")[0])
         self.complain(next((place for place in known if place in self.lines), key), text)
 
     def take(self, key: str, value: object) -> None:
@@ -85,8 +92,9 @@ def repo_file(repo: str) -> str:
     return os.path.join(repo, REPO_FILE)
 
 
-def read_file(path: str, *, of_repository: bool) -> Layer:
-    """The settings in a file. A missing one is an empty layer; mistakes are in its `problems`."""
+def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Layer:
+    """The settings in a file. A missing one is an empty layer; mistakes are in its `problems`. Without `schedules`,
+    those are passed over: reading them costs what computes with times."""
     layer = Layer(path)
     try:
         data = _bytes_of(path)
@@ -111,7 +119,10 @@ def read_file(path: str, *, of_repository: bool) -> Layer:
         if of_repository:
             refuse_workers(layer.complain, user_file())
         else:
-            layer.workers = read_workers(tables, layer.accounts, layer.complain_of_worker)
+            layer.workers = read_workers(tables, layer.accounts, layer.complain_of_entry)
+    if not schedules:
+        document.pop(SCHEDULES, None)
+    _take_schedules(document, layer, of_repository=of_repository)
     for key, value in _flatten(document, layer):
         setting = SETTINGS[key]
         if of_repository and not setting.is_for_repositories:
@@ -132,6 +143,13 @@ def _take_label_budgets(document: dict[str, Any], layer: Layer, *, of_repository
         labelbudgets.refuse_in_repository(layer.complain, user_file())
     else:
         layer.label_budgets = labelbudgets.read_label_budgets(tables, layer.complain)
+
+
+def _take_schedules(document: dict[str, Any], layer: Layer, *, of_repository: bool) -> None:
+    if SCHEDULES in document:
+        repo = checkout_at(os.path.dirname(layer.place)) if of_repository else None
+        tables = document.pop(SCHEDULES)
+        layer.schedules = read_schedules(tables, layer.place, layer.lines, layer.complain_of_entry, repo)
 
 
 def _bytes_of(path: str) -> bytes:

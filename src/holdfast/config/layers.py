@@ -21,6 +21,7 @@ from holdfast.errors import Refused
 
 if TYPE_CHECKING:
     from holdfast.core.caps import LabelCap
+    from holdfast.core.schedules import Schedule
 
 
 class Config:
@@ -34,6 +35,7 @@ class Config:
         accounts: Mapping[str, Mapping[str, AccountTable]] | None = None,
         label_budgets: Mapping[str, LabelCap] | None = None,
         workers: Workers = (),
+        schedules: tuple[Schedule, ...] = (),
     ) -> None:
         self._values = dict(values)
         self.origins = dict(origins)
@@ -41,13 +43,14 @@ class Config:
         self.label_budgets: LabelBudgets = dict(label_budgets or {})
         self.accounts: Accounts = {agent: dict(tables) for agent, tables in (accounts or {}).items()}
         self.workers = workers
+        self.schedules = schedules
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
 
     def but(self, values: Mapping[str, Any]) -> Config:
         """The same with other values for some keys."""
-        tables = self.overrides, self.accounts, self.label_budgets, self.workers
+        tables = self.overrides, self.accounts, self.label_budgets, self.workers, self.schedules
         return Config({**self._values, **values}, self.origins, *tables)
 
     def for_agent(self, agent: str) -> Config:
@@ -92,14 +95,14 @@ def nobody_works(config: Config) -> Problem | None:
 
 def best_effort() -> Config:
     """The user's own settings with mistakes left out: for commands that only look, which a slip must not stop."""
-    return merge(read_layers(None))
+    return merge(read_layers(None, schedules=False))
 
 
-def read_layers(repo: str | None, flags: Mapping[str, object] | None = None) -> list[Layer]:
+def read_layers(repo: str | None, flags: Mapping[str, object] | None = None, *, schedules: bool = True) -> list[Layer]:
     """User's file, repository's file (if there is a repository), environment, flags: each with its own mistakes."""
-    layers = [read_file(user_file(), of_repository=False)]
+    layers = [read_file(user_file(), of_repository=False, schedules=schedules)]
     if repo is not None:
-        layers.append(read_file(repo_file(repo), of_repository=True))
+        layers.append(read_file(repo_file(repo), of_repository=True, schedules=schedules))
     return [*layers, *_from_environment(), _from_flags(flags or {})]
 
 
@@ -120,6 +123,22 @@ def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
     return list(dangerous)
 
 
+def withhold_schedules(layer: Layer, repo: str, home: str | None) -> list[str]:
+    """Take the schedules out of a repository's layer unless they are trusted; their names. They start agents by
+    themselves, so a clone's file must not have its way."""
+    if not layer.schedules:
+        return []
+    from holdfast.config import trust
+    from holdfast.config.schedules import trust_values
+    from holdfast.home import home_directory
+
+    if trust.is_trusted_with(home or home_directory(), repo, trust_values(layer.schedules)):
+        return []
+    names = [schedule.name for schedule in layer.schedules]
+    layer.schedules = ()
+    return names
+
+
 def merge(layers: list[Layer]) -> Config:
     values = {key: setting.default for key, setting in SETTINGS.items()}
     origins = dict.fromkeys(SETTINGS, "default")
@@ -127,6 +146,7 @@ def merge(layers: list[Layer]) -> Config:
     accounts: Accounts = {}
     label_budgets: LabelBudgets = {}
     workers: Workers = ()
+    schedules: tuple[Schedule, ...] = ()
     for layer in layers:
         for key, value in layer.values.items():
             values[key] = value
@@ -149,7 +169,8 @@ def merge(layers: list[Layer]) -> Config:
         for worker in layer.workers:
             origins[f"{WORKERS}.{worker.name}"] = where(layer.place, layer.lines.get(place_of(worker.number)))
         workers += layer.workers  # only the user's own file has some
-    return Config(values, origins, overrides, accounts, label_budgets, workers)
+        schedules += layer.schedules
+    return Config(values, origins, overrides, accounts, label_budgets, workers, schedules)
 
 
 def _from_environment() -> list[Layer]:

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 from holdfast.config.accounts import holds_secrets
 from holdfast.config.files import Layer
-from holdfast.config.layers import Config, merge, nobody_works, problems_of, read_layers, withhold_untrusted
+from holdfast.config.layers import (
+    Config,
+    merge,
+    nobody_works,
+    problems_of,
+    read_layers,
+    withhold_schedules,
+    withhold_untrusted,
+)
 from holdfast.config.problems import Problem
 from holdfast.config.variables import strangers
 from holdfast.errors import HoldfastError
@@ -31,9 +39,11 @@ def survey(repo: str | None, home: str) -> Survey:
     files = layers[: 1 if repo is None else 2]
     problems = problems_of(layers)
     withheld: list[str] = []
+    unscheduled: list[str] = []
     if repo is not None:
         try:
             withheld = withhold_untrusted(files[1], repo, home)
+            unscheduled = withhold_schedules(files[1], repo, home)
         except HoldfastError as error:
             problems.append(Problem(files[1].place, None, str(error)))
     unknown, config = strangers(), merge(layers)
@@ -46,11 +56,11 @@ def survey(repo: str | None, home: str) -> Survey:
         problems=tuple(problems),
         withheld=tuple(withheld),
         strangers=unknown,
-        warnings=tuple(_warnings(files, withheld, unknown)),
+        warnings=tuple(_warnings(files, withheld, unscheduled, unknown)),
     )
 
 
-def _warnings(files: list[Layer], withheld: list[str], unknown: dict[str, str]) -> list[str]:
+def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], unknown: dict[str, str]) -> list[str]:
     found = []
     if "HOLDFAST_CONFIG" in os.environ and not files[0].exists:
         found.append(f"HOLDFAST_CONFIG names {files[0].place}, which is not there; the defaults hold.")
@@ -62,6 +72,12 @@ def _warnings(files: list[Layer], withheld: list[str], unknown: dict[str, str]) 
     if withheld:
         found.append(
             f"{files[1].place} sets {' and '.join(withheld)} and is not trusted as it is now; `holdfast trust` decides."
+        )
+    if unscheduled:
+        many = "schedules" if len(unscheduled) > 1 else "schedule"
+        found.append(
+            f"{files[1].place} has the {many} {' and '.join(unscheduled)} and is not trusted with that as it is now, "
+            "so nothing is added by the clock; `holdfast trust` decides."
         )
     for name, meant in unknown.items():
         if meant:

@@ -39,6 +39,13 @@ def is_trusted(home: str, repo: str, dangerous: Mapping[str, Any]) -> bool:
     return record is not None and record.get("sha256") == digest(dangerous)
 
 
+def is_trusted_with(home: str, repo: str, schedules: Mapping[str, Any]) -> bool:
+    """Whether exactly these schedules of a repository's file may add tasks. They are apart from the values above: a
+    changed time must not stop a task that somebody adds by hand."""
+    record = trusted(home).get(os.path.realpath(repo))
+    return not schedules or (record is not None and record.get("schedules") == digest(schedules))
+
+
 def trusted(home: str) -> dict[str, Record]:
     """Every record, by path. A file that cannot be understood trusts nobody, and says so."""
     path = os.path.join(home, NAME)
@@ -55,12 +62,23 @@ def trusted(home: str) -> dict[str, Record]:
     return records
 
 
-def give(home: str, repo: str, dangerous: Mapping[str, Any], *, by: str, at: float) -> None:
-    """Trust `repo` with exactly these values."""
+def give(
+    home: str,
+    repo: str,
+    dangerous: Mapping[str, Any],
+    *,
+    by: str,
+    at: float,
+    schedules: Mapping[str, Any] | None = None,
+) -> None:
+    """Trust `repo` with exactly these values, and these schedules."""
+    record = {"sha256": digest(dangerous), "keys": [*dangerous, *(schedules or {})], "by": by, "at": at}
+    if schedules:
+        record["schedules"] = digest(schedules)
     ensure_home(home)
     with _turn(home):
         records = trusted(home)
-        records[os.path.realpath(repo)] = {"sha256": digest(dangerous), "keys": list(dangerous), "by": by, "at": at}
+        records[os.path.realpath(repo)] = record
         _write(home, records)
 
 

@@ -171,6 +171,8 @@ class TaskSpec:
     workflow: str = ""  # its name; empty: none
     stages: Stages = ()  # of its workflow; what the present one says stands in the fields above too
     range_base: str | None = None  # what it looks at is `range_base`..`base_ref`; None: it is about no range
+    schedule: str = ""  # the name of the one that added it; empty: somebody did
+    fire_time: str = ""  # the moment that it was scheduled for, as RFC 3339 has it, in UTC
     adaptive_floor: float | None = None  # the timeout adapts to earlier runs, but never below this; None: it does not
 
 

@@ -20,6 +20,18 @@ class GateResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Touched:
+    """What is not as it was at the task's base."""
+
+    files: tuple[str, ...] = ()
+    count: int = 0  # more than `files`, where there are too many
+    commit: str | None = None  # where the workspace's HEAD is; None: not known
+
+
+NOTHING_TOUCHED = Touched()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """What one run of a stage (or of a member of one) came to."""
 

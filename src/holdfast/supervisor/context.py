@@ -19,6 +19,7 @@ from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
 from holdfast.core.notices import NoticeRules
 from holdfast.core.outcome import ProcessEnd
 from holdfast.core.pressure import Pressure, PressureLimits
+from holdfast.core.results import Touched
 from holdfast.core.rules import HealthRules
 from holdfast.core.schedules import Schedule
 from holdfast.core.signs import SignReader
@@ -283,6 +284,12 @@ class NoOutlets:
         return None
 
 
+class Touching(Protocol):
+    """Looks which files of a workspace changed since its base; never raises for what lies there."""
+
+    async def __call__(self, workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> Touched: ...
+
+
 @dataclass(kw_only=True, slots=True)
 class Context:
     """Fixed, except for `limits` and `settings`, which reloading.py replaces when the user's file changed."""
@@ -324,6 +331,7 @@ class Context:
     so_far: Callable[[Workspace, Sequence[str]], Awaitable[Changes]] | None = (
         None  # what a task changed; None: nobody looks
     )
+    touched: Touching | None = None  # which files a task changed, by name; None: nobody looks
     tills: dict[str, Till] = field(default_factory=dict)  # first task → what its family uses at the moment
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
     may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell

@@ -8,6 +8,7 @@ from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision, decide
 from holdfast.core.preserve import Disposition, resolve
+from holdfast.core.results import Result
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
@@ -15,6 +16,7 @@ from holdfast.supervisor.allowances import held_to_budgets, spent_of
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.massdeath import spared
 from holdfast.supervisor.probes import after_end
+from holdfast.supervisor.results import result_at_end
 from holdfast.supervisor.saving import deliver_work, save_work
 
 _TERMINAL = {
@@ -44,6 +46,9 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
         decision = _after_container(decision)
     disposition = await _save(context, task, decision)
+    result = None
+    if decision.action in _TERMINAL and not task.spec.stages:
+        result = await result_at_end(context, task, run_id, verdict)
     if context.checkpoints is not None and run_id is not None and decision.action not in _TERMINAL:
         session_id = (verdict.session_id or task.session_id) if decision.keeps_session else None
         word = "paused" if decision.action is Action.PAUSE else "requeued"
@@ -51,7 +56,7 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
     state = await context.writer.write(
-        lambda tx: _settle(context, tx, task, grip, run_id, verdict, decision, disposition)
+        lambda tx: _settle(context, tx, task, grip, run_id, verdict, decision, disposition, result)
     )
     context.bell.ring()
     if context.checkpoints is not None and state in TASK_TERMINAL:
@@ -68,11 +73,14 @@ def _settle(
     verdict: Verdict,
     decision: Decision,
     disposition: Disposition | None,
+    result: Result | None,
 ) -> TaskState:
     """The task, the named worker that had it, and the claim of the issue that it came from: at once."""
     decision = after_end(context, tx, task, run_id, verdict, decision)
     crash = for_worker(context, tx, task, verdict, decision)
     decision = keeps_worker(context, task, decision, crash)
+    if result is not None:
+        tx.results.record(grip, result)
     state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
     tell_worker(context, tx, task, run_id, verdict, decision, crash)
     if context.settings.staff.release_claims:

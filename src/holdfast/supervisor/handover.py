@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.core.handover import MOST_RUNS, Changes, EarlierRun, hand_over
 from holdfast.core.model import Event, Run, Task, Workspace
 from holdfast.core.recollection import Recollection
-from holdfast.sparse import open_plain
+from holdfast.sparse import last_lines
 from holdfast.supervisor.context import Context
 from holdfast.workspaces.threads import in_thread
 
@@ -64,29 +64,8 @@ def _recollections(home: str, adapter: AgentAdapter, runs: list[str]) -> dict[st
     found = {}
     for run_id in runs:
         recollection = Recollection()
-        for line in _last_lines(os.path.join(home, "runs", run_id, "out.log")):
+        for line in last_lines(os.path.join(home, "runs", run_id, "out.log"), MOST_OUTPUT):
             for event in adapter.parse(line, Stream.OUT):
                 recollection.add(event)
         found[run_id] = recollection
     return found
-
-
-def _last_lines(path: str) -> Iterator[str]:
-    """Whole lines from the end of a file; none when it is not there any more."""
-    try:
-        fd = open_plain(path)
-    except OSError:
-        return
-    try:
-        size = os.fstat(fd).st_size
-        start = max(0, size - MOST_OUTPUT)
-        block = b""
-        while len(block) < size - start and (piece := os.pread(fd, size - start - len(block), start + len(block))):
-            block += piece
-    except OSError:
-        return
-    finally:
-        os.close(fd)
-    lines = block.split(b"\n")
-    for line in lines[1:] if start else lines:
-        yield line.replace(b"\0", b"").decode(errors="replace").rstrip("\r")

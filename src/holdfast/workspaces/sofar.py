@@ -20,6 +20,7 @@ from holdfast.workspaces.desk import copy_plain
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.threads import in_thread
+from holdfast.workspaces.touched import touched_by as touched_by  # wired beside this
 
 MOST_COMMITS = 30
 MOST_FILES = 100  # named; how many more there are is said

@@ -12,6 +12,7 @@ from holdfast.config import SETTINGS, masked, shown
 from holdfast.config.accounts import lines_to_show
 from holdfast.config.labelbudgets import lines_to_show as label_lines
 from holdfast.config.parsers import toml
+from holdfast.config.schedules import lines_to_show as schedules_to_show
 from holdfast.config.survey import Survey, survey
 from holdfast.config.workers import lines_to_show as workers_to_show
 from holdfast.errors import UsageError
@@ -71,6 +72,8 @@ def _show(found: Survey, arguments: argparse.Namespace) -> int:
         _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
     for full, value in workers_to_show(found.config.workers).items():
         _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+    for full, value, origin in schedules_to_show(found.config.schedules):
+        _print(full, value, toml(value), origin, arguments)
     for text in (*map(str, found.problems), *found.warnings, *_ignored(found)):
         print(clean(f"holdfast: {text}"), file=sys.stderr)
     return UsageError.exit_code if found.problems else 0

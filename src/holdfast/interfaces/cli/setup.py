@@ -77,11 +77,14 @@ def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
         give_trust(home, asked)
         print(f"Trusted {asked.file} with these values.")
     else:
-        print("It is not trusted; until it is, tasks are refused. When you have looked at it: holdfast trust")
+        refused = "tasks are refused" if asked.values else "its schedules are not taken"
+        print(f"It is not trusted; until it is, {refused}. When you have looked at it: holdfast trust")
 
 
 def _show(asked: TrustQuestion) -> None:
-    print(f"{asked.file} sets what could run commands or show secrets:")
+    what = "could run commands or show secrets" if asked.values else "adds tasks by the clock"
+    both = ", and adds tasks by the clock" if asked.values and asked.schedules else ""
+    print(f"{asked.file} sets what {what}{both}:")
     for line in asked.lines:
         print(f"  {clean(line)}")
 
@@ -115,6 +118,7 @@ def configure_trust(parser: argparse.ArgumentParser) -> None:
 
 def run_trust(arguments: argparse.Namespace) -> int:
     from holdfast.api.setup import give_trust, question, revoke_trust
+    from holdfast.config.schedules import trust_values
 
     home = home_directory()
     if arguments.list:
@@ -131,7 +135,8 @@ def run_trust(arguments: argparse.Namespace) -> int:
         give_trust(home, asked)
     if arguments.json:
         is_trusted = asked.is_trusted or arguments.yes
-        print_json({"repo": asked.repo, "file": asked.file, "values": asked.values, "trusted": is_trusted})
+        values = asked.values | trust_values(asked.schedules)
+        print_json({"repo": asked.repo, "file": asked.file, "values": values, "trusted": is_trusted})
         return 0
     return _decide(home, asked, is_yes=arguments.yes)
 
@@ -139,7 +144,7 @@ def run_trust(arguments: argparse.Namespace) -> int:
 def _decide(home: str, asked: TrustQuestion, *, is_yes: bool) -> int:
     from holdfast.api.setup import give_trust
 
-    if not asked.values:
+    if not asked.lines:
         print(f"{asked.file} {'sets nothing that needs trust' if asked.exists else 'does not exist'}.")
         return 0
     _show(asked)

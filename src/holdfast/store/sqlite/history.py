@@ -25,6 +25,7 @@ _OF_A_TASK = (
     "needs",
     "links",
     "worker_crashes",
+    "results",
     "runs",
     "workspaces",
 )  # in an order that keys allow
@@ -91,6 +92,7 @@ class SqliteHistory:
             self._forget_task(str(row["id"]))
         self._sql.change("forget_links_of_repo", repo=repo.id)
         self._sql.change("forget_tracker_of_repo", repo=repo.id)
+        self._sql.change("forget_intake_of_repo", repo=repo.id)
         self._sql.change("forget_repo", repo=repo.id)
         faults.tx("history.repo")
         self._events.emit(

@@ -20,7 +20,8 @@ class SqliteResults:
         self._tasks = Cursor(connection, "tasks")
 
     def record(self, grip: Grip, result: Result) -> Result:
-        require_owner(self._tasks, grip)
+        if not faults.skips("fence"):
+            require_owner(self._tasks, grip)
         gate = result.gate
         changed = self._sql.change(
             "record",

@@ -95,6 +95,8 @@ def settings_of(spec: TaskSpec) -> str:
         kept |= {"workflow": spec.workflow, "stages": [plain_stage(stage) for stage in spec.stages]}
     if spec.range_base is not None:
         kept["range_base"] = spec.range_base
+    if spec.schedule:
+        kept |= {"schedule": spec.schedule, "fire_time": spec.fire_time}
     return encode(kept)
 
 

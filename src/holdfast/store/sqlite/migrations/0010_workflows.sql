@@ -85,3 +85,11 @@ CREATE TABLE results (
 ) STRICT, WITHOUT ROWID;
 
 -- == intake ==
+-- What was taken in from lists of tasks, by its key: each becomes a task once, also when the task is forgotten by now.
+CREATE TABLE intake (
+    repo_id TEXT NOT NULL REFERENCES repos (id),
+    key     TEXT NOT NULL,
+    task_id TEXT NOT NULL,                             -- may be forgotten
+    at      REAL NOT NULL,
+    PRIMARY KEY (repo_id, key)
+) STRICT, WITHOUT ROWID;

@@ -84,6 +84,13 @@ DELETE FROM runs WHERE task_id = :id
 -- name: forget_workspaces_of
 DELETE FROM workspaces WHERE task_id = :id
 
+-- name: forget_results_of
+DELETE FROM results WHERE task_id = :id
+
+-- name: forget_intake_of_repo
+-- Only with its repository: what was taken in once is known for longer than its task.
+DELETE FROM intake WHERE repo_id = :repo
+
 -- name: forget_links_of
 DELETE FROM links WHERE task_id = :id
 

@@ -1,0 +1,181 @@
+"""The keys of a `[[schedule]]`: how each value is read, and what it means."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.config.cronwords import cron_expression, time_zone
+from holdfast.config.overrides import AGENTS
+from holdfast.config.parsers import boolean, count, one_of, shown
+from holdfast.text import is_text
+from holdfast.units import parse_duration
+
+LABEL = "schedule"  # of the tasks that a schedule adds: its name
+NAMES = "letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 64 of them"
+MOST_LABELS = 64
+LONGEST_PROMPT = 64 * 1024  # characters
+LONGEST_LABEL = 1024
+LONGEST_TEXT = 256
+LONGEST_JITTER = 86400.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HIGHEST_PRIORITY = 2**31 - 1
+Read = Callable[[object], Any]
+
+
+def _text(value: object, longest: int = LONGEST_TEXT) -> str:
+    if not isinstance(value, str) or not is_text(value):
+        raise ValueError("it is not text; write it in quotes")
+    if not value.strip():
+        raise ValueError("it is empty; leave it out instead")
+    if len(value) > longest:
+        raise ValueError(f"it has {len(value)} characters; {longest} is the most")
+    return value
+
+
+def _name(value: object) -> str:
+    name = _text(value)
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"'{shown(name)}' cannot be the name of a schedule: it has only {NAMES}")
+    return name
+
+
+def _repo(value: object) -> str:
+    path = os.path.expanduser(_text(value, 4096))
+    if not os.path.isabs(path):
+        raise ValueError(f"'{shown(path)}' is not a whole path; begin it with / or ~")
+    return checkout_at(path)
+
+
+def checkout_at(path: str) -> str:
+    """The top level of the checkout around `path`; `path` itself where there is none (yet)."""
+    real = os.path.realpath(path)
+    place = real
+    while place != os.path.dirname(place):
+        if os.path.exists(os.path.join(place, ".git")):
+            return place
+        place = os.path.dirname(place)
+    return real
+
+
+def _prompt(value: object) -> str:
+    return _text(value, LONGEST_PROMPT)
+
+
+def _agent(value: object) -> str:
+    agent = _text(value)
+    if agent not in AGENTS:
+        raise ValueError(f"there is no agent '{shown(agent)}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}")
+    return agent
+
+
+def _labels(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError('it is not a table of texts, like { area = "web" }')
+    if len(value) > MOST_LABELS:
+        raise ValueError(f"there are {len(value)} labels; {MOST_LABELS} is the most")
+    for key, word in value.items():
+        if not key or not is_text(key) or "=" in key or len(key) > LONGEST_TEXT:
+            raise ValueError(f"'{shown(key)}' cannot be the name of a label")
+        if key == LABEL:
+            raise ValueError(f"the label '{LABEL}' is set by Holdfast: it is the schedule's name")
+        if not isinstance(word, str) or not is_text(word) or len(word) > LONGEST_LABEL:
+            raise ValueError(f"the value of '{shown(key)}' is not a short text; write it in quotes")
+    return dict(value)
+
+
+def _priority(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _HIGHEST_PRIORITY:
+        raise ValueError(f"'{shown(value)}' is not a whole number")
+    return value
+
+
+def _timeout(value: object) -> float:
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise ValueError("a task with no time at all cannot do anything; leave it out for the usual timeout")
+    return seconds
+
+
+def _jitter(value: object) -> float:
+    seconds = parse_duration(value)
+    if seconds > LONGEST_JITTER:
+        raise ValueError(f"'{shown(value)}' is more than a day, over which nothing is spread")
+    return seconds
+
+
+class _words(one_of):
+    """One of a few words, with what was probably meant."""
+
+    def __call__(self, value: object) -> str:
+        try:
+            return super().__call__(value)
+        except ValueError as error:
+            raise ValueError(f"{error}{meant(str(value), self.choices)}") from None
+
+
+def _most(value: object) -> int:
+    number = count(1)(value)
+    if number > 1000:
+        raise ValueError(f"'{shown(value)}' is more than 1000 tasks at once")
+    return number
+
+
+READERS: Mapping[str, Read] = {
+    "name": _name,
+    "repo": _repo,
+    "cron": cron_expression,
+    "timezone": time_zone,
+    "prompt": _prompt,
+    "workflow": _text,
+    "agent": _agent,
+    "model": _text,
+    "base": _text,
+    "ref": _text,
+    "labels": _labels,
+    "priority": _priority,
+    "timeout": _timeout,
+    "overlap": _words("skip", "queue", "replace"),
+    "misfire": _words("last", "skip", "all"),
+    "max_catch_up": _most,
+    "jitter": _jitter,
+    "enabled": boolean,
+}
+KEYS = tuple(READERS)
+TASK_KEYS = ("prompt", "workflow", "agent", "model", "base", "ref", "labels", "priority", "timeout")
+# For the reference page: scripts/generate_docs.py.
+MEANINGS: Mapping[str, tuple[str, str]] = {
+    "name": ("needed", f"Its name: {NAMES}. Two repositories may each have a `nightly`."),
+    "repo": ("needed in your own file", "The checkout that its tasks work on: a whole path, `~` is your home."),
+    "cron": ("needed", "Five fields (minute, hour, day of month, month, day of week), or six with seconds first."),
+    "timezone": ("`UTC`", "The zone that `cron` is read in, by its IANA name, like `Europe/Berlin`."),
+    "prompt": ("needed without a workflow", "What its tasks are asked to do."),
+    "workflow": ("none", "The workflow of its tasks; `prompt` is then its `task.prompt`."),
+    "agent": ("the setting `agent`", "The agent of its tasks."),
+    "model": ("the agent's setting", "The model of its tasks."),
+    "base": ("the current branch", "Where its tasks start from; with `ref`, where the range begins that they look at."),
+    "ref": ("none", "The end of the range that they look at, where their workspaces begin: `base`..`ref`."),
+    "labels": ("none", "Labels of its tasks; `schedule=NAME` comes by itself."),
+    "priority": ("`0`", "Of its tasks: higher ones are taken first."),
+    "timeout": ("`health.max_runtime`", "How long a run of its tasks may take."),
+    "overlap": (
+        "`skip`",
+        "While its last task has not ended: `skip` this time, `queue` it, or `replace` that one.",
+    ),
+    "misfire": (
+        "`last`",
+        "Times that were missed because nobody ran: make up for the `last` one, `skip` them, or `all` of them.",
+    ),
+    "max_catch_up": ("`10`", "How many of them `all` makes up for at the most, the latest ones."),
+    "jitter": ("`0s`", "Spreads the starts of its tasks over this time, so that not everything begins at once."),
+    "enabled": ("`true`", "`false`: it keeps its place, and nothing is added."),
+}
+
+
+def meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean '{prefix}{close[0]}'?" if close else ""

@@ -1,0 +1,167 @@
+"""Work by the clock: `[[schedule]]` tables, in the user's file (with `repo`) and in a repository's own, once trusted.
+
+[[schedule]]
+name = "nightly"
+repo = "~/src/app"            # the user's file only; a repository's file means its own
+cron = "0 2 * * *"            # or six fields, with seconds first
+timezone = "Europe/Berlin"    # UTC without it
+workflow = "review-swarm"     # or a prompt, or both
+base = "main@{1 day ago}"
+ref = "main"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.config.parsers import shown, toml
+from holdfast.config.problems import where
+from holdfast.config.schedulekeys import KEYS, READERS, TASK_KEYS, meant
+from holdfast.units import write_duration
+
+if TYPE_CHECKING:  # all pay for what every command reads
+    from holdfast.core.schedules import Schedule
+
+SECTION = "schedule"
+MOST = 256
+Complain = Callable[[str, str], None]
+
+
+def place_of(number: int) -> str:
+    """Where the lines of the table with this number (from 0) are noted: config/lines.py."""
+    return f"{SECTION}[{number}]"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Whose tables these are."""
+
+    path: str
+    lines: Mapping[str, int]
+    repo: str | None  # None: the user's own file, where each schedule names its repository
+
+
+def read_schedules(
+    tables: object, path: str, lines: Mapping[str, int], complain: Complain, repo: str | None = None
+) -> tuple[Schedule, ...]:
+    """Every schedule in the value of `schedule`; whatever is none goes to `complain(full key, text)`."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        complain(SECTION, f"'{SECTION}' is a list of schedules: begin each with a line [[{SECTION}]]")
+        return ()
+    if len(tables) > MOST:
+        complain(SECTION, f"there are {len(tables)} schedules; {MOST} is the most")
+        return ()
+    file = _File(path, lines, repo)
+    found: dict[str, Schedule] = {}
+    for number, table in enumerate(tables):
+        schedule = _schedule(number, table, file, complain)
+        if schedule is None:
+            continue
+        if schedule.key in found:
+            text = f"{SECTION}.name: there is a schedule '{schedule.name}' for {schedule.repo} above already"
+            complain(f"{place_of(number)}.name", text)
+        else:
+            found[schedule.key] = schedule
+    return tuple(found.values())
+
+
+def lines_to_show(schedules: tuple[Schedule, ...]) -> list[tuple[str, Any, str]]:
+    """Full key, value and origin for `config show`."""
+    return [
+        (f"{SECTION}.{schedule.name}.{key}", value, schedule.place)
+        for schedule in schedules
+        for key, value in plain(schedule).items()
+        if key != "name"
+    ]
+
+
+def plain(schedule: Schedule) -> dict[str, Any]:
+    """As a file would have it: what differs from the default, in the order of the reference."""
+    whole: dict[str, Any] = {
+        "name": schedule.name,
+        "repo": schedule.repo,
+        "cron": schedule.cron,
+        "timezone": schedule.zone,
+        **schedule.task,
+        "overlap": str(schedule.overlap),
+        "misfire": str(schedule.misfire),
+        "max_catch_up": schedule.most,
+        "jitter": write_duration(schedule.jitter),
+        "enabled": schedule.enabled,
+    }
+    if "timeout" in whole:
+        whole["timeout"] = write_duration(whole["timeout"])
+    return {key: whole[key] for key in KEYS if key in whole}
+
+
+def trust_values(schedules: tuple[Schedule, ...]) -> dict[str, Any]:
+    """What trust in a repository's schedules is about: every word of them."""
+    return {f"{SECTION}.{schedule.name}": _without_repo(plain(schedule)) for schedule in schedules}
+
+
+def trust_lines(schedules: tuple[Schedule, ...]) -> list[str]:
+    """The same for the person who is asked."""
+    return [
+        f"{key} = {{ {', '.join(f'{name} = {toml(value)}' for name, value in table.items())} }}"
+        for key, table in trust_values(schedules).items()
+    ]
+
+
+def _without_repo(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in ("repo", "name")}
+
+
+def _schedule(number: int, table: Mapping[str, Any], file: _File, complain: Complain) -> Schedule | None:
+    from holdfast.core.schedules import Misfire, Overlap, Schedule
+
+    good, place = True, place_of(number)
+
+    def refuse(key: str, text: str) -> None:
+        nonlocal good
+        good = False
+        complain(f"{place}.{key}" if key else place, text)
+
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == "repo" and file.repo is not None:
+            refuse(key, f"{SECTION}.repo: a schedule in a repository's file is for that repository; leave `repo` out")
+        elif key not in READERS:
+            refuse(key, f"there is no setting '{SECTION}.{shown(key)}'{meant(key, KEYS, f'{SECTION}.')}")
+        else:
+            try:
+                values[key] = READERS[key](value)
+            except ValueError as error:
+                refuse(key, f"{SECTION}.{key}: {error}")
+    for key, why in _missing(table, is_users=file.repo is None):
+        refuse("", f"{why}: {SECTION}.{key} is missing")
+    if not good:
+        return None
+    return Schedule(
+        name=values["name"],
+        repo=values["repo"] if file.repo is None else file.repo,
+        cron=values["cron"],
+        zone=values.get("timezone", "UTC"),
+        task={key: values[key] for key in TASK_KEYS if key in values},
+        overlap=Overlap(values.get("overlap", Overlap.SKIP)),
+        misfire=Misfire(values.get("misfire", Misfire.LAST)),
+        most=values.get("max_catch_up", 10),
+        jitter=values.get("jitter", 0.0),
+        enabled=values.get("enabled", True),
+        place=where(file.path, file.lines.get(place)),
+    )
+
+
+def _missing(table: Mapping[str, Any], *, is_users: bool) -> list[tuple[str, str]]:
+    """Keys that have to be there, and why."""
+    found = []
+    if "name" not in table:
+        found.append(("name", "a schedule needs a name"))
+    if "cron" not in table:
+        found.append(("cron", 'a schedule needs its times, like cron = "0 2 * * *" for every night at two'))
+    if "prompt" not in table and "workflow" not in table:
+        found.append(("prompt", "a schedule needs something to do: a prompt, or a workflow"))
+    if is_users and "repo" not in table:
+        found.append(("repo", "a schedule in your own file needs the repository that its tasks work on"))
+    return found
