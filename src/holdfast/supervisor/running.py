@@ -91,7 +91,7 @@ class RunDriver:
     async def until_ended(self) -> tuple[str | None, Verdict]:
         run = await self._write(lambda tx: tx.runs.open_run(self.task.id, self.role.member))
         if run is not None and run.state is RunState.ENDED:
-            ended = run.id
+            self.run, ended = run, run.id
             return ended, await self._write(lambda tx: tx.runs.verdict(ended))
         try:
             if run is None:
@@ -106,9 +106,9 @@ class RunDriver:
         except Stopped as stopped:
             return await self._never_started(stopped.why)
         except NoAccountNow:
-            return None, Verdict(outcome=Outcome.STOPPED, reason="its account was shut before the agent started")
+            return None, await self._no_account()
         except NothingLeft:
-            return None, Verdict(outcome=Outcome.STOPPED, reason="nothing was left of it before the agent started")
+            return None, self._nothing_left()
 
     async def _begin(self) -> Run:
         """Workspace, durable intent, launch: in this order."""
@@ -214,6 +214,12 @@ class RunDriver:
     async def _also(self, _run: Run, _verdict: Verdict, _end: ProcessEnd | None) -> Callable[[Transaction], None]:
         """What is recorded in the transaction of its end, besides. Without `end` there was no process."""
         return _nothing
+
+    async def _no_account(self) -> Verdict:
+        return Verdict(outcome=Outcome.STOPPED, reason="its account was shut before the agent started")
+
+    def _nothing_left(self) -> Verdict:
+        return Verdict(outcome=Outcome.STOPPED, reason="nothing was left of it before the agent started")
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 
