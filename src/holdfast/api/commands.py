@@ -201,7 +201,8 @@ class Commands:
             allow_or_refuse(tx, task_id, Cap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
             decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now(), force=force)
             if decided.allowed and checkpoint is not None:
-                tx.checkpoints.choose(task_id, checkpoint, who(), clock.now())
+                chosen = tx.checkpoints.choose(task_id, checkpoint, who(), clock.now())
+                tx.staging.return_to(task_id, chosen, clock.now())
             return decided
 
         decision = self._store.write(go_on)

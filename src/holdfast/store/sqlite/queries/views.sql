@@ -53,7 +53,7 @@ SELECT * FROM (
     SELECT r.id, r.number, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
            r.reports ->> '$.progress.message' AS progress
     FROM runs r JOIN tasks t ON t.id = r.task_id
-    WHERE r.task_id = :id AND r.number < :before AND r.number > t.fresh_after AND r.started_at IS NOT NULL
+    WHERE r.task_id = :id AND r.number < :before AND r.number > max(t.fresh_after, :after) AND r.started_at IS NOT NULL
     ORDER BY r.number DESC LIMIT :limit) ORDER BY number
 
 -- name: workspace
@@ -71,7 +71,9 @@ SELECT o.id FROM tasks o, tasks me WHERE me.id = :id AND me.strategy = 'none' AN
 
 -- name: ahead
 SELECT count(*) FROM tasks t, tasks me WHERE me.id = :id AND t.state = 'queued' AND t.id != me.id
-  AND (t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq))
+  AND CASE WHEN (t.progress IS NULL) = (me.progress IS NULL)
+           THEN t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq)
+           ELSE me.progress IS NULL END
 
 -- name: spends
 SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND generation = :generation ORDER BY id
