@@ -112,7 +112,14 @@ NOW = Instant(wall=1000.0, boottime=50.0, boot_id="boot")
 def result(member: str, outcome: Outcome, number: int, visit: int = 1, attempt: int = 1) -> Result:
     passed = outcome is DONE
     return Result(
-        stage=0, name="review", visit=visit, attempt=attempt, member=member, outcome=outcome, passed=passed, number=number
+        stage=0,
+        name="review",
+        visit=visit,
+        attempt=attempt,
+        member=member,
+        outcome=outcome,
+        passed=passed,
+        number=number,
     )
 
 

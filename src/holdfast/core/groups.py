@@ -1,8 +1,8 @@
 """A parallel stage: whose result is still missing, until when it is waited for, and what all of them come to. Pure.
 
-A gathering is one try to collect the members' results. It lasts from its durable beginning to the task's settlement, over
-any number of crashes. Whoever has a result in this visit of the stage is not run again; except, after a wait, for those
-who met nothing but that for which the task waited (a limit, say).
+A gathering is one try to collect the members' results. It lasts from its durable beginning to the task's settlement,
+over any number of crashes. Whoever has a result in this visit of the stage is not run again; except, after a wait, for
+those who met nothing but that for which the task waited (a limit, say).
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ def gathering_of(progress: Progress, now: Instant) -> Gathering | None:
     began = progress.began
     if not began or began.get("boot_id") != now.boot_id:
         return None
-    at = Instant(
-        wall=float(str(began["wall"])), boottime=float(str(began["boottime"])), boot_id=str(began["boot_id"])
-    )
+    at = Instant(wall=float(str(began["wall"])), boottime=float(str(began["boottime"])), boot_id=str(began["boot_id"]))
     return Gathering(at=at, after=int(str(began.get("after", 0))))
 
 

@@ -103,7 +103,7 @@ class Group:
         for run in self._all:
             run.close()
 
-    # -- from the first member to the last -------------------------------------------------------------------------------
+    # -- from the first member to the last ---------------------------------------------------------------------------
 
     async def _gather(self) -> tuple[str | None, Verdict]:
         found = await self._context.writer.write(lambda tx: tx.runs.open_runs(self.task.id))
@@ -229,7 +229,7 @@ class Group:
             self._ends[run.end.name] = run.end
             self._waiting.pop(0)
 
-    # -- what it came to -------------------------------------------------------------------------------------------------
+    # -- what it came to ---------------------------------------------------------------------------------------------
 
     async def _concluded(self) -> tuple[str | None, Verdict]:
         if self._unknown is not None:

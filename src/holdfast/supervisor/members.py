@@ -1,6 +1,6 @@
 """One member of a parallel stage: a run like any other, whose end is recorded together with its result.
 
-Its task is the stage's, seen as this member sees it: with its agent, its options, its prompt, and the time that is left.
+Its task is the stage's, seen as this member sees it: with its agent, options and prompt, and the time that is left.
 """
 
 from __future__ import annotations
@@ -99,11 +99,13 @@ class MemberRun(RunDriver):
     # -- in the terms of one run ---------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """The stage's tree is there before its members start. What its agent is told is known only now."""
-        asked = await prompted(self._context, self._part.task, self._member)
-        self.task = replace(self.task, spec=replace(self.task.spec, prompt=asked.spec.prompt))
+        """The stage's tree is there before its members start."""
 
-    async def _told(self, _run: Run, _workspace: Workspace) -> str | None:
+    async def _asked(self) -> Task:
+        asked = await prompted(self._context, self._part.task, self._member)
+        return replace(self.task, spec=replace(self.task.spec, prompt=asked.spec.prompt))
+
+    async def _told(self, _asked: Task, _run: Run, _workspace: Workspace) -> str | None:
         """Nobody worked on its part before."""
         return None
 
@@ -202,7 +204,7 @@ class MemberRun(RunDriver):
 
 
 def _for_a_member(decision: Decision, task: Task) -> Decision:
-    """Nothing is paid by the task, and nothing goes on by itself: what it means for others (its account, say) stands."""
+    """The task pays nothing, and nothing goes on by itself: what it means for others (its account, say) stands."""
     parking = decision.parking
     if task.spec.strategy is Strategy.CONTAINER and parking is not None and parking.until is None:
         parking = None  # as for one agent in a container (ending.py)

@@ -1,7 +1,8 @@
 """How many agents may run at once: tasks have a place each by their claim, members of parallel stages take free ones.
 
 A group's own claim is its first place, so it always gets on. Further members go before tasks that have not begun: the
-group's time runs. Nothing is taken while a claim is under way, whose task has no place yet: `--agents` is never exceeded.
+group's time runs. Nothing is taken while a claim is under way, whose task has no place yet: `--agents` is
+never exceeded.
 """
 
 from __future__ import annotations

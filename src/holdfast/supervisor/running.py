@@ -59,6 +59,12 @@ class RunDriver:
         self._unsent = False
         self._meter: Meter | None = None  # while its agent is watched
 
+    answer = ""  # of a stage with members (group.py); one agent's is read from its output
+
+    @property
+    def runs(self) -> list[RunDriver]:
+        return [self]
+
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
         """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""
         if why in _VERDICTS and self.listener is not None and self.listener.claim is not None:
