@@ -32,7 +32,7 @@ from holdfast.store.port import Host, Transaction
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor.attempt import Attempt
-from holdfast.supervisor.context import Context, Keeping, Patient, Settings
+from holdfast.supervisor.context import Context, Keeping, Patient, Settings, Timetables
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.recovery import recover
 from holdfast.workspaces.none import NoneStrategy
@@ -226,6 +226,7 @@ class World:
         self.processes = PlayedProcesses()
         self.store = SqliteStore(self.home)
         self.repo = self.store.write(lambda tx: tx.workspaces.register_repo(self.home, self.home, self.now))
+        self.timetables: Timetables | None = None  # what a supervisor that starts will go by
         self.supervisor: Supervisor | None = None
         self._closing = contextlib.ExitStack()
 
@@ -252,6 +253,7 @@ class World:
             limits=self.limits,
             settings=Settings(agents=self.agents, keeping=FOR_EVER, staff=self.staff),
             accounts=TwoAccounts(),
+            timetables=self.timetables,
         )
         self.supervisor = Supervisor(context)
         self.context = context

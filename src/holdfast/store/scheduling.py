@@ -82,6 +82,10 @@ class Schedules(Protocol):
         """A fire could not be made: alerted once, tried again then."""
         ...
 
+    def owed(self) -> int:
+        """Occurrences that wait for nothing but a supervisor: nothing has refused them."""
+        ...
+
     def prune(self, key: str, keep: int) -> int:
         """Fold all but the latest decided occurrences into spans of time, in which none fires again."""
         ...

@@ -33,6 +33,7 @@ from holdfast.supervisor.requests import Requests
 from holdfast.supervisor.resumes import Resumes
 from holdfast.supervisor.retention import Retention
 from holdfast.supervisor.saying import say, say_trouble
+from holdfast.supervisor.scheduling import Scheduling
 from holdfast.supervisor.sweep import Sweep
 from holdfast.supervisor.terms import for_operators
 from holdfast.supervisor.tracking import Tracking
@@ -76,6 +77,7 @@ class Supervisor:
         self._requests.on_sweep = self._sweep.asked
         self._retention = Retention(context)
         self._tracking = Tracking(context)
+        self._scheduling = Scheduling(context)
         self._lock_alerts = LockAlerts(context)
         self._notifying = Notifying(context)
         self._narrator = Narrator(context.store, context.news)
@@ -155,6 +157,7 @@ class Supervisor:
         await self._reloading.tick()
         await self._resumes.tick()
         await self._tracking.tick()
+        await self._scheduling.tick()
         await self._allowances.tick()
         await self._claims.tick()
         self._sweep.tick()
@@ -165,7 +168,7 @@ class Supervisor:
         await self._notifying.tick()
 
     async def _until_next_moment(self) -> float:
-        due = [await self._resumes.next_due(), await self._cleanup.next_retry(), self._expiry.due]
+        due = [await self._resumes.next_due(), await self._cleanup.next_retry(), self._expiry.due, self._scheduling.due]
         now = self._context.clock().wall
         waits = [max(0.01, moment - now) for moment in due if moment is not None]
         next_notice = self._notifying.next_in()
@@ -189,7 +192,8 @@ class Supervisor:
 
     def _unfinished(self, tx: Transaction) -> int:
         """A task that waits for an operator is no reason to stay, queued or paused."""
-        return tx.tasks.unfinished_count(for_operators(self._context, tx)) + self._tracking.owed(tx)
+        count = tx.tasks.unfinished_count(for_operators(self._context, tx))
+        return count + self._tracking.owed(tx) + self._scheduling.owed(tx)
 
     async def _cleanup_is_near(self) -> bool:
         """A workspace that somebody was just leaving is looked at again in a moment. We do not go for that."""

@@ -181,6 +181,9 @@ class SqliteSchedules:
             raise Conflict(f"This occurrence of schedule '{record.schedule.name}' was decided by somebody else.")
         faults.tx("schedule.decide")
 
+    def owed(self) -> int:
+        return int(self._sql.value("owed"))
+
     def prune(self, key: str, keep: int) -> int:
         repo, _, name = key.partition("\0")
         at = {"repo": repo, "schedule": name}

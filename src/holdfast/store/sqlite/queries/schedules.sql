@@ -47,6 +47,10 @@ ON CONFLICT DO NOTHING
 -- name: waiting
 SELECT fire_time FROM occurrences WHERE repo = :repo AND name = :schedule AND state = 'waiting' ORDER BY fire_time
 
+-- name: owed
+SELECT count(*) FROM occurrences o JOIN schedules s ON s.repo = o.repo AND s.name = o.name
+WHERE o.state = 'waiting' AND s.listed = 1 AND s.trouble IS NULL
+
 -- name: decide
 UPDATE occurrences SET state = :state, task_id = :task, why = :why, decided_at = :now
 WHERE repo = :repo AND name = :schedule AND hand = 0 AND fire_time = :fire_time AND state = 'waiting'

@@ -1,0 +1,210 @@
+"""Work that comes by the clock: reads the files with schedules, and gives every occurrence that is due its task.
+
+Whatever a fire needs (settings, the agent, the base) is computed before its transaction; in it, the occurrence is let
+in, the cursor moves, the task is added, and nothing is awaited. So a fire is made once or not at all, whoever is
+cancelled or killed, and what was not made is still due at the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.core.firing import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
+from holdfast.core.model import Instant, Level, RequestKind, Task
+from holdfast.core.schedules import Schedule, ScheduleRecord
+from holdfast.errors import HoldfastError, NotFound, Unavailable
+from holdfast.store.port import Transaction
+from holdfast.store.scheduling import file_alert
+from holdfast.supervisor.context import Context, Timetable, Timetables
+from holdfast.supervisor.reloading import Stillness
+from holdfast.supervisor.saying import say_trouble
+
+KEPT = 1000  # occurrences of a schedule that have a row each; older ones are remembered by the stretch
+_NEVER = object()
+Accept = Callable[[Transaction], Task]
+
+
+class Scheduling:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._seen: object = _NEVER
+        self._stillness = Stillness()
+        self._told: list[Schedule] = []  # those that something unforeseen is wrong with
+        self._fires: dict[str, int] = {}  # by schedule, since its rows were last counted
+        self.due: float | None = None  # when something is due by itself, in wall time
+
+    async def tick(self) -> None:
+        timetables = self._context.timetables
+        if timetables is None:
+            return
+        await self._read(timetables)
+        if self._seen is _NEVER:
+            return  # what was stored last may be out of date: nothing fires before the files are read
+        self.due = None
+        for record in await self._context.writer.write(lambda tx: tx.schedules.all()):
+            if record.enabled:
+                await self._serve_alone(timetables, record)
+
+    async def _serve_alone(self, timetables: Timetables, record: ScheduleRecord) -> None:
+        """One schedule that cannot be computed with (its zone is gone from this machine, say) holds no other up."""
+        try:
+            await self._serve(timetables, record)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - told once, and looked at again
+            if record.schedule not in self._told:
+                self._told.append(record.schedule)
+                say_trouble(f"schedule '{record.schedule.name}' of {record.file}: ", error)
+
+    def owed(self, tx: Transaction) -> int:
+        """Occurrences that wait for nothing but us: not the time to leave."""
+        return tx.schedules.owed() if self._context.timetables is not None else 0
+
+    # -- the files -----------------------------------------------------------------------------------------------
+
+    async def _read(self, timetables: Timetables) -> None:
+        """A file with mistakes changes nothing: its schedules of before hold, and one alert says why."""
+        repos = await self._context.writer.write(lambda tx: tx.workspaces.repos())
+        stamp = timetables.stamp(repos), tuple(repo.path for repo in repos)
+        if stamp == self._seen or not self._has_settled(stamp):
+            return
+        try:
+            found = timetables.read(repos)
+        except Exception as error:  # noqa: BLE001 - told once per change: what was read before holds
+            say_trouble("the schedules could not be read, so those of before hold: ", error)
+            self._seen = stamp
+            return
+        await self._context.writer.write(lambda tx: self._take_over(tx, found))
+        self._seen = stamp
+
+    def _has_settled(self, stamp: object) -> bool:
+        loop = asyncio.get_running_loop()
+        left = self._stillness.left(stamp, loop.time())
+        if left > 0:
+            loop.call_later(left, self._context.bell.ring)
+        return left <= 0
+
+    def _take_over(self, tx: Transaction, found: Timetable) -> None:
+        now = self._context.clock()
+        known = tx.schedules.files()
+        for file in (file for file in known if file not in found.schedules and file not in found.problems):
+            tx.schedules.enrol(file, (), now)  # its repository is not ours any more
+        for file, schedules in found.schedules.items():
+            tx.schedules.enrol(file, schedules, now)
+            tx.events.close_alert(file_alert(file), "holdfast", now)
+        for file, problem in found.problems.items():
+            message = f"The schedules in {file} cannot be read: {problem}"
+            remedy = "Those of before hold until it is mended."
+            tx.events.raise_alert(file_alert(file), message, remedy, now, level=Level.WARNING)
+
+    # -- the clock -----------------------------------------------------------------------------------------------
+
+    async def _serve(self, timetables: Timetables, record: ScheduleRecord) -> None:
+        now = self._context.clock()
+        if now.wall < record.cursor:  # the clock was set back
+            await self._context.writer.write(lambda tx: self._rewind(tx, record))
+            self._again_at(now.wall)
+            return
+        waiting = let_in(record, due(record, now))
+        if due(record, now) is None and (not waiting or next_step(record, now)[0] is Step.WAIT):
+            self._again_at(next_moment(record, now))
+            return
+        accept: Accept | None = None
+        trouble: str | None = None
+        if waiting and next_step(record, now)[0] is Step.FIRE:
+            accept, trouble = self._prepared(timetables, record, waiting[0])
+        try:
+            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, waiting, accept, trouble))
+        except Unavailable:
+            raise  # the store itself: the schedule is not to blame
+        except HoldfastError as error:
+            why = str(error)
+            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, waiting, None, why))
+        if fired:
+            await self._count(record)
+        self._again_at(now.wall)  # whatever it is now, look once more
+
+    def _prepared(
+        self, timetables: Timetables, record: ScheduleRecord, occurrence: float
+    ) -> tuple[Accept | None, str | None]:
+        """What adds the task, or why it cannot be added."""
+        by = f"schedule '{record.schedule.name}'"
+        try:
+            return timetables.accepting(record.schedule, occurrence, by), None
+        except Unavailable:
+            raise
+        except HoldfastError as error:
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001 - told, and tried again: one schedule holds no other up
+            say_trouble(f"schedule '{record.schedule.name}': ", error)
+            return None, f"a fault of ours: {error}"
+
+    def _decide(
+        self,
+        tx: Transaction,
+        record: ScheduleRecord,
+        waiting: tuple[float, ...],
+        accept: Accept | None,
+        trouble: str | None,
+    ) -> bool:
+        """All in one transaction, if nothing is new since `record` was read; else the next look decides."""
+        now = self._context.clock()
+        if self._moved_on(tx, record):
+            return False
+        found = due(record, now)
+        if let_in(record, found) != waiting:
+            return False  # time went on: another occurrence is due
+        left = self._admit(tx, record, found or Due(occurrences=(), cursor=record.cursor), now)
+        if not left:
+            return False
+        step, why = next_step(record, now)
+        if step is Step.REPLACE and record.last_task is not None:
+            by = f"schedule '{record.schedule.name}'"
+            tx.requests.ask(RequestKind.CANCEL, record.last_task, by, f"the next one is due, and {why}", {}, now)
+            tx.schedules.replacing(record, record.last_task)
+            self._context.bell.ring()
+        if step is not Step.FIRE:
+            return False
+        if accept is None:
+            wait = back_off(record.failures)
+            tx.schedules.refused(record, trouble or "it could not be prepared", now.wall + wait, now)
+            return False
+        if left[0] != waiting[0]:
+            return False  # it was decided before; what was prepared is for another one
+        task = accept(tx)
+        tx.schedules.fire(record, left[0], task.id, now)
+        return True
+
+    def _admit(self, tx: Transaction, record: ScheduleRecord, found: Due, now: Instant) -> tuple[float, ...]:
+        """What waits then."""
+        left = tuple(tx.schedules.admit(record, found.occurrences, found.cursor, now))
+        if found.missed is not None:
+            tx.schedules.missed(record, found.missed, now)
+        if not leaves_out(record):
+            return left
+        for occurrence in sorted(set(left) - set(record.waiting)):
+            tx.schedules.skip(record, occurrence, f"its last task {record.last_task} has not ended", now)
+        return tuple(occurrence for occurrence in left if occurrence in record.waiting)
+
+    def _rewind(self, tx: Transaction, record: ScheduleRecord) -> None:
+        now = self._context.clock()
+        if now.wall < record.cursor and not self._moved_on(tx, record):
+            tx.schedules.rewind(record, now)
+
+    def _moved_on(self, tx: Transaction, record: ScheduleRecord) -> bool:
+        try:
+            return tx.schedules.get(record.schedule.key) != record
+        except NotFound:
+            return True
+
+    async def _count(self, record: ScheduleRecord) -> None:
+        key = record.schedule.key
+        fires = self._fires.get(key, KEPT) + 1  # so the first one of a supervisor looks
+        self._fires[key] = fires % KEPT
+        if fires >= KEPT:
+            await self._context.writer.write(lambda tx: tx.schedules.prune(key, KEPT))
+
+    def _again_at(self, moment: float | None) -> None:
+        if moment is not None:
+            self.due = moment if self.due is None else min(self.due, moment)

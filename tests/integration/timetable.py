@@ -1,0 +1,53 @@
+"""A timetable that a test writes: what the files would say, and tasks that carry the occurrence they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.core.model import Repo, Strategy, Task, TaskSpec
+from holdfast.core.schedules import Schedule
+from holdfast.errors import LaunchError
+from holdfast.ids import new_id
+from holdfast.store.port import Transaction
+from holdfast.supervisor.context import Timetable
+
+FILE = "/config.toml"
+
+
+class Board:
+    """`now` says when a task is added."""
+
+    def __init__(self, repo: Repo, clock: Callable[[], object]) -> None:
+        self._repo = repo
+        self._clock = clock
+        self._changes = 0
+        self._schedules: Sequence[Schedule] = ()
+        self._problem: str | None = None
+        self.refuses: str | None = None  # why no task can be made
+        self.asked = 0
+
+    def write(self, *schedules: Schedule, problem: str | None = None) -> None:
+        self._schedules, self._problem = schedules, problem
+        self._changes += 1
+
+    def stamp(self, _repos: Sequence[Repo]) -> object:
+        return self._changes
+
+    def read(self, _repos: Sequence[Repo]) -> Timetable:
+        if self._problem is not None:
+            return Timetable(schedules={}, problems={FILE: self._problem})
+        return Timetable(schedules={FILE: self._schedules})
+
+    def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
+        self.asked += 1
+        if self.refuses is not None:
+            raise LaunchError(self.refuses)
+        spec = TaskSpec(
+            id=new_id(),
+            repo_id=self._repo.id,
+            prompt=f"{schedule.name} {fire_time:.0f}",
+            agent="played",
+            strategy=Strategy.DIRECTORY,
+            labels={"schedule": schedule.name, "fire_time": f"{fire_time:.0f}", "by": by},
+        )
+        return lambda tx: tx.tasks.add(spec, self._clock())  # type: ignore[arg-type]  # an Instant
