@@ -23,7 +23,11 @@ def queue_swarm(fleet: Fleet, workflow: Draft, **options: Any) -> str:
 
     with fleet.as_its_user():
         new = NewTask(prompt="review", directory=str(fleet.repo), workflow=workflow, **options)
-        return Commands(str(fleet.home)).add(new).id
+        commands = Commands(str(fleet.home))
+        try:
+            return commands.add(new).id
+        finally:
+            commands._store.close()
 
 
 def results(fleet: Fleet, task_id: str) -> dict[str, Any]:
