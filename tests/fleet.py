@@ -63,6 +63,7 @@ WARM_COMMANDS = frozenset(
     {
         "add",
         "alerts",
+        "approve",
         "branches",
         "cancel",
         "config",

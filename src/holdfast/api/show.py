@@ -116,6 +116,10 @@ def _reported(run: Row) -> list[str]:
 
 def _paused(task: Row, _ahead: int) -> list[str]:
     lines = [f"It is paused ({task['pause_reason']}): {task['reason']}."]
+    if task["stage"] is not None and task["stage"]["awaits_approval"]:
+        from holdfast.api.stages import how_to_approve
+
+        return [*lines, how_to_approve(task["id"])]
     if task["resume_after"] is not None:
         wait = max(0.0, task["resume_after"] - time.time())
         if goes_on_by_itself(task):

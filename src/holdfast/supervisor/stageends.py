@@ -99,6 +99,8 @@ def advance(
 ) -> tuple[Decision, Following | None]:
     """What follows for the task, where the policy says that its run is over for good. Within a stage (a crash, a limit,
     an operator's wish) the policy's word stands."""
+    if is_over(task.spec.stages, task.progress):
+        return replace(decision, spends=()), None  # nothing ran: a person approved the last stage
     if ended is None or ended.result is None or decision.action not in (Action.COMPLETE, Action.FAIL):
         return decision, None
     failure = decision.failure or str(verdict.outcome)
@@ -113,7 +115,7 @@ def advance(
             gate=ended.result.gate,
             ruling=Ruling(ended.result.ruling) if ended.result.ruling else None,
             is_final=failure in OF_THE_TASK,
-            may_try=failure == str(Outcome.FAILED),
+            may_try=verdict.outcome in (Outcome.COMPLETED, Outcome.FAILED),
             runs_left=spent(ledger, Budget.RUNS) + 1 < limits.runs,
         ),
     )

@@ -15,6 +15,7 @@ STATES_FOR = {
     "retry": ["failed", "cancelled"],
     "pause": ["queued", "running"],
     "resume": ["paused"],
+    "approve": ["paused"],
 }
 IDS, FILES, FOLDERS, NOTHING = "ids", "files", "folders", ""
 

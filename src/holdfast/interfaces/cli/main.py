@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "retry": ("steering", "queue a failed or cancelled task again"),
     "pause": ("pausing", "hold a task: its agent is ended, its workspace and session stay"),
     "resume": ("pausing", "let a paused task go on now"),
+    "approve": ("approving", "approve what a stage of a task did, or say what to change"),
     "diff": ("work", "what a task changed"),
     "merge": ("landing", "bring a task's work into the branch that it started from"),
     "pr": ("landing", "push a task's branch and open a pull request"),

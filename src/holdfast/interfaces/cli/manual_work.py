@@ -42,6 +42,18 @@ WORK_PAGES: dict[str, Page] = {
         (0, 1, 2, 3, 4, 69),
         ("pause", "why", "retry"),
     ),
+    "approve": Page(
+        "Says what you think of what a stage did that needs your approval (`approval = true`), or that failed and was "
+        "left to you (`on_failure = \"pause\"`): the next stage begins, or, with --changes, the stage goes again in its "
+        "own session and is told your words. It costs the task none of its resumes.",
+        (
+            ("look at it first", "holdfast diff 7f3a"),
+            ("go on", "holdfast approve 7f3a"),
+            ("not yet", 'holdfast approve 7f3a --changes "keep the old name"'),
+        ),
+        (0, 2, 3, 4, 69),
+        ("why", "diff", "cancel"),
+    ),
     "worker": Page(
         "Named workers (`[[worker]]` in your own settings) pull matching tasks one at a time. A stopped one finishes "
         "its present task first; one that crashed too often is benched until it was quiet for `crash.window`, or is "

@@ -4,7 +4,7 @@ SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_a
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account,
-       account AS bound, worker
+       account AS bound, worker, progress
 FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
@@ -12,7 +12,7 @@ ORDER BY seq
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, base_ref, session_id, seq, settings,
-       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker,
+       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker, progress,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
 FROM tasks WHERE id = :id
 
@@ -44,7 +44,7 @@ ORDER BY seq DESC LIMIT 100
 
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
-       timeout, timeout_why, claim, reports, account, usage, worker
+       timeout, timeout_why, claim, reports, account, usage, worker, stage, member, agent
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: earlier_runs
