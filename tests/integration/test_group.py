@@ -18,6 +18,7 @@ from tests.swarm import draft, queue_swarm, results
 
 from holdfast.core import groups
 from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.model import StopWhy
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.places import Places
@@ -182,6 +183,57 @@ def test_one_of_whom_nobody_can_prove_that_it_ended_freezes_the_task_and_nobody_
     stage.fleet.cli("cancel", task_id, "--assume-dead", code=None)
     stage.recover()
     assert stage.task(task_id)["state"] == "cancelled"
+    stage.assert_nothing_left()
+
+
+COMMITS = "echo a > a.txt; git add a.txt; git commit --quiet -m A"
+
+
+def test_members_with_workspaces_of_their_own_keep_their_work_apart(stage: Stage) -> None:
+    """R-CRON-05 with `apart`: each has its tree and its branch; what it committed, or left when it completed, is on
+    that branch and named in its result; a branch without commits goes, and so does every tree."""
+    scripts = {
+        "commits": COMMITS,
+        "leaves": "ls a.txt; echo b > b.txt",
+        "nothing": "pwd",
+        "dirty": "echo c > c.txt; exit 3",
+    }
+    task_id = queue_swarm(stage.fleet, draft(scripts, apart=True))
+    asyncio.run(stage.drive([]))
+    assert outcomes(stage, task_id) == {
+        "commits": "completed", "leaves": "completed", "nothing": "completed", "dirty": "failed",
+    }  # fmt: skip
+    assert results(stage.fleet, task_id)["nothing"].text.endswith(f"/{task_id}--nothing")
+    stage.recover()
+    fleet = stage.fleet
+    assert fleet.branches() == [f"holdfast/{task_id}--commits", f"holdfast/{task_id}--leaves"]
+    assert fleet.file_on_branch(f"holdfast/{task_id}--leaves", "b.txt") == "b"
+    assert fleet.git("ls-tree", "--name-only", f"holdfast/{task_id}--leaves", "a.txt") == ""
+    assert [row["files"] for row in fleet.show(task_id)["salvages"]] == [1]  # what the failed one left
+    stage.assert_nothing_left()
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+def test_a_cancelled_or_killed_member_of_its_own_tree_leaves_nothing(stage: Stage, at: str) -> None:
+    """R-TREE-03: all trees of a task are of one guard."""
+    scripts = {"one": f"echo 1 > x; touch {stage.at_work}; sleep 1000", "two": "sleep 1000"}
+    task_id = queue_swarm(stage.fleet, draft(scripts, apart=True))
+    attempts: list[Attempt] = []
+
+    async def drive() -> None:
+        driving = asyncio.create_task(stage.drive(attempts))
+        async with asyncio.timeout(30):
+            while not (stage.at_work.exists() if at == "end" else attempts):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await attempts[0].stop(StopWhy.CANCEL, fast=True)
+        await driving
+
+    asyncio.run(drive())
+    assert stage.task(task_id)["state"] == "cancelled"
+    stage.assert_put_away_if_ended(task_id)
+    assert stage.fleet.worktrees() == []
+    stage.recover()
+    assert stage.fleet.branches() == []
     stage.assert_nothing_left()
 
 

@@ -124,6 +124,7 @@ class Patient:
     adopted: bool  # it was launched by an earlier supervisor
     stop: Callable[[StopWhy, str], Awaitable[None]]
     meter: Meter | None = None  # what it may use; None: whatever it wants
+    place_of: str = ""  # the member of a parallel stage whose own workspace it works in; empty: the task's
     claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
 
 

@@ -129,8 +129,8 @@ class Group:
 
     async def _prepare(self) -> None:
         """Before the first of them, never beneath one that is at work."""
-        if self.task.spec.strategy is Strategy.CONTAINER:
-            raise LaunchError("The members of a parallel stage cannot share a container; use another `--workspace`.")
+        if self.task.spec.strategy is Strategy.CONTAINER and not self._stage.apart:
+            raise LaunchError("The members of a parallel stage cannot share a container: give them `apart = true`.")
         await self.wish.interrupts(ensure_workspace(self._context, self.task, self.grip))
 
     def _begin(self, tx: Transaction) -> tuple[Part, dict[str, Result]]:

@@ -25,6 +25,8 @@ from holdfast.core.results import Result
 from holdfast.core.workflows import Member, Stage
 from holdfast.store.port import Grip, Role, Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.ending import commit_leftovers
+from holdfast.supervisor.preparing import ensure_member_workspace
 from holdfast.supervisor.probes import after_end
 from holdfast.supervisor.results import result_of
 from holdfast.supervisor.running import RunDriver
@@ -70,6 +72,7 @@ class MemberRun(RunDriver):
         self.end: MemberEnd | None = None  # None: it has no result (yet)
         self.cut_short: Verdict | None = None  # it ended without a result: stopped, or lost by our absence
         self.unknown: Verdict | None = None
+        self.place_of = member.name if part.stage.apart else ""
         self._part = part
         self._member = member
         self._recorded = False
@@ -99,7 +102,11 @@ class MemberRun(RunDriver):
     # -- in the terms of one run ---------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """The stage's tree is there before its members start."""
+        """The task's own tree is there before its members start."""
+        if self.place_of:
+            await self.wish.interrupts(
+                ensure_member_workspace(self._context, self._part.task, self.grip, self._member.name)
+            )
 
     async def _asked(self) -> Task:
         asked = await prompted(self._context, self._part.task, self._member)
@@ -115,10 +122,13 @@ class MemberRun(RunDriver):
         result: Result | None = None
         if counts_as_result(verdict, end):
             workspace = await self._write(self._current)
+            if workspace is not None and self.place_of and verdict.outcome is Outcome.COMPLETED:
+                await self._commit_leftovers(workspace)
             result = await result_of(
                 self._context, self._part.task, run.id, verdict,
                 workspace=workspace, agent=self._member.agent, member=self._member.name,
             )  # fmt: skip
+            result = _naming_its_branch(result, workspace)
         ledger = await self._write(lambda tx: tx.tasks.ledger(self.task))
         decision = decide(verdict, ledger, self._context.limits, self._context.clock(), self._context.jitter())
 
@@ -146,6 +156,12 @@ class MemberRun(RunDriver):
 
     def _nothing_left(self) -> Verdict:
         return Verdict(outcome=Outcome.OVER_BUDGET, reason="nothing was left of the task's budget before it started")
+
+    async def _commit_leftovers(self, workspace: Workspace) -> None:
+        """Of a tree of its own: what comes after finds its work on its branch."""
+        repo = await self._write(lambda tx: tx.workspaces.repo(workspace.repo_id))
+        await self._context.strategy_of(self.task.spec).tidy(repo, workspace)
+        await commit_leftovers(self._context, self.task, repo, workspace)
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 
@@ -201,6 +217,15 @@ class MemberRun(RunDriver):
             self._context.processes.forget(run_id)
         except OSError as trouble:
             say_trouble(f"something of run {run_id} could not be removed: ", trouble)
+
+
+def _naming_its_branch(result: Result, workspace: Workspace | None) -> Result:
+    """Where its commits are, if it has any: a branch without one is deleted with its workspace."""
+    if workspace is None or not workspace.member or workspace.branch is None:
+        return result
+    if result.commit is None or result.commit == workspace.base_commit:
+        return result
+    return replace(result, reason=f"{result.reason}; its commits are on {workspace.branch}")
 
 
 def _for_a_member(decision: Decision, task: Task) -> Decision:

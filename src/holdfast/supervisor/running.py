@@ -45,6 +45,7 @@ class RunDriver:
     """Drives one run under its task's fence. Stops are durable before they are sent."""
 
     role: Role = ALONE
+    place_of = ""  # the member whose own workspace it works in; empty: the task's
     is_kept = True  # checkpoints of its tree are kept while it runs
 
     def __init__(self, context: Context, task: Task, grip: Grip, wish: Wish) -> None:
@@ -212,7 +213,7 @@ class RunDriver:
         await self.wish.interrupts(ensure_workspace(self._context, self.task, self.grip))
 
     def _current(self, tx: Transaction) -> Workspace | None:
-        return tx.workspaces.current(self.task.id)
+        return tx.workspaces.current(self.task.id, self.place_of)
 
     async def _asked(self) -> Task:
         """The task as its agent is asked for it: with the prompt of its stage."""
@@ -263,6 +264,7 @@ class RunDriver:
                     self._context, self.task, run, self._live, root, meter,
                     stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
                     claimed=lambda: self.listener is not None and self.listener.claim is not None,
+                    place_of=self.place_of,
                 )
             )  # fmt: skip
 

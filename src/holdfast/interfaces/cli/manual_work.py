@@ -44,7 +44,7 @@ WORK_PAGES: dict[str, Page] = {
     ),
     "approve": Page(
         "Says what you think of what a stage did that needs your approval (`approval = true`), or that failed and was "
-        "left to you (`on_failure = \"pause\"`): the next stage begins, or, with --changes, the stage goes again in its "
+        'left to you (`on_failure = "pause"`): the next stage begins, or, with --changes, the stage goes again in its '
         "own session and is told your words. It costs the task none of its resumes.",
         (
             ("look at it first", "holdfast diff 7f3a"),
