@@ -78,6 +78,7 @@ WARM_COMMANDS = frozenset(
         "resume",
         "retry",
         "salvage",
+        "schedule",
         "show",
         "stats",
         "tracker",

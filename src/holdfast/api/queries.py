@@ -132,6 +132,7 @@ class Queries:
         task["stage"] = standing(settings, task.pop("progress"))
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
+        task["schedule"], task["fire_time"] = settings.get("schedule"), settings.get("fire_time")
         task["time_zone"] = settings.get("environment", {}).get("set", {}).get("TZ")  # of the agent, if it is not ours
         task.update(_rules(settings))
         task["budget"] = {"usd": None, "tokens": None, **settings.get("budget", {})}

@@ -48,6 +48,9 @@ def _count(number: int) -> str:
 def explain(task: Row, ahead: int, supervisor: Row | None, pending: list[Row]) -> list[str]:
     """Why the task is where it is, what happens next, and what to type."""
     lines = _EXPLAIN[task["state"]](task, ahead)
+    if task.get("schedule"):
+        name = task["schedule"]
+        lines.append(f"The schedule {name} added it, for {task['fire_time']}: `holdfast schedule show {name}`.")
     if task["state"] == "queued" and supervisor and supervisor.get("held"):
         lines.append(f"Nothing new starts for now: {supervisor['held']} (`pressure.*` of the settings).")
     for request in pending:

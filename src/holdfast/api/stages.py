@@ -1,4 +1,4 @@
-"""Where tasks stand in their workflows, in rows and words; and a person's word on a stage. `ps` imports this: little."""
+"""Where tasks stand in their workflows, in rows and words; and a person's word on a stage. `ps` imports it: little."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from holdfast.store.grip import Grip
 
 
 def approval_alert(task_id: str) -> str:
-    """The key of the alert that a person has to approve what a stage did; it is closed when one did."""
-    return f"approval:{task_id}"
+    """The key of the alert that a person has to approve what a stage did; it is closed like all of the task."""
+    return f"task:{task_id}:approval"
 
 
 class Staging(Protocol):

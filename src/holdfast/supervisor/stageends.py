@@ -119,7 +119,10 @@ def advance(
             runs_left=spent(ledger, Budget.RUNS) + 1 < limits.runs,
         ),
     )
-    return _decided(task, decision, following), following
+    decided = _decided(task, decision, following)
+    if decided.stage is not None and _gives_back(limits, following):
+        decided = replace(decided, stage={**decided.stage, "gives_resumes_back": True})
+    return decided, following
 
 
 def _decided(task: Task, decision: Decision, following: Following) -> Decision:
@@ -159,6 +162,11 @@ def turn_of(task: Task, index: int, turns: Mapping[str, int]) -> int:
     return 1 + sum(turns.get(stage.name, 0) for stage in task.spec.stages if name in (stage.name, stage.back_to))
 
 
+def _gives_back(limits: Limits, following: Following) -> bool:
+    """R-RES-05: what was resumed before a stage that is done."""
+    return limits.reset_on_progress and following.passed
+
+
 def move(
     context: Context,
     tx: Transaction,
@@ -177,4 +185,4 @@ def move(
     if following.step is Step.FAIL and decision.action is not Action.FAIL:
         return  # it was one of many deaths, and is spared
     tx.results.record(grip, replace(ended.result, passed=following.passed))
-    tx.staging.move(grip, following, now, resets_resumes=context.limits.reset_on_progress)
+    tx.staging.move(grip, following, now, resets_resumes=_gives_back(context.limits, following))

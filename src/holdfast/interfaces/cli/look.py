@@ -161,6 +161,7 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
     parser.add_argument("--prompt", action="store_true", help="what its agent was told, whole: with the hand-over, say")
     parser.add_argument("--run", type=number(1), metavar="N", help="with --prompt: in its N-th run (the last one)")
+    parser.add_argument("--results", action="store_true", help="what each of its stages answered and changed")
     _json_flag(parser)
 
 
@@ -173,6 +174,10 @@ def run_show(arguments: argparse.Namespace) -> int:
     from holdfast.api.usage import by_hand_lines, complete, details
 
     queries = Queries(home_directory())
+    if arguments.results:
+        from holdfast.interfaces.cli.results import show_results
+
+        return show_results(queries, queries.resolve(arguments.id), as_json=arguments.json)
     if arguments.prompt or arguments.run is not None:
         return _show_prompt(queries, arguments)
     task = queries.task(queries.resolve(arguments.id))
@@ -186,6 +191,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     _fields(
         prompt=clean(task["prompt"]),
         agent=task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
+        schedule=task["schedule"] and f"{task['schedule']}, for {task['fire_time']}",
         worker=task["worker"],
         stage=task["stage"] and f"{words(task['stage'])} of workflow {task['stage']['workflow']}",
         repo=task["repo"],

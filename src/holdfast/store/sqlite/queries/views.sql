@@ -237,6 +237,19 @@ FROM links l JOIN repos r ON r.id = l.repo_id LEFT JOIN tasks t ON t.id = l.task
 SELECT r.path AS repo, k.kind, k.trouble, k.since, k.failures, k.next_at, (SELECT name FROM tracker_name) AS name
 FROM trackers k JOIN repos r ON r.id = k.repo_id ORDER BY r.path
 
+-- name: schedules
+SELECT s.repo, s.name, s.file, s.definition, s.word, s.word_by, s.cursor, s.last_fire, s.last_fired_at, s.last_task,
+    s.trouble, s.failures, s.next_try, t.state AS last_task_state,
+    (SELECT json_group_array(o.fire_time) FROM occurrences o
+     WHERE o.repo = s.repo AND o.name = s.name AND o.state = 'waiting') AS waiting
+FROM schedules s LEFT JOIN tasks t ON t.id = s.last_task WHERE s.listed = 1 ORDER BY s.name, s.repo
+
+-- name: fires
+SELECT o.fire_time, o.hand, o.state, o.task_id AS task, t.state AS task_state, o.why, o.decided_at
+FROM occurrences o LEFT JOIN tasks t ON t.id = o.task_id
+WHERE o.repo = :repo AND o.name = :schedule AND o.state != 'waiting'
+ORDER BY o.decided_at DESC, o.fire_time DESC LIMIT :most
+
 -- name: usage_by_generation
 SELECT generation, coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,
        count(*) - count(cost_usd) AS unpriced
@@ -288,3 +301,9 @@ WITH RECURSIVE unmet(id) AS (
     SELECT n.needs_id FROM unmet JOIN needs n ON n.task_id = unmet.id)
 SELECT t.id, t.state, t.pause_reason, t.resume_after FROM unmet JOIN tasks t ON t.id = unmet.id
 WHERE t.state != 'completed' ORDER BY t.seq
+
+-- name: results
+SELECT r.name, r.visit, r.attempt, r.member, r.agent, r.outcome, r.reason, r.ruling, r.passed, r.text, r.files,
+       r.commit_id AS "commit", r.gate, r.started_at, r.ended_at, r.run_id AS run
+FROM results r JOIN tasks t ON t.id = r.task_id
+WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number
