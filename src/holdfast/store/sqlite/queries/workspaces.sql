@@ -26,7 +26,8 @@ WHERE id = :id AND state IN ('intended', 'ready', 'preserved')
 
 -- name: dispose_of_task
 -- A member's that a retry had no use for is still preserved: nobody has looked into it since.
-UPDATE workspaces SET disposition = CASE WHEN state = 'preserved' AND :disposition = 'clean' THEN 'salvage' ELSE :disposition END, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
+UPDATE workspaces SET disposition = CASE WHEN member != '' AND state = 'preserved' AND :disposition = 'clean' THEN 'salvage'
+                                          ELSE :disposition END, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
 WHERE task_id = :task_id AND state IN ('intended', 'ready', 'preserved')
 
 -- name: cleanup_failed
