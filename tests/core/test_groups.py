@@ -20,7 +20,7 @@ from holdfast.core.groups import (
     time_left,
 )
 from holdfast.core.model import Instant
-from holdfast.core.outcome import REBOOTED, Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.results import Result
 from holdfast.core.workflows import Member, Progress, Stage
 
@@ -70,10 +70,10 @@ def test_a_limit_of_all_is_waited_for_until_the_earliest_end() -> None:
     assert (verdict.outcome, verdict.resets_at) == (LIMIT, 200.0)
 
 
-def test_who_was_cut_short_by_our_absence_goes_again_whatever_the_others_did() -> None:
+def test_who_was_lost_goes_again_whatever_the_others_did() -> None:
     verdict = summary(stage(), ends(DONE, DONE, DONE), lost=["d", "e"])
     assert verdict.outcome is Outcome.LOST
-    assert "d, e of 5" in verdict.reason
+    assert "2 of 5 members (d, e) were lost" in verdict.reason
 
 
 def test_members_are_counted_by_outcome() -> None:
@@ -85,25 +85,11 @@ def test_answers_are_joined_below_their_names() -> None:
     assert text == "## a\n\ntext a\n\n## b (timeout: why b)\n\ntext b\n\n## x\n\n(it said nothing)"
 
 
-LOST = Verdict(outcome=Outcome.LOST, reason="gone")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "end", "counts"),
-    [
-        (Verdict(outcome=BAD, reason="no"), ProcessEnd(cause=Cause.EXITED, code=1), True),
-        (LOST, ProcessEnd(cause=Cause.KEEPER_DIED), True),  # somebody killed it
-        (LOST, ProcessEnd(cause=Cause.KEEPER_DIED, detail=REBOOTED), False),
-        (LOST, ProcessEnd(cause=Cause.NEVER_STARTED), False),
-        (LOST, ProcessEnd(cause=Cause.ORPHANED), False),
-        (Verdict(outcome=Outcome.STOPPED, reason="down"), ProcessEnd(cause=Cause.STOPPED), False),
-        (Verdict(outcome=Outcome.PAUSED, reason="pause"), ProcessEnd(cause=Cause.STOPPED), False),
-        (Verdict(outcome=Outcome.CANCELLED, reason="cancel"), ProcessEnd(cause=Cause.STOPPED), False),
-        (Verdict(outcome=Outcome.LAUNCH_ERROR, reason="no such agent"), None, True),
-    ],
-)
-def test_what_counts_as_a_members_result(verdict: Verdict, end: ProcessEnd | None, counts: bool) -> None:
-    assert counts_as_result(verdict, end) is counts
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_what_is_cut_short_is_no_result(outcome: Outcome) -> None:
+    """It is run again when the task goes on: what an operator, a `down` or the loss of a keeper ended."""
+    counts = outcome not in (Outcome.STOPPED, Outcome.PAUSED, Outcome.CANCELLED, Outcome.LOST)
+    assert counts_as_result(Verdict(outcome=outcome, reason="so")) is counts
 
 
 NOW = Instant(wall=1000.0, boottime=50.0, boot_id="boot")

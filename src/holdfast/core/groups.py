@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.model import Instant
-from holdfast.core.outcome import REBOOTED, Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.results import Result
 from holdfast.core.workflows import Member, Progress, Stage
 
@@ -27,8 +27,7 @@ WAITED_FOR = (  # what a task waits for and then tries again: the most telling f
     Outcome.OVERLOADED,
     Outcome.NETWORK,
 )
-_OUR_ABSENCE = frozenset({Cause.NEVER_STARTED, Cause.ORPHANED})
-_NOT_ENDED = frozenset({Outcome.STOPPED, Outcome.PAUSED, Outcome.CANCELLED})
+_CUT_SHORT = frozenset({Outcome.STOPPED, Outcome.PAUSED, Outcome.CANCELLED, Outcome.LOST})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,20 +96,17 @@ def missing(stage: Stage, done: Mapping[str, Result]) -> list[Member]:
     return [member for member in stage.members if member.name not in done]
 
 
-def counts_as_result(verdict: Verdict, end: ProcessEnd | None) -> bool:
-    """Not, if it was cut short by us: a stop, or our own absence. Then it is run again when the task goes on."""
-    if verdict.outcome in _NOT_ENDED:
-        return False
-    if verdict.outcome is not Outcome.LOST or end is None:
-        return True
-    return not (end.cause in _OUR_ABSENCE or end.detail == REBOOTED)
+def counts_as_result(verdict: Verdict) -> bool:
+    """Not, if it was cut short: stopped by us, or lost with its keeper or the machine. Then it is run again when the
+    task goes on, which pays for that from the same budget as for one agent."""
+    return verdict.outcome not in _CUT_SHORT
 
 
 def summary(stage: Stage, ends: Sequence[MemberEnd], lost: Sequence[str] = ()) -> Verdict:
-    """What the stage comes to. `lost`: who was cut short by our own absence, and has no result."""
+    """What the stage comes to. `lost`: who was lost with its keeper or the machine, and has no result."""
     done = sum(end.outcome is Outcome.COMPLETED for end in ends)
     if lost:
-        reason = f"{', '.join(lost)} of {len(stage.members)} members ended because no supervisor was there"
+        reason = f"{len(lost)} of {len(stage.members)} members ({', '.join(lost)}) were lost with their keepers"
         return Verdict(outcome=Outcome.LOST, reason=reason)
     if done >= min(stage.least, len(stage.members)):
         return Verdict(outcome=Outcome.COMPLETED, reason=in_words(stage, ends))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from holdfast.core.budgets import lost_too_often
 from holdfast.core.groups import Gathering, MemberEnd, gathering_of, joined, missing, plain_gathering, standing, summary
 from holdfast.core.groups import time_left as seconds_left
 from holdfast.core.model import Run, StopWhy, Strategy, Task
@@ -241,10 +242,25 @@ class Group:
             return None, await naming_the_operator(self._context, self.task, verdict)
         if self._waiting and self.wish.why is not None:
             return None, await stopped_before(self._context, self.task, self.wish.why, "all members had started")
-        lost = [run.role.member for run in self._all if run.cut_short is not None]
+        lost = await self._lost()
         ends = [self._ends[member.name] for member in self._stage.members if member.name in self._ends]
         self.answer = joined(ends)
         return None, summary(self._stage, ends, lost)
+
+    async def _lost(self) -> list[str]:
+        """Who is run again for that, unless the task's budget for it is spent: then it is counted as what it is."""
+        lost = [run for run in self._all if run.cut_short is not None]
+        if not lost:
+            return []
+        ledger = await self._context.writer.write(lambda tx: tx.tasks.ledger(self.task))
+        if not lost_too_often(ledger, self._context.limits):
+            return [run.role.member for run in lost]
+        for run in lost:
+            assert run.cut_short is not None
+            await run.never_ran(run.cut_short)
+            assert run.end is not None
+            self._ends[run.end.name] = run.end
+        return []
 
     @property
     def _unknown(self) -> tuple[str | None, Verdict] | None:

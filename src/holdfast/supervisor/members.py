@@ -70,7 +70,7 @@ class MemberRun(RunDriver):
         super().__init__(context, seen, part.grip, wish)
         self.role = Role(stage=part.stage.name, member=member.name, agent=member.agent)
         self.end: MemberEnd | None = None  # None: it has no result (yet)
-        self.cut_short: Verdict | None = None  # it ended without a result: stopped, or lost by our absence
+        self.cut_short: Verdict | None = None  # it ended without a result: stopped, or lost
         self.unknown: Verdict | None = None
         self.place_of = member.name if part.stage.apart else ""
         self._part = part
@@ -82,7 +82,7 @@ class MemberRun(RunDriver):
         if verdict.outcome is Outcome.UNKNOWN:
             self.unknown = verdict
             return
-        if run_id is None and counts_as_result(verdict, None):
+        if run_id is None and counts_as_result(verdict):
             await self.never_ran(verdict)
         elif run_id is not None and not self._recorded:  # found ended, by an earlier supervisor
             assert self.run is not None
@@ -120,7 +120,7 @@ class MemberRun(RunDriver):
         """Its end, its result and its settlement are one transaction: a supervisor that dies finds it with a result, or
         finds an open run; nobody is run twice, and nobody is forgotten."""
         result: Result | None = None
-        if counts_as_result(verdict, end):
+        if counts_as_result(verdict):
             workspace = await self._write(self._current)
             if workspace is not None and self.place_of and verdict.outcome is Outcome.COMPLETED:
                 await self._commit_leftovers(workspace)
