@@ -252,7 +252,8 @@ class Trackers(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timetable:
-    """What the files with schedules say now. A file is in one of the two; one that has none is empty."""
+    """What the files with schedules say now. One that has none is empty; one with a problem is in both only if nothing
+    of before is to hold (trust that was taken back)."""
 
     schedules: Mapping[str, Sequence[Schedule]]  # by file, of those that read well
     problems: Mapping[str, str] = field(default_factory=dict)  # by file: what is wrong; its schedules of before hold
@@ -266,7 +267,7 @@ class Timetables(Protocol):
         ...
 
     def read(self, repos: Sequence[Repo]) -> Timetable: ...
-    def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
+    async def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         """The task of an occurrence, to be added in the transaction of its fire. HoldfastError when it cannot be."""
         ...
 
