@@ -39,13 +39,13 @@ class Nightly:
         self._stage = stage
         self.schedule = Schedule(name="nightly", repo=str(stage.fleet.repo), cron="* * * * *")
 
-    def stamp(self, _repos: Sequence[Repo]) -> object:
+    def stamp(self, repos: Sequence[Repo]) -> object:
         return 1
 
-    def read(self, _repos: Sequence[Repo]) -> Timetable:
+    def read(self, repos: Sequence[Repo]) -> Timetable:
         return Timetable(schedules={FILE: (self.schedule,)})
 
-    def accepting(self, _schedule: Schedule, _fire_time: float, _by: str) -> Callable[[Transaction], Task]:
+    async def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         new = NewTask(prompt="review", directory=str(self._stage.fleet.repo), workflow=SWARM)
         place = str(self._stage.fleet.repo), str(self._stage.fleet.repo / ".git")
         return Commands.accepting(self._stage.home, new, place)[0]

@@ -133,6 +133,7 @@ class SqliteSchedules:
                 "unfire", **_at(record.schedule), cursor=record.cursor
             )  # as if it had never fired: a storm
             self._sql.change("unadmit", **_at(record.schedule), fire_time=occurrence)
+            faults.tx("schedule.unfire")
             return
         self._decide(record, occurrence, "fired", task_id, "", now)
         late = now.wall - occurrence
