@@ -253,9 +253,11 @@ def nothing_is_put_in(draft: Draft, crew: Crew, case: str) -> None:
     """Gates and command lines are those of the file, and templates are still templates: nothing was put together."""
     for stage, made in zip(draft.stages, crew.stages, strict=True):
         assert made.gate == stage.gate, case
-        choices = [(member.chosen, each) for member, each in zip(stage.members, made.members, strict=True)]
-        for chosen, each in choices or [(stage.chosen, made)]:
-            argv = each.agent_options.get("argv")
+        choices = [
+            (member.chosen, each.agent_options) for member, each in zip(stage.members, made.members, strict=True)
+        ]
+        for chosen, options in choices or [(stage.chosen, made.agent_options)]:
+            argv = options.get("argv")
             wanted = chosen.command or (stage.chosen.command if not chosen.is_own else ())
             assert argv is None or tuple(argv) == wanted, case  # type: ignore[arg-type]
     for text in prompts(draft):
