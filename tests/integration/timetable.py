@@ -38,7 +38,7 @@ class Board:
             return Timetable(schedules={}, problems={FILE: self._problem})
         return Timetable(schedules={FILE: self._schedules})
 
-    def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
+    async def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         self.asked += 1
         if self.refuses is not None:
             raise LaunchError(self.refuses)

@@ -92,10 +92,11 @@ class Scheduling:
             tx.schedules.enrol(file, (), now)  # its repository is not ours any more
         for file, schedules in found.schedules.items():
             tx.schedules.enrol(file, schedules, now)
-            tx.events.close_alert(file_alert(file), "holdfast", now)
+            if file not in found.problems:
+                tx.events.close_alert(file_alert(file), "holdfast", now)
         for file, problem in found.problems.items():
-            message = f"The schedules in {file} cannot be read: {problem}"
-            remedy = "Those of before hold until it is mended."
+            message = f"The schedules in {file} are not taken as they are now: {problem}."
+            remedy = "It has none until then." if file in found.schedules else "Those of before hold until then."
             tx.events.raise_alert(file_alert(file), message, remedy, now, level=Level.WARNING)
 
     # -- the clock -----------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class Scheduling:
         accept: Accept | None = None
         trouble: str | None = None
         if waiting and next_step(record, now)[0] is Step.FIRE:
-            accept, trouble = self._prepared(timetables, record, waiting[0])
+            accept, trouble = await self._prepared(timetables, record, waiting[0])
         try:
             fired = await self._context.writer.write(lambda tx: self._decide(tx, record, waiting, accept, trouble))
         except Unavailable:
@@ -125,13 +126,13 @@ class Scheduling:
             await self._count(record)
         self._again_at(now.wall)  # whatever it is now, look once more
 
-    def _prepared(
+    async def _prepared(
         self, timetables: Timetables, record: ScheduleRecord, occurrence: float
     ) -> tuple[Accept | None, str | None]:
         """What adds the task, or why it cannot be added."""
         by = f"schedule '{record.schedule.name}'"
         try:
-            return timetables.accepting(record.schedule, occurrence, by), None
+            return await timetables.accepting(record.schedule, occurrence, by), None
         except Unavailable:
             raise
         except HoldfastError as error:
