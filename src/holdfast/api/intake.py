@@ -19,14 +19,14 @@ from holdfast.core.intake import (
     MOST_ITEMS,
     Item,
     Known,
-    Listed,
-    Problem,
     checklist,
     file_of_folder,
     in_order,
     jsonl,
     unique,
 )
+from holdfast.core.intake import Listed as Listed  # interfaces see it from here
+from holdfast.core.intake import Problem as Problem
 from holdfast.errors import Conflict, HoldfastError, UsageError
 from holdfast.text import is_text
 

@@ -11,9 +11,8 @@ from holdfast.interfaces.cli.render import clean, one_line, print_json
 
 if TYPE_CHECKING:  # an ordinary `add` has to start fast
     from holdfast.api.commands import Commands, NewTask
-    from holdfast.api.intake import Taken
+    from holdfast.api.intake import Listed, Problem, Taken
     from holdfast.api.queries import Queries
-    from holdfast.core.intake import Listed, Problem
 
 MOST_SHOWN = 50  # mistakes, or known tasks, that are told one by one
 _WORDS = {"checklist": "a checklist", "jsonl": "lines of JSON", "folder": "a folder of prompts"}
