@@ -20,7 +20,7 @@ HEAD = 'agents = 2\nagent = "command"\nworkspace.strategy = "none"\n[command]\na
 
 
 def table(name: str, repo: Path | None, prompt: str = "true", cron: str = "* * * * * *", **more: object) -> str:
-    keys: dict[str, object] = {"name": name, "cron": cron, "prompt": prompt, **more}
+    keys: dict[str, object] = {"name": name, "cron": cron, **({"prompt": prompt} if prompt else {}), **more}
     if repo is not None:
         keys["repo"] = str(repo)
     return "[[schedule]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
@@ -152,8 +152,11 @@ class TestByTheClock:
         fleet.kill_supervisor(first)
         before = once_each(fires(fleet, "ticks"))
         wait_until(lambda: time.time() > before[-1] + 3, "several occurrences are missed")
+        due = listed(fleet)["ticks"]["next_fire"]
+        assert before[-1] < due < time.time(), "what was missed is due"
         by_hand = fleet.json("schedule", "fire", "ticks")[0]["task"]
-        cursor = listed(fleet)["ticks"]["last_fire"]
+        assert listed(fleet)["ticks"]["next_fire"] == due, "a fire by hand moves nothing"
+        assert "due, " in fleet.cli("schedule", "list").stdout
         second = fleet.up()
         wait_for(fleet, lambda: len(fires(fleet, "ticks")) >= len(before) + 2, "it goes on")
         found = fires(fleet, "ticks")
@@ -164,7 +167,6 @@ class TestByTheClock:
         assert moments[: len(before)] == before
         assert moments[len(before)] >= before[-1] + 2, "those in between are one: the latest"
         assert [event["task"] for event in found if not event["data"]["scheduled"]] == [by_hand]
-        assert cursor is not None
         assert fleet.wait_state(by_hand, "completed")["schedule"] == "ticks"
         task = fleet.wait_state(clocked[0]["task"], "completed")
         assert task["fire_time"] == time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moments[0]))
@@ -179,9 +181,16 @@ class TestByTheClock:
         """R-CRON-01: a change is taken over without a restart; a file with a mistake keeps the last good ones, with one
         alert that names the line, closed when it is mended; disabling holds; an untrusted clone's file adds nothing."""
         fleet.cli("init", "--no-file")
-        write(fleet, table("a", fleet.repo, overlap="queue"))
+        said = fleet.root / "said"
+        script = f"echo {{{{ schedule.name }}}} {{{{ schedule.fire_time }}}} >{said}"
+        flow = f"[[workflow.w.stage]]\nname = 's'\nprompt = '{script}'\n"
+        write(
+            fleet, table("a", fleet.repo, overlap="queue"), table("f", fleet.repo, "", "0 0 1 1 *", workflow="w"), flow
+        )
         fleet.up()
         wait_for(fleet, lambda: fires(fleet, "a"), "the first one fires")
+        task = fleet.wait_state(fleet.json("schedule", "fire", "f")[0]["task"], "completed")
+        assert said.read_text().split() == ["f", task["fire_time"]], "a workflow's prompts know its schedule"
         path = write(fleet, table("a", fleet.repo, overlap="queue"), table("b", fleet.repo, overlap="queue"))
         wait_for(fleet, lambda: fires(fleet, "b"), "the new one fires without a restart")
         write(fleet, table("a", fleet.repo, cron="99 * * * *"))

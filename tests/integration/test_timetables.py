@@ -144,3 +144,6 @@ def test_a_range_is_what_it_is_at_the_fire(scene: Scene, fleet: Fleet) -> None:
     scene.users.write_text(HEAD + table("nightly", f'{more}"nowhere"\n'))
     with pytest.raises(HoldfastError, match="'nowhere' is not a commit or branch in"):
         scene.fire(scene.users)
+    scene.users.write_text(HEAD + table("nightly", f'workflow = "review-swarm"\n{more}"main@{{1}}"\n'))
+    swarm = scene.fire(scene.users).spec
+    assert (swarm.workflow, len(swarm.stages[0].members), swarm.range_base) == ("review-swarm", 4, first)

@@ -53,11 +53,20 @@ class Commands:
 
     def add(self, new: NewTask) -> Task:
         """Accept a task: when this returns it is on disk."""
-        check_prompt(new.prompt)
         accept, self.notes = self.accepting(self.home, new, self._repo_of(new.directory))
         task = self._store.write(accept)
         doorbell.ring(self.home)
         return task
+
+    def write(self, operation: Callable[[Any], Any]) -> Any:
+        """In one transaction, and the supervisor is told."""
+        done = self._store.write(operation)
+        doorbell.ring(self.home)
+        return done
+
+    def place_of(self, directory: str) -> tuple[str, str]:
+        """The repository that tasks added from there are for: its checkout, and its git directory."""
+        return self._repo_of(directory)
 
     @staticmethod
     def accepting(
@@ -71,7 +80,8 @@ class Commands:
         """All that can be refused is refused now; what remains is to be done in a transaction. `head`: the base that
         is known already, so that git is not asked; `commits`: of names, likewise; `before`: as config.load has it. With
         what whoever adds it should be told."""
-        check_prompt(new.prompt)
+        if new.prompt.strip() or not new.workflow:  # some workflows do without
+            check_prompt(new.prompt)
         top, common = place
         settings = config.load(
             repo=top,
@@ -79,6 +89,7 @@ class Commands:
                 "agent": new.agent,
                 "workspace.strategy": new.workspace,
                 "resume.max_attempts": new.max_resumes,
+                "gate.command": new.gate,
             },
             home=home,
             before=before,
@@ -101,7 +112,7 @@ class Commands:
             spec = TaskSpec(
                 id=task_id,
                 repo_id=repo.id,
-                prompt=new.prompt,
+                prompt=crew.prompt,
                 agent=crew.agent,
                 agent_options=crew.options,
                 workflow=crew.workflow,

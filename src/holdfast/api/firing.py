@@ -27,7 +27,7 @@ def accepting(
     up already, so that git is not waited for."""
     task = dict(schedule.task)
     new = NewTask(
-        prompt=str(task.get("prompt") or f"The workflow {task.get('workflow')}, as the schedule {schedule.name} asks."),
+        prompt=_text(task, "prompt") or "",  # a workflow may have its own
         directory=schedule.repo,
         agent=_text(task, "agent"),
         model=_text(task, "model"),

@@ -30,9 +30,11 @@ class Crew:
 
     agent: str
     options: dict[str, Any]
+    prompt: str
     workflow: str = ""
     stages: Stages = ()
     wants_range: bool = False
+    notes: tuple[str, ...] = ()  # for whoever adds it
 
     @property
     def agents(self) -> list[str]:
@@ -63,10 +65,26 @@ def crew_of(new: NewTask, settings: config.Config) -> Crew:
     """Who works on it, or a refusal that says what to write."""
     if not new.workflow:
         agent, options = agent_of(new, settings)
-        return Crew(agent=agent, options=options)
+        return Crew(agent=agent, options=options, prompt=new.prompt)
     draft = _named(new.workflow, settings) if isinstance(new.workflow, str) else _checked(new.workflow)
-    stages = tuple(_stage(draft, stage, new, settings) for stage in draft.stages)
+    prompt = new.prompt if new.prompt.strip() else draft.prompt
+    if not prompt:
+        if draft.wants_prompt:
+            raise UsageError(f"The workflow '{draft.name}' needs a prompt: say what the agent should do.")
+        prompt = draft.about or f"Run the workflow '{draft.name}'."
+    stages = stages_of(draft, new, settings)
+    ungated = [stage.name for stage in draft.stages if stage.has_set_gate and not settings["gate.command"]]
+    note = (
+        (
+            f"Stage '{ungated[0]}' has no gate: nothing but the agent's own word says that its work is good. "
+            "--gate COMMAND gives it one, and so does the setting gate.command."
+        )
+        if ungated
+        else ""
+    )
     return Crew(
+        prompt=prompt,
+        notes=(note,) if note else (),
         agent=stages[0].agent,
         options=dict(stages[0].agent_options),
         workflow=draft.name,
@@ -75,9 +93,15 @@ def crew_of(new: NewTask, settings: config.Config) -> Crew:
     )
 
 
+def stages_of(draft: Draft, new: NewTask, settings: config.Config, only: int | None = None) -> Stages:
+    """Its stages, whole; `only`: the one with this number."""
+    wanted = draft.stages if only is None else draft.stages[only : only + 1]
+    return tuple(_stage(draft, stage, new, settings) for stage in wanted)
+
+
 def rules_of(new: NewTask, crew: Crew, settings: config.Config) -> tuple[config.Config, BudgetRules, list[str]]:
     """The settings that hold for all of its agents, what the task may use, and what of that cannot hold for one."""
-    found, notes = [], []
+    found, notes = [], list(crew.notes)
     settings = settings.for_agent(crew.agent)
     for agent in crew.agents:
         settings = patient_with(agent, settings)
@@ -122,8 +146,26 @@ def span_of(
     return ref, known.get(base) or repos.commit_of(top, base) or base
 
 
+def known_workflows(settings: config.Config) -> dict[str, Draft]:
+    """By name: the repository's over the user's over the built-in ones."""
+    from holdfast.config.builtin_workflows import BUILT_IN
+
+    return {**BUILT_IN, **settings.workflows}
+
+
 def _named(name: str, settings: config.Config) -> Draft:
-    raise UsageError(f"There is no workflow '{name}'.")
+    known = known_workflows(settings)
+    if name not in known:
+        raise UsageError(f"{no_such_workflow(name, list(known))} Nothing was queued.")
+    return known[name]
+
+
+def no_such_workflow(name: str, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return f"There is no workflow '{name}'.{hint} Known here: {', '.join(known)} (`holdfast workflows`)."
 
 
 def _checked(draft: Draft) -> Draft:
@@ -154,7 +196,7 @@ def _stage(draft: Draft, stage: StageDraft, new: NewTask, settings: config.Confi
         prompt=_asking_for_ruling(stage.prompt) if stage.reviews else stage.prompt,
         timeout=_timeout(stage, new, own),
         retry=stage.retry,
-        gate=stage.gate,
+        gate=str(settings["gate.command"]) if stage.has_set_gate else stage.gate,
         gate_timeout=stage.gate_timeout,
         on_failure=stage.on_failure,
         approval=stage.approval,

@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # whoever adds one task needs few of them, and has to start f
     from holdfast.store.shutting import Accounts
     from holdfast.store.staffing import Workers
     from holdfast.store.staging import Staging
+    from holdfast.store.taking import Intake
     from holdfast.store.tracking import Links
 
 Row = dict[str, object]
@@ -84,6 +85,11 @@ class Tasks(Pausing, Protocol):
         now: Instant,
     ) -> TaskState:
         """End the attempt: spends, run settled, task moved, dependents cancelled, workspace's fate: at once."""
+        ...
+
+    def settle_member(self, grip: Grip, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
+        """Of a parallel stage: its run is settled, with what its end means for its account and for the record of
+        crashes. The task goes on, and pays nothing."""
         ...
 
     def forget_branch(self, task_id: str, now: Instant) -> None:
@@ -297,6 +303,8 @@ class Transaction(Protocol):
     def staging(self) -> Staging: ...
     @property
     def results(self) -> Results: ...
+    @property
+    def intake(self) -> Intake: ...
     @property
     def schedules(self) -> Schedules: ...
 

@@ -28,6 +28,7 @@ from holdfast.core.tracking import Issue
 from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Grip, Store, Transaction, Writer
+from holdfast.supervisor.places import Places
 from holdfast.trackers.port import Tracker
 from holdfast.workspaces.fingerprint import Fingerprints
 from holdfast.workspaces.lease import Users
@@ -123,6 +124,7 @@ class Patient:
     adopted: bool  # it was launched by an earlier supervisor
     stop: Callable[[StopWhy, str], Awaitable[None]]
     meter: Meter | None = None  # what it may use; None: whatever it wants
+    place_of: str = ""  # the member of a parallel stage whose own workspace it works in; empty: the task's
     claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
 
 
@@ -346,4 +348,5 @@ class Context:
     touched: Touching | None = None  # which files a task changed, by name; None: nobody looks
     tills: dict[str, Till] = field(default_factory=dict)  # first task → what its family uses at the moment
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
+    places: Places = field(default_factory=Places)  # for members of parallel stages, beside those of tasks
     may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell

@@ -15,6 +15,7 @@ from holdfast.api.repos import absolute
 from holdfast.api.subscribe import follow
 from holdfast.errors import Conflict, UsageError
 from holdfast.home import home_directory
+from holdfast.interfaces.cli import intake
 from holdfast.interfaces.cli.live import AgentWords, BottomLine
 from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json
 from holdfast.text import is_text
@@ -28,8 +29,13 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         "prompt", nargs="?", metavar="PROMPT", help="what the agent should do; `-` reads standard input"
     )
     parser.add_argument(
-        "--from", dest="source", metavar="FILE", help="read the prompt from a file (`-`: standard input)"
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="read the prompt from a file (`-`: standard input); add: or a list",
     )
+    parser.add_argument("--workflow", metavar="NAME", help="in several stages: `holdfast workflows` lists them")
+    parser.add_argument("--gate", metavar="COMMAND", help="the check of the workflow's work (gate.command)")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")
     parser.add_argument(
@@ -46,6 +52,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if it can")
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
     parser.add_argument("--base", metavar="REF", help="where to start from (the current branch; its parent's branch)")
+    parser.add_argument("--ref", metavar="REF", help="start here; then the task is about the commits BASE..REF")
     parser.add_argument(
         "--workspace", metavar="KIND", help="worktree, clone, container, directory, directory:copy or none"
     )
@@ -105,6 +112,9 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         budget_tokens=arguments.budget_tokens,
         max_turns=arguments.max_turns,
         base=arguments.base,
+        ref=arguments.ref,
+        workflow=arguments.workflow,
+        gate=arguments.gate,
         workspace=arguments.workspace,
         priority=arguments.priority,
         labels=_labels(arguments.label),
@@ -147,6 +157,8 @@ def _prompt(arguments: argparse.Namespace) -> str:
         return " ".join(arguments.command)
     if arguments.scenario:
         return f"play {os.path.basename(arguments.scenario)}"
+    if arguments.workflow:  # some of them need no word more
+        return ""
     raise UsageError("Say what the agent should do: holdfast run PROMPT [-- COMMAND…].")
 
 
@@ -178,11 +190,14 @@ def _labels(pairs: list[str]) -> dict[str, str]:
 
 def configure_add(parser: argparse.ArgumentParser) -> None:
     _task_options(parser)
+    intake.configure(parser)
 
 
 def run_add(arguments: argparse.Namespace) -> int:
     home = home_directory()
     commands = Commands(home)
+    if intake.is_list(arguments):
+        return intake.add_list(commands, _new_task(intake.without_source(arguments)), arguments)
     task = commands.add(_new_task(arguments))
     _say_notes(commands)
     running = Queries(home).supervisor()

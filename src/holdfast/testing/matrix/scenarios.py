@@ -13,7 +13,17 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, staged, tracked, variations
+from holdfast.testing.matrix import (
+    alerting,
+    families,
+    pausing,
+    providers,
+    staffed,
+    staged,
+    swarming,
+    tracked,
+    variations,
+)
 from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
@@ -198,18 +208,6 @@ def retry_from_salvage(world: World) -> None:
     up_to_the_end(world, "up2")
 
 
-def directory(world: World) -> None:
-    add(world, "work in a directory", write("plain.txt", "plain"), workspace="directory")
-    world.up("up")
-
-
-def clone(world: World) -> None:
-    """A commit, and a leftover: both are brought into the user's repository before the clone goes."""
-    script = write("done.txt", "done") + COMMIT + write("left.txt", "left")
-    add(world, "work in a clone", script, workspace="clone")
-    world.up("up")
-
-
 def backup(world: World) -> None:
     """A backup of store and saved work is made, and brought back."""
     add(world, "be backed up", write("saved.txt", "saved") + "exit 1")
@@ -334,9 +332,14 @@ SCENARIOS: dict[str, Scenario] = {
         also=tracked.problems,
     ),
     "stages": Scenario(staged.stages, staged.EXPECTED, "a gate, a turn and an approval", also=staged.problems),
-    "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
+    "swarm": Scenario(swarming.swarm, swarming.EXPECTED, "a parallel stage, its trees apart", also=swarming.problems),
+    "clone": Scenario(
+        variations.clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"
+    ),
     "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),
-    "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
+    "directory": Scenario(
+        variations.directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"
+    ),
     "dirty": Scenario(
         variations.dirty, {"leave a mess": ("failed",)}, "all that a tree can hold, saved", is_variation=True
     ),

@@ -1,4 +1,4 @@
-"""More lives of workspaces. The short run leaves them out: `make faults` plays them, and `--scenario`."""
+"""More lives of workspaces. The short run leaves most of them out: `make faults` plays them, and `--scenario`."""
 
 from __future__ import annotations
 
@@ -122,3 +122,15 @@ def _resume(world: World, prompt: str, checkpoint: int | None = None) -> None:
         open_store(str(world.home), create=False).write(both)
 
     insist(world, "resume", work, lambda: state(world, prompt) != "paused")
+
+
+def directory(world: World) -> None:
+    add(world, "work in a directory", write("plain.txt", "plain"), workspace="directory")
+    world.up("up")
+
+
+def clone(world: World) -> None:
+    """A commit, and a leftover: both are brought into the user's repository before the clone goes."""
+    script = write("done.txt", "done") + COMMIT + write("left.txt", "left")
+    add(world, "work in a clone", script, workspace="clone")
+    world.up("up")
