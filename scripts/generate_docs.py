@@ -219,6 +219,7 @@ def _budget_table() -> str:
         Budget.SESSION: number(limits.session),
         Budget.RESUME: str(resumes),
         Budget.WAIT: duration(limits.max_wait),
+        Budget.STAGE: "–",
     }
     meaning = {
         Budget.RUNS: "runs of one task, so that budgets cannot multiply; the last one leads to no other",
@@ -229,6 +230,7 @@ def _budget_table() -> str:
         Budget.SESSION: "times that a lost session is replaced by a new one with a hand-over",
         Budget.RESUME: "resumes, by hand or by the clock; one more fails the task; 0 forbids them",
         Budget.WAIT: "time in pauses for limits, all together and the next one; beyond it an operator decides (alert)",
+        Budget.STAGE: "stages of a workflow that are done: no budget, but progress in the sense of `lost`",
     }
     rows = [(code([budget]), default[budget], meaning[budget]) for budget in Budget]
     return table(("budget", "default", "what it counts"), rows)

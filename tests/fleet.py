@@ -63,6 +63,7 @@ WARM_COMMANDS = frozenset(
     {
         "add",
         "alerts",
+        "approve",
         "branches",
         "cancel",
         "config",
@@ -77,6 +78,7 @@ WARM_COMMANDS = frozenset(
         "resume",
         "retry",
         "salvage",
+        "schedule",
         "show",
         "stats",
         "tracker",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import random
 from collections.abc import Callable, Mapping
@@ -12,8 +11,7 @@ from collections.abc import Callable, Mapping
 from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
-from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
+from holdfast.config.budgets import limits_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -21,7 +19,6 @@ from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.budgets import Limits
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.core.pressure import PressureLimits
 from holdfast.core.swept import Swept
 from holdfast.errors import Unavailable
 from holdfast.home import ensure_directories
@@ -47,11 +44,13 @@ from holdfast.store.sqlite.reserve import Reserve
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor.cleanup import Cleanup
-from holdfast.supervisor.context import Bell, Context, Keeping, Settings, Tuning
+from holdfast.supervisor.context import Bell, Context, Settings
 from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
 from holdfast.supervisor.sweep import Sweep
+from holdfast.timetables import RepoTimetables
+from holdfast.tuning import UserSettings
 from holdfast.workspaces import git as git_calls
 from holdfast.workspaces import lease, scratch
 from holdfast.workspaces.clone import CloneStrategy
@@ -64,94 +63,6 @@ from holdfast.workspaces.reclaim import Reclaimer
 from holdfast.workspaces.sofar import SoFar, touched_by
 from holdfast.workspaces.sweeper import DiskSweeper
 from holdfast.workspaces.worktree import WorktreeStrategy
-
-
-class UserSettings:
-    """The user's file, as the supervisor sees it while it runs. Flags of `up` and the environment stay above it."""
-
-    def __init__(self, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None) -> None:
-        self._holds = self._read = settings
-        self._how = how
-        self._flags = flags
-
-    @property
-    def cgroup(self) -> str:
-        return str(self._holds["processes.cgroup"])
-
-    def held(self) -> config.Config:
-        return self._holds
-
-    def stamp(self) -> object:
-        try:
-            found = os.stat(config.user_file())
-        except OSError as error:
-            return error.errno
-        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-    def read(self) -> Tuning:
-        new = config.load(flags=self._flags)
-        changed = {
-            key: f"{_told(key, self._holds[key])} → {_told(key, new[key])}"
-            for key, setting in config.SETTINGS.items()
-            if setting.user_only == config.OF_THE_SUPERVISOR and new[key] != self._holds[key]
-        }
-        if new.accounts != self._holds.accounts:
-            changed["accounts"] = _new_accounts(new.accounts)
-        if new.label_budgets != self._holds.label_budgets:
-            changed["budget.labels"] = f"now {', '.join(new.label_budgets) or 'none'}"
-        if new.workers != self._holds.workers:
-            changed["workers"] = f"now {', '.join(worker.name for worker in new.workers) or 'none'}"
-        later = [key for key in changed if key in config.SETTINGS and not config.SETTINGS[key].reload]
-        self._read = new.but({key: self._holds[key] for key in later})
-        agents = self._read["agents"] if "agents" in changed else self._how.agents
-        return Tuning(
-            settings=dataclasses.replace(
-                self._how,
-                agents=agents,
-                keeping=keeping_of(self._read),
-                pressure=pressure_of(self._read),
-                checkpoint=checkpoint_rules_of(self._read),
-                holds=hold_rules_of(self._read),
-                staff=staff_of(self._read),
-            ),
-            limits=limits_of(self._read),
-            changes={key: change for key, change in changed.items() if key not in later},
-            at_next_start=tuple(later),
-        )
-
-    def accept(self, tuning: Tuning) -> None:
-        self._holds, self._how = self._read, tuning.settings
-
-
-def _told(key: str, value: object) -> str:
-    """As an event may have it: without what may be a secret."""
-    return config.shown(key, config.masked(key, value))
-
-
-def _new_accounts(accounts: Accounts) -> str:
-    """By name: their values may be secrets."""
-    names = [f"{agent}/{name}" for agent, tables in accounts.items() for name in tables]
-    return f"now {', '.join(names) or 'none but your own logins'}"
-
-
-def keeping_of(settings: config.Config) -> Keeping:
-    return Keeping(
-        events=settings["retention.events"],
-        runs=settings["retention.runs"],
-        tasks=settings["retention.tasks"],
-        salvages=settings["salvage.keep"],
-        crashes=settings["retention.crashes"],
-        log_size=settings["retention.log_size"],
-    )
-
-
-def pressure_of(settings: config.Config) -> PressureLimits:
-    return PressureLimits(
-        min_memory=settings["pressure.min_memory"],
-        max_load=settings["pressure.max_load"],
-        max_stall=settings["pressure.max_stall"],
-        disk_floor=settings["disk.floor"],
-    )
 
 
 def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
@@ -267,6 +178,7 @@ async def _supervise_locked(
         containers=ContainerSweeper(home, engines),
         source=source,
         trackers=RepoTrackers(home, runner),
+        timetables=RepoTimetables(home),
         reclaimer=Reclaimer(home, git),
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,

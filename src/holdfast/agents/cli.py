@@ -21,6 +21,10 @@ CONTINUE = (
     "You were interrupted and are now continued in the same session and the same directory. "
     "Look at what is already done (git status, git log, your own notes above), then go on until the task is complete."
 )
+SENT_BACK = (
+    "What you did in this session was looked at, and is not accepted yet. You are continued in the same directory. "
+    "What was found out stands in the task below: mend that, then go on until the task is complete."
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +145,7 @@ def instructions(order: WorkOrder) -> str:
 def told(order: WorkOrder) -> str:
     """Likewise; nothing where that is the task and no more."""
     if order.session_id is not None:
-        return f"{CONTINUE}\n\nThe task was:\n\n{order.prompt}"
+        return f"{SENT_BACK if order.is_sent_back else CONTINUE}\n\nThe task was:\n\n{order.prompt}"
     return order.hand_over or ""
 
 

@@ -80,6 +80,7 @@ class WorkOrder:
     files_directory: str = ""  # where `Command.files` will be; in a container too
     directory: str = ""  # where it works, with no link in it; empty: not known
     hand_over: str | None = None  # what it is told instead of the prompt: it takes over from another agent
+    is_sent_back: bool = False  # what it did before was looked at, and the prompt says what is to be mended
     left_directory: str = ""  # where the CLI may leave what `AgentAdapter.leaves` names; in a container too
 
 

@@ -141,6 +141,8 @@ def _told(event: Mapping[str, object], line: str) -> AgentEvent:
     match event["holdfast"]:
         case "tool":
             return _tool_event(event)
+        case "text":
+            return Text(text=str(event.get("text")))
         case "session":
             return SessionStarted(id=str(event.get("id")))
         case "result":

@@ -13,6 +13,7 @@ from holdfast.api import repos
 from holdfast.api.newtask import NewTask as NewTask
 from holdfast.api.newtask import provider_of
 from holdfast.api.workflows import crew_of, rules_of, span_of
+from holdfast.config.files import Layer
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
@@ -60,10 +61,15 @@ class Commands:
 
     @staticmethod
     def accepting(
-        home: str, new: NewTask, place: tuple[str, str], head: str | None = None
+        home: str,
+        new: NewTask,
+        place: tuple[str, str],
+        head: str | None = None,
+        before: Mapping[str, Layer] | None = None,
     ) -> tuple[Callable[[Any], Task], list[str]]:
         """All that can be refused is refused now; what remains is to be done in a transaction. `head`: the base that
-        is known already, so that git is not asked. With what whoever adds it should be told."""
+        is known already, so that git is not asked; `before`: as config.load has it. With what whoever adds it should be
+        told."""
         check_prompt(new.prompt)
         top, common = place
         settings = config.load(
@@ -74,6 +80,7 @@ class Commands:
                 "resume.max_attempts": new.max_resumes,
             },
             home=home,
+            before=before,
         )
         crew = crew_of(new, settings)
         for argv in crew.commands:
@@ -201,7 +208,8 @@ class Commands:
             allow_or_refuse(tx, task_id, Cap(usd=budget_usd, tokens=budget_tokens), who(), force=force)
             decided: ResumeDecision = tx.tasks.resume(task_id, who(), clock.now(), force=force)
             if decided.allowed and checkpoint is not None:
-                tx.checkpoints.choose(task_id, checkpoint, who(), clock.now())
+                chosen = tx.checkpoints.choose(task_id, checkpoint, who(), clock.now())
+                tx.staging.return_to(task_id, chosen, clock.now())
             return decided
 
         decision = self._store.write(go_on)

@@ -18,7 +18,7 @@ START_PATIENCE = 30.0
 
 def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     """Blocks until the supervisor has stopped."""
-    from holdfast import config, wiring
+    from holdfast import config, tuning, wiring
     from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, staff_of
     from holdfast.supervisor.context import Settings
 
@@ -31,8 +31,8 @@ def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
         Settings(
             agents=settings["agents"],
             idle_exit=idle_exit,
-            keeping=wiring.keeping_of(settings),
-            pressure=wiring.pressure_of(settings),
+            keeping=tuning.keeping_of(settings),
+            pressure=tuning.pressure_of(settings),
             checkpoint=checkpoint_rules_of(settings),
             holds=hold_rules_of(settings),
             staff=staff_of(settings),

@@ -13,6 +13,7 @@ from holdfast.api.alertcheck import alert_findings
 from holdfast.api.holding import holds, words
 from holdfast.api.leftovers import leftovers
 from holdfast.api.queries import Queries
+from holdfast.api.schedulecheck import schedule_findings
 from holdfast.core.leftovers import LEAVES_ALONE, Action
 from holdfast.errors import HoldfastError
 from holdfast.folders import listed
@@ -36,6 +37,7 @@ def examine(home: str, *, with_agents: bool = True) -> list[Finding]:
         queries = Queries(home)
         findings += _supervisor(queries)
         findings += alert_findings(queries)
+        findings += schedule_findings(home)
         findings += agent_findings(home, _unfinished(queries)) if with_agents else ()
         findings += _leftovers(queries)
         findings += _processes(queries)

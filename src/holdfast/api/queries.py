@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.api.stages import standing
 from holdfast.errors import Conflict, NotFound
 from holdfast.storage import open_reader
 
@@ -51,6 +52,7 @@ class Queries:
                 self._count_once(row)
             settings = json.loads(row.pop("settings"))
             row["labels"] = settings["labels"]
+            row["stage"] = standing(settings, row.pop("progress"))
             row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
             row["alerts"] = {"own": own.get(row["id"], 0), "open": opened, "worst": worst}  # open: of the whole home
             bound = row.pop("bound")
@@ -127,8 +129,10 @@ class Queries:
         settings = json.loads(task.pop("settings"))
         del task["bound"]
         task["labels"] = settings["labels"]
+        task["stage"] = standing(settings, task.pop("progress"))
         task["max_resumes"] = settings["max_resumes"]
         task["timeout"] = settings["timeout"]
+        task["schedule"], task["fire_time"] = settings.get("schedule"), settings.get("fire_time")
         task["time_zone"] = settings.get("environment", {}).get("set", {}).get("TZ")  # of the agent, if it is not ours
         task.update(_rules(settings))
         task["budget"] = {"usd": None, "tokens": None, **settings.get("budget", {})}

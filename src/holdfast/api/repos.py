@@ -51,6 +51,16 @@ def locate(directory: str) -> tuple[str, str]:
     return top, common
 
 
+def located(top: str) -> tuple[str, str]:
+    """What `locate` says, without git where that is plain to see: it must not make a supervisor wait."""
+    common = os.path.join(top, ".git")
+    if os.path.isfile(os.path.join(common, "HEAD")) and os.path.isdir(os.path.join(common, "objects")):
+        real = os.path.realpath(top), os.path.realpath(common)
+        if is_text("".join(real)):
+            return real
+    return locate(top)
+
+
 def current_base(top: str) -> str:
     """The current branch's name, or HEAD's commit when it is detached. Refuses an empty repository."""
     code, out, _err = git.call("rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=top)
@@ -64,7 +74,11 @@ def current_base(top: str) -> str:
 
 def head_of(repo: Repo) -> str:
     """The current branch's name, read without git; HEAD where it has none. Both are looked up when the task starts."""
-    git_dir = refs.git_dir_at(repo.path)
+    return head_at(repo.path)
+
+
+def head_at(path: str) -> str:
+    git_dir = refs.git_dir_at(path)
     ref = None if git_dir is None else refs.symbolic(git_dir)
     return ref.removeprefix("refs/heads/") if ref is not None and ref.startswith("refs/heads/") else "HEAD"
 

@@ -48,6 +48,9 @@ def _count(number: int) -> str:
 def explain(task: Row, ahead: int, supervisor: Row | None, pending: list[Row]) -> list[str]:
     """Why the task is where it is, what happens next, and what to type."""
     lines = _EXPLAIN[task["state"]](task, ahead)
+    if task.get("schedule"):
+        name = task["schedule"]
+        lines.append(f"The schedule {name} added it, for {task['fire_time']}: `holdfast schedule show {name}`.")
     if task["state"] == "queued" and supervisor and supervisor.get("held"):
         lines.append(f"Nothing new starts for now: {supervisor['held']} (`pressure.*` of the settings).")
     for request in pending:
@@ -116,6 +119,10 @@ def _reported(run: Row) -> list[str]:
 
 def _paused(task: Row, _ahead: int) -> list[str]:
     lines = [f"It is paused ({task['pause_reason']}): {task['reason']}."]
+    if task["stage"] is not None and task["stage"]["awaits_approval"]:
+        from holdfast.api.stages import how_to_approve
+
+        return [*lines, how_to_approve(task["id"])]
     if task["resume_after"] is not None:
         wait = max(0.0, task["resume_after"] - time.time())
         if goes_on_by_itself(task):

@@ -47,6 +47,7 @@ def limits_of(settings: Config) -> Limits:
         resume_enabled=settings["resume.enabled"],
         resume_jitter=settings["resume.jitter"],
         max_wait=settings["resume.max_wait"],
+        reset_on_progress=settings["resume.reset_on_progress"],
     )
 
 

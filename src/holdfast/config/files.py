@@ -134,6 +134,14 @@ def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Laye
     return layer
 
 
+def mentions(path: str, word: str) -> bool:
+    """Whether a file that cannot be understood may be about this."""
+    try:
+        return word.encode() in _bytes_of(path)
+    except OSError:
+        return True
+
+
 def _take_label_budgets(document: dict[str, Any], layer: Layer, *, of_repository: bool) -> None:
     section = document.get(labelbudgets.SECTION)
     if not isinstance(section, dict) or labelbudgets.TABLE not in section:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 from collections.abc import Mapping
@@ -59,12 +60,20 @@ class Config:
         return self.but(own) if own else self
 
 
-def load(repo: str | None = None, flags: Mapping[str, object] | None = None, home: str | None = None) -> Config:
+def load(
+    repo: str | None = None,
+    flags: Mapping[str, object] | None = None,
+    home: str | None = None,
+    before: Mapping[str, Layer] | None = None,
+) -> Config:
     """All layers, or the error that says what is wrong with them. `flags` are given values by key; None: not given.
 
-    Keys of the repository's file that could run commands are taken only with the trust recorded in `home`.
+    Keys of the repository's file that could run commands are taken only with the trust recorded in `home`. `before`:
+    files as they were when they last read well, which hold where they have a mistake now.
     """
     layers = read_layers(repo, flags)
+    if before:
+        layers = [_as_before(before[each.place]) if each.problems and each.place in before else each for each in layers]
     problems = problems_of(layers)
     if problems:
         raise ConfigError(problems)
@@ -108,6 +117,11 @@ def read_layers(repo: str | None, flags: Mapping[str, object] | None = None, *, 
 
 def problems_of(layers: list[Layer]) -> list[Problem]:
     return [problem for layer in layers for problem in layer.problems]
+
+
+def _as_before(layer: Layer) -> Layer:
+    """Whoever takes something out of it must not change what is remembered."""
+    return dataclasses.replace(layer, values=dict(layer.values))
 
 
 def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:

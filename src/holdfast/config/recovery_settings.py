@@ -37,6 +37,13 @@ RECOVERY: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
+    "resume.reset_on_progress": Setting(
+        False,
+        boolean,
+        "Whether a stage of a workflow that is done gives back the resumes that were spent before it.",
+        user_only=OF_THE_SUPERVISOR,
+        reload=True,
+    ),
     "resume.default_hold": Setting(
         300.0,
         parse_duration,

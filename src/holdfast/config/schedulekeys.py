@@ -169,7 +169,10 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
         "Times that were missed because nobody ran: make up for the `last` one, `skip` them, or `all` of them.",
     ),
     "max_catch_up": ("`10`", "How many of them `all` makes up for at the most, the latest ones."),
-    "jitter": ("`0s`", "Spreads the starts of its tasks over this time, so that not everything begins at once."),
+    "jitter": (
+        "`0s`",
+        "It fires up to this much later, each time another while, so that not everything begins at once.",
+    ),
     "enabled": ("`true`", "`false`: it keeps its place, and nothing is added."),
 }
 

@@ -24,6 +24,7 @@ OURS = frozenset(
         "HOLDFAST_TASK_ID",
         "HOLDFAST_WORKER",
         "HOLDFAST_WORKSPACE_PATH",
+        "HOLDFAST_STAGE",
         "HOLDFAST_CHECKOUT",
         "HOLDFAST_HELPER",
         "HOLDFAST_NOTICE_KEY",

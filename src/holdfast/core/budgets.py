@@ -19,6 +19,7 @@ class Budget(StrEnum):
     SESSION = "session"
     RESUME = "resume"
     WAIT = "wait"  # a pause for a limit began; the resume after it ends it
+    STAGE = "stage"  # a stage is done: costs nothing, and is progress
 
 
 _BROKEN = frozenset({Budget.CRASH, Budget.RETRY, Budget.SESSION})
@@ -44,6 +45,7 @@ class Limits:
     resume_enabled: bool = True  # False: a limit fails its task
     resume_jitter: float = 1.0  # seconds over which the end of a limit is spread
     max_wait: float = 7 * 86400.0  # seconds in pauses for limits, all of them together
+    reset_on_progress: bool = False  # a stage that is done gives back the resumes before it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,10 +75,11 @@ def crash_leaves_in(ledger: Sequence[Spend], limits: Limits, now: Instant) -> fl
 def _ways_of_its_own(ledger: Sequence[Spend]) -> list[bool]:
     """Of each entry: whether it is a run that neither broke nor hung, so its provider answered and its host lived.
 
-    A crash is paid together with a run, and proves neither: it must not give anything back.
+    A crash is paid together with a run, and proves neither: it must not give anything back. A stage that is done does.
     """
     return [
-        entry.budget is Budget.RUNS and (index == 0 or ledger[index - 1].budget not in _BROKEN)
+        entry.budget is Budget.STAGE
+        or (entry.budget is Budget.RUNS and (index == 0 or ledger[index - 1].budget not in _BROKEN))
         for index, entry in enumerate(ledger)
     ]
 

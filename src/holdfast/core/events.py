@@ -9,6 +9,8 @@ EVENTS: Mapping[str, str] = {
     "task.claimed": "a supervisor took it; `fence` is the number under which it may write",
     "task.adopted": "a supervisor took it over from a dead one; the fence rose",
     "task.requeued": "it will run again: crash, timeout, loss of its host, or `down`",
+    "task.stage": "a stage of its workflow ended; `step`: the next one follows, another try, or an earlier one",
+    "task.approved": "a person approved what a stage did, or wants it to go again with changes",
     "task.paused": "it waits for a limit, an account or an operator; `resume_after` says until when",
     "task.resumed": "it goes on after a pause; says which resume of how many, and whether by force",
     "task.resume-refused": "a resume beyond `resume.max_attempts`: nothing goes on, and `task.failed` follows",

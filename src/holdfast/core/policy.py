@@ -108,6 +108,7 @@ class Decision:
     parking: Parking | None = None  # what becomes of the run's account, if it had one
     keeps_worker: bool = False  # it waits for the worker that it had (core/staffing.py); False: any may take it
     crashes: Recent | None = None  # after a crash: how many there were of late
+    stage: Mapping[str, object] | None = None  # it goes on because a stage ended: what is told of that
 
     @property
     def waits_for_operator(self) -> bool:
@@ -195,6 +196,7 @@ def _spent_out(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant
         Budget.OUTAGE: lambda: outage_is_too_long(ledger, limits, now),
         Budget.SESSION: lambda: spent(ledger, Budget.SESSION) >= limits.session,
         Budget.WAIT: lambda: False,  # counted in seconds, when it is known how long the next one would be
+        Budget.STAGE: lambda: False,
         Budget.RUNS: lambda: _goes_on_by_itself(rule) and spent(ledger, Budget.RUNS) + 1 >= limits.runs,
     }
     return next((b for b in rule.spends if checks[b]()), None)

@@ -83,6 +83,8 @@ class Progress:
     feedback: str = ""  # what the next run is told: why it is back, or what its gate printed
     awaits: bool = False  # it is paused until a person approves what the last stage did
     began: Mapping[str, object] = field(default_factory=dict)  # a parallel stage under way: when it began (an Instant)
+    since: int = 0  # the number of the task's last run before this stage was entered
+    checks: str = ""  # the run that completed, and whose gate was cut short: only the gate is still to be asked
 
 
 START = Progress()
@@ -131,7 +133,9 @@ def progress_from(kept: Mapping[str, Any]) -> Progress:
 
 def entered(progress: Progress, stage: int, feedback: str = "") -> Progress:
     """At the beginning of a stage, whatever came before."""
-    return replace(progress, stage=stage, visit=progress.visit + 1, tries=0, feedback=feedback, awaits=False, began={})
+    return replace(
+        progress, stage=stage, visit=progress.visit + 1, tries=0, feedback=feedback, awaits=False, began={}, checks=""
+    )
 
 
 def _differences(thing: Stage | Member | Progress) -> dict[str, Any]:

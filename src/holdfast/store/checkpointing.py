@@ -31,6 +31,16 @@ class Checkpoint:
     partial: bool = False
     details: Mapping[str, object] = field(default_factory=dict)
 
+    @property
+    def goes_to(self) -> int:
+        """The stage that a task goes on with from here: of one that had ended, the one that followed."""
+        follows = self.details.get("next_stage")
+        return follows if isinstance(follows, int) else self.stage
+
+    @property
+    def is_within_stage(self) -> bool:
+        return "next_stage" not in self.details
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GoingBack:

@@ -4,6 +4,41 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from holdfast.core.advancing import Following
+from holdfast.core.model import Instant, Task
+from holdfast.core.workflows import Progress
+from holdfast.store.checkpointing import Checkpoint
+from holdfast.store.grip import Grip
+
+
+def approval_alert(task_id: str) -> str:
+    """The key of the alert that a person has to approve what a stage did; it is closed like all of the task."""
+    return f"task:{task_id}:approval"
+
 
 class Staging(Protocol):
     """Where tasks stand in their workflows."""
+
+    def keep(self, grip: Grip, progress: Progress, now: Instant) -> None:
+        """Of a stage that is under way, or was cut short: it stays the task's stage."""
+        ...
+
+    def move(self, grip: Grip, following: Following, now: Instant, *, resets_resumes: bool = False) -> None:
+        """A stage ended. In the transaction that settles its run, and before `tasks.settle`: from here on the task's
+        row names the agent, the options, the timeout and the provider of the stage that comes next. `resets_resumes`:
+        one that is done gives back what was resumed before it."""
+        ...
+
+    def approve(self, task_id: str, by: str, now: Instant, changes: str | None = None) -> Task:
+        """A person approves what the last stage did, and the next one begins; or wants `changes`, and it goes again.
+        Conflict, with what to type instead, if nobody waits for that."""
+        ...
+
+    def return_to(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
+        """Part of the transaction that resumes a task from a checkpoint: it goes on in the stage of that checkpoint,
+        with its session; of one at a stage's end, with the stage after it. Nothing happens where that is so already."""
+        ...
+
+    def retried(self, task: Task, *, fresh: bool) -> None:
+        """Part of `tasks.retry`: at the stage that failed, or, `fresh`, at the first one."""
+        ...

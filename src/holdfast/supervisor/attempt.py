@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.core.model import StopWhy, Task
-from holdfast.core.outcome import Outcome
+from holdfast.core.outcome import Outcome, Verdict
 from holdfast.errors import NotOwner
 from holdfast.store.port import Grip
 from holdfast.supervisor.context import Context
@@ -16,6 +16,7 @@ from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.massdeath import fails_in
 from holdfast.supervisor.running import RunDriver
+from holdfast.supervisor.stageends import ended_before, stage_ended
 from holdfast.supervisor.wishes import Wish
 
 OTHERS_DIE_WITHIN = 0.25  # seconds between two looks at who else died
@@ -44,20 +45,26 @@ class Attempt:
 
     async def _drive(self, guard: WorkspaceGuard) -> None:
         try:
-            run_id, verdict = await self._driver.until_ended()
+            run_id, verdict = await self._until_ended()
             if verdict.outcome is Outcome.UNKNOWN:
                 self.frozen = True
                 guard.keep()
                 await freeze(self._context, self.grip, run_id, verdict)
                 return
             await self._see_who_else_dies(run_id)
-            if not await settle(self._context, self.task, self.grip, run_id, verdict):
+            verdict, ended = await stage_ended(self._context, self.task, run_id, verdict, self._wish)
+            if not await settle(self._context, self.task, self.grip, run_id, verdict, ended):
                 guard.keep()  # between attempts the workspace stays: an agent's session resumes only at its own path
         except NotOwner:
             guard.keep()
             self._driver.let_go()
         finally:
             self._driver.close()
+
+    async def _until_ended(self) -> tuple[str | None, Verdict]:
+        """Of the run that it is at; or of an earlier one, where only what comes after it is left to do."""
+        rest = await ended_before(self._context, self.task, self.grip, self._wish)
+        return (None, rest) if rest is not None else await self._driver.until_ended()
 
     @property
     def task(self) -> Task:

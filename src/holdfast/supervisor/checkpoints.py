@@ -111,19 +111,31 @@ class Checkpoints:
         """No settle waits any more."""
         self._hurried = True
 
-    async def at_end(self, task: Task, grip: Grip, run_id: str | None, session_id: str | None, why: str) -> None:
-        """Before a task is settled that goes on later. Never raises, but for a task that is no longer ours."""
+    async def at_end(
+        self,
+        task: Task,
+        grip: Grip,
+        run_id: str | None,
+        session_id: str | None,
+        why: str,
+        *,
+        always: bool = False,
+        next_stage: int | None = None,
+    ) -> None:
+        """Before a task is settled that goes on later. Never raises, but for a task that is no longer ours. `always`:
+        also where nothing changed since the last one; `next_stage`: what follows the one that has ended."""
         if self._hurried:
             return
         if self._current is not None and self._current[0] == run_id:
             await asyncio.wait([self._current[1]])
-        subject = Subject(run_id=run_id or "", task=replace(task, session_id=session_id), grip=grip, root=None)
+        told = replace(task, session_id=session_id)
+        subject = Subject(run_id=run_id or "", task=told, grip=grip, root=None, next_stage=next_stage)
         try:
             async with asyncio.timeout(AT_END) as patience:
                 self._ends[subject.run_id] = patience
                 async with self._ending:
-                    if await self._may_have_changed(subject):
-                        await self._take(subject, why)
+                    if always or await self._may_have_changed(subject):
+                        await self._take(subject, why, always=always)
         except TimeoutError:
             await self._tell_failed(subject, why, f"it was not done within {AT_END:g} s, or its task is to end at once")
         except NotOwner:
@@ -244,7 +256,7 @@ class Checkpoints:
             return
         workspace, repo, last, number = found
         if workspace.strategy is Strategy.NONE:
-            if always or why.startswith("asked"):
+            if why.startswith("asked"):
                 await self._tell_failed(subject, why, NO_CHECKPOINTS)
             return
         before = await self._stamp(workspace)  # what is written while it is taken is seen the next time
@@ -264,6 +276,7 @@ class Checkpoints:
                 repo_id=repo.id,
                 workspace_id=workspace.id,
                 run_id=subject.run_id or None,
+                stage=min(task.progress.stage, max(0, len(task.spec.stages) - 1)),
                 session_id=task.session_id,
                 output_offset=_printed(self._context.home, subject.run_id),
                 ref=kept.ref,
@@ -273,7 +286,7 @@ class Checkpoints:
                 files=kept.files,
                 partial=kept.partial,
                 why=why,
-                details=kept.details,
+                details=dict(kept.details) | ({} if subject.next_stage is None else {"next_stage": subject.next_stage}),
             )
             keep = self._context.settings.checkpoint.keep
             await self._context.writer.write(

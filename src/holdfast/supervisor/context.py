@@ -134,6 +134,7 @@ class Subject:
     task: Task
     grip: Grip
     root: Identity | None  # of its process tree; None: it cannot be seen
+    next_stage: int | None = None  # its stage has ended, and this one follows
 
 
 class TreeKeeper(Protocol):
@@ -145,7 +146,17 @@ class TreeKeeper(Protocol):
     def hasten(self, run_id: str) -> None: ...
     def ended(self, task_id: str) -> None: ...
     def hurry(self) -> None: ...
-    async def at_end(self, task: Task, grip: Grip, run_id: str | None, session_id: str | None, why: str) -> None: ...
+    async def at_end(
+        self,
+        task: Task,
+        grip: Grip,
+        run_id: str | None,
+        session_id: str | None,
+        why: str,
+        *,
+        always: bool = False,
+        next_stage: int | None = None,
+    ) -> None: ...
 
 
 class SalvageReclaimer(Protocol):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from holdfast.core.advancing import Following, place
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision, decide
@@ -18,6 +20,7 @@ from holdfast.supervisor.massdeath import spared
 from holdfast.supervisor.probes import after_end
 from holdfast.supervisor.results import result_at_end
 from holdfast.supervisor.saving import deliver_work, save_work
+from holdfast.supervisor.stageends import Ended, advance, move
 
 _TERMINAL = {
     Action.COMPLETE: TaskState.COMPLETED,
@@ -26,8 +29,11 @@ _TERMINAL = {
 }
 
 
-async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict) -> bool:
+async def settle(
+    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, ended: Ended | None = None
+) -> bool:
     """The tree is proven empty. Work is saved before the task moves; what becomes of its workspace is decided here.
+    `ended`: what the stage of its workflow came to.
 
     True: the task has ended. Otherwise it goes on later, in the same place.
     """
@@ -42,6 +48,7 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
     if death is not None:
         decision = spared(decision, death[0])
+    decision, following = advance(task, decision, ended, verdict, ledger, context.limits)
     decision = held_to_budgets(context, decision, spent, crossed)
     if task.spec.strategy is Strategy.CONTAINER and context.accounts.names(task.spec.agent):
         decision = _after_container(decision)
@@ -49,14 +56,22 @@ async def settle(context: Context, task: Task, grip: Grip, run_id: str | None, v
     result = None
     if decision.action in _TERMINAL and not task.spec.stages:
         result = await result_at_end(context, task, run_id, verdict)
-    if context.checkpoints is not None and run_id is not None and decision.action not in _TERMINAL:
-        session_id = (verdict.session_id or task.session_id) if decision.keeps_session else None
-        word = "paused" if decision.action is Action.PAUSE else "requeued"
-        await context.checkpoints.at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
+    if (run_id is not None or following is not None) and decision.action not in _TERMINAL:
+        await _checkpoint(context, task, grip, run_id, verdict, decision, following)
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
     state = await context.writer.write(
-        lambda tx: _settle(context, tx, task, grip, run_id, verdict, decision, disposition, result)
+        lambda tx: _settle(
+            context,
+            tx,
+            task,
+            grip,
+            run_id,
+            verdict,
+            decision,
+            disposition,
+            _telling(context, task, grip, result, ended, following),
+        )
     )
     context.bell.ring()
     if context.checkpoints is not None and state in TASK_TERMINAL:
@@ -73,19 +88,53 @@ def _settle(
     verdict: Verdict,
     decision: Decision,
     disposition: Disposition | None,
-    result: Result | None,
+    also: Callable[[Transaction, Decision], None],
 ) -> TaskState:
     """The task, the named worker that had it, and the claim of the issue that it came from: at once."""
     decision = after_end(context, tx, task, run_id, verdict, decision)
     crash = for_worker(context, tx, task, verdict, decision)
     decision = keeps_worker(context, task, decision, crash)
-    if result is not None:
-        tx.results.record(grip, result)
+    also(tx, decision)
     state = tx.tasks.settle(grip, run_id, verdict, decision, disposition, context.clock())
     tell_worker(context, tx, task, run_id, verdict, decision, crash)
     if context.settings.staff.release_claims:
         tx.links.after_settle(task.id, state, verdict.outcome, context.clock())
     return state
+
+
+def _telling(
+    context: Context, task: Task, grip: Grip, result: Result | None, ended: Ended | None, following: Following | None
+) -> Callable[[Transaction, Decision], None]:
+    """What is recorded besides, while the task is still ours: its result, or its stage's and where it stands then."""
+
+    def record(tx: Transaction, decision: Decision) -> None:
+        if result is not None:
+            tx.results.record(grip, result)
+        move(context, tx, task, grip, decision, ended, following)
+
+    return record
+
+
+async def _checkpoint(
+    context: Context,
+    task: Task,
+    grip: Grip,
+    run_id: str | None,
+    verdict: Verdict,
+    decision: Decision,
+    following: Following | None,
+) -> None:
+    """R-RES-11: at every stage's end, and whenever a run ends that goes on later."""
+    if context.checkpoints is None:
+        return
+    session_id = (verdict.session_id or task.session_id) if decision.keeps_session else None
+    if following is None:
+        word = "paused" if decision.action is Action.PAUSE else "requeued"
+        await context.checkpoints.at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
+        return
+    why = f"at the end of {place(task.spec.stages, task.progress.stage)}"
+    follows = None if following.keeps_session else following.progress.stage
+    await context.checkpoints.at_end(task, grip, run_id, session_id, why, always=True, next_stage=follows)
 
 
 def _after_container(decision: Decision) -> Decision:

@@ -40,7 +40,7 @@ async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace
         if left:
             words.append("not copied: " + ", ".join(f"{name} ({why})" for name, why in list(left.items())[:5]))
     if rules.setup:
-        env = _environment(context, task, repo, workspace)
+        env = commands_environment(context, task, repo, workspace)
         failed = await context.furnishing.set_up(workspace, rules.setup, env, rules.setup_timeout)
         if failed is not None:
             shown = f"The end of its output: {failed.tail} — the whole" if failed.tail else "Its"
@@ -67,7 +67,7 @@ async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspa
         return
     if workspace.state not in (WorkspaceState.READY, WorkspaceState.PRESERVED):
         return  # it was never set up
-    env = _environment(context, task, repo, workspace)
+    env = commands_environment(context, task, repo, workspace)
     try:
         failed = await context.furnishing.tear_down(workspace, rules.teardown, env, rules.setup_timeout)
     except (WorkspaceProblem, OSError) as error:
@@ -88,7 +88,7 @@ async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspa
     await context.writer.write(lambda tx: tx.events.emit(event, context.clock()))
 
 
-def _environment(context: Context, task: Task, repo: Repo, workspace: Workspace) -> dict[str, str]:
+def commands_environment(context: Context, task: Task, repo: Repo, workspace: Workspace) -> dict[str, str]:
     """What the task's agents see, and where they will work."""
     return context.environment(task.spec.environment) | {
         "HOLDFAST_TASK_ID": task.id,

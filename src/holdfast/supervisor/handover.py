@@ -23,7 +23,9 @@ async def handed_over(context: Context, task: Task, run: Run, workspace: Workspa
     adapter = context.agents[task.spec.agent]
     if task.session_id is not None or run.number == 1 or not adapter.reads_events:
         return None
-    rows = context.store.view("earlier_runs", id=task.id, before=run.number, limit=MOST_EARLIER)
+    rows = context.store.view(
+        "earlier_runs", id=task.id, before=run.number, after=task.progress.since, limit=MOST_EARLIER
+    )
     if not rows:
         return None
     said = await in_thread(_recollections, context.home, adapter, [str(row["id"]) for row in rows[-MOST_RUNS:]])

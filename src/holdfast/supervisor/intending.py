@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from holdfast.core.adaptive import MOST_RUNS, Allotted, allot
 from holdfast.core.model import Run, Task
+from holdfast.core.workflows import name_of
 from holdfast.store.port import ALONE, Grip, Role, Transaction
 from holdfast.supervisor.allowances import refuse_spent
 from holdfast.supervisor.choosing import account_for
@@ -25,6 +26,8 @@ def intend(
         tx.tasks.leave_session(grip, choice.left, now)
         task = replace(task, session_id=None, account=None)
     take_account(context, tx, task, choice.account)
+    if task.spec.stages and role.stage is None:
+        role = replace(role, stage=name_of(task.spec.stages, task.progress))
     return task, tx.runs.intend(grip, run_id, now, _allotted(tx, task), choice.account, role)
 
 

@@ -13,6 +13,7 @@ from holdfast.agents.port import USERS_OWN, AgentAdapter, Ended, Stream, WorkOrd
 from holdfast.core.allowances import Meter
 from holdfast.core.model import Run, Strategy, Task, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd, Verdict
+from holdfast.core.workflows import name_of
 from holdfast.errors import LaunchError
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
@@ -60,6 +61,7 @@ def launch_spec(
             directory=os.path.realpath(workspace.path),
             left_directory=channel,
             hand_over=hand_over,
+            is_sent_back=bool(task.progress.feedback),
         )
     )
     env = inherited | dict(command.env)
@@ -89,13 +91,13 @@ def launch_spec(
         orphan_grace=spec.orphan_grace,
         limits=spec.limits,
         files=command.files,
-        told=command.told,
+        told=command.told or (spec.prompt if spec.stages else ""),
         chosen=(*command.env, *_login_in(env, own)),
         token=token,
         metadata={
             "task": task.id,
             "agent": spec.agent,
-            "stage": "work",
+            "stage": name_of(spec.stages, task.progress),
             "host": context.host_id,
             "fence": grip.fence,
             "workspace": workspace.path,

@@ -32,6 +32,7 @@ from holdfast.supervisor.listening import Listener
 from holdfast.supervisor.massdeath import is_death, note_death
 from holdfast.supervisor.outside import look_after, note_before, tell
 from holdfast.supervisor.preparing import ensure_workspace
+from holdfast.supervisor.stageprompts import prompted
 from holdfast.supervisor.watching import look_away, patient_of, told_to_stop
 from holdfast.supervisor.wishes import Stopped, Wish, naming_the_operator, stopped_before
 from holdfast.workspaces.threads import in_thread
@@ -207,9 +208,13 @@ class RunDriver:
     def _current(self, tx: Transaction) -> Workspace | None:
         return tx.workspaces.current(self.task.id)
 
-    async def _told(self, run: Run, workspace: Workspace) -> str | None:
+    async def _asked(self) -> Task:
+        """The task as its agent is asked for it: with the prompt of its stage."""
+        return await prompted(self._context, self.task)
+
+    async def _told(self, asked: Task, run: Run, workspace: Workspace) -> str | None:
         """What its agent is told of earlier runs."""
-        return await handed_over(self._context, self.task, run, workspace)
+        return await handed_over(self._context, asked, run, workspace)
 
     async def _also(self, _run: Run, _verdict: Verdict, _end: ProcessEnd | None) -> Callable[[Transaction], None]:
         """What is recorded in the transaction of its end, besides. Without `end` there was no process."""
@@ -251,9 +256,10 @@ class RunDriver:
 
     async def _launch_spec(self, run: Run) -> LaunchSpec:
         workspace = await self._workspace()
-        told = await self.wish.interrupts(self._told(run, workspace))
+        asked = await self._asked()
+        told = await self.wish.interrupts(self._told(asked, run, workspace))
         meter = await self._write(lambda tx: meter_of(self._context, tx, self.task))
-        launch = launch_spec(self._context, self.task, self.grip, run, workspace, told, meter)
+        launch = launch_spec(self._context, asked, self.grip, run, workspace, told, meter)
         if self._enclosure is None:
             return launch
         launch, container = await self._enclosure.enclose(self.task.spec, workspace, launch)

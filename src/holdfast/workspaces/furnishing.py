@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 
 from holdfast import faults
 from holdfast.core.model import Repo, Workspace
+from holdfast.core.results import GateResult
 from holdfast.errors import WorkspaceProblem
 from holdfast.ids import new_id
 from holdfast.text import one_line
 from holdfast.units import show_duration
 from holdfast.workspaces import carrying, marker
+from holdfast.workspaces.gating import run_gate
 from holdfast.workspaces.git import Git, environment
 from holdfast.workspaces.names import setup_log
 from holdfast.workspaces.port import CommandRunner, Copied, Failed
@@ -86,6 +88,12 @@ class Furnisher:
             log = setup_log(self._home, workspace, "teardown")
             return Failed(command="teardown", how="was cut short, because the supervisor stops", tail="", log=log)
         return running.result()
+
+    async def gate(
+        self, workspace: Workspace, kind: str, command: str, env: Mapping[str, str], timeout: float
+    ) -> GateResult:
+        """`kind`: the name of its log, among those of its workspace."""
+        return await run_gate(self._runner, setup_log(self._home, workspace, kind), workspace, command, env, timeout)
 
     def cut_short(self, task_id: str) -> None:
         """End the teardown of that task, now or when it would begin: its workspace is put away without it."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from holdfast.core.leftovers import Finding
 from holdfast.core.model import Repo, Workspace
+from holdfast.core.results import GateResult
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.core.scene import Container, Scene
 from holdfast.errors import WorkspaceProblem
@@ -226,6 +227,12 @@ class Furnishing(Protocol):
         self, workspace: Workspace, commands: Sequence[str], env: Mapping[str, str], timeout: float
     ) -> Failed | None:
         """All of them, whatever fails; the first failure."""
+        ...
+
+    async def gate(
+        self, workspace: Workspace, kind: str, command: str, env: Mapping[str, str], timeout: float
+    ) -> GateResult:
+        """One command whose exit decides; with the end of what it printed. All of that is in a log named by `kind`."""
         ...
 
     def cut_short(self, task_id: str) -> None:

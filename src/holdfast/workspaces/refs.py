@@ -102,6 +102,18 @@ def symbolic(git_dir: str) -> str | None:
     return content.removeprefix("ref: ").strip() if content is not None and content.startswith("ref: ") else None
 
 
+def head_of(checkout: str) -> str | None:
+    """The commit that a checkout is at; None: it has none, or git has to be asked."""
+    git_dir = git_dir_at(checkout)
+    if git_dir is None:
+        return None
+    common = _said(os.path.join(git_dir, "commondir"))
+    try:
+        return stored(git_dir, os.path.join(git_dir, common or "."), "HEAD")
+    except (Unusual, OSError):
+        return None
+
+
 async def tip(git: Git, common_dir: str, ref: str) -> str | None:
     """The commit of a ref by its full name, or None without it."""
     try:

@@ -14,6 +14,7 @@ from holdfast.errors import WorkspaceProblem
 from holdfast.text import as_text
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.gitstate import LOOKING
+from holdfast.workspaces.refs import head_of
 
 PATIENCE = 20.0  # seconds for one git
 _DIFF = ("diff", "--name-only", "-z", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
@@ -31,11 +32,7 @@ class _WhatChanged:
         if not os.path.lexists(os.path.join(path, ".git")):
             return Touched()
         try:
-            # Of a branch that has no commit yet it says nothing.
-            code, out, _err = await self._git.ask(
-                "rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=path, env=LOOKING, timeout=PATIENCE
-            )
-            head = out.strip() if code == 0 else None
+            head = head_of(path) or await self._head(path)
             names: list[str] = []
             if head is not None and base is not None and head != base:
                 names += (await self._ask(path, {}, *_DIFF, base, head, "--")).split("\0")
@@ -45,6 +42,12 @@ class _WhatChanged:
             return Touched()
         files = sorted({as_text(name) for name in names if name})
         return Touched(files=tuple(files[:MOST_FILES]), count=len(files), commit=head)
+
+    async def _head(self, path: str) -> str | None:
+        """Of a branch that has no commit yet it says nothing."""
+        asked = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        code, out, _err = await self._git.ask(*asked, cwd=path, env=LOOKING, timeout=PATIENCE)
+        return out.strip() if code == 0 else None
 
     async def _uncommitted(self, path: str, leave: Sequence[str]) -> list[str]:
         env = await self._git.filters_off(path, all_of_them=True)

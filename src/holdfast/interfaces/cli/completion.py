@@ -15,8 +15,18 @@ STATES_FOR = {
     "retry": ["failed", "cancelled"],
     "pause": ["queued", "running"],
     "resume": ["paused"],
+    "approve": ["paused"],
 }
-IDS, FILES, FOLDERS, NOTHING = "ids", "files", "folders", ""
+IDS, SCHEDULES, FILES, FOLDERS, NOTHING = "ids", "schedules", "files", "folders", ""
+
+_KINDS = {
+    "ID": IDS,
+    "SCHEDULE": SCHEDULES,
+    "FILE": FILES,
+    "SCENARIO": FILES,
+    "DIR": FOLDERS,
+    "DIRECTORY": FOLDERS,
+}
 
 
 class Word(NamedTuple):
@@ -26,7 +36,7 @@ class Word(NamedTuple):
     help: str
     takes_value: bool
     choices: tuple[str, ...]
-    kind: str  # ids, files, folders, or nothing that we could offer
+    kind: str  # ids, schedules, files, folders, or nothing that we could offer
 
 
 class Command(NamedTuple):
@@ -50,7 +60,7 @@ def commands() -> list[Command]:
 
 def _word(action: argparse.Action) -> Word:
     label = str(action.metavar or action.dest).upper()
-    kind = {"ID": IDS, "FILE": FILES, "SCENARIO": FILES, "DIR": FOLDERS, "DIRECTORY": FOLDERS}.get(label, NOTHING)
+    kind = _KINDS.get(label, NOTHING)
     return Word(
         names=tuple(action.option_strings),
         help=(action.help or "").replace("%%", "%"),
@@ -71,16 +81,32 @@ def run_completion(arguments: argparse.Namespace) -> int:
 
 
 def complete(arguments: list[str]) -> int:
-    """`__complete ids COMMAND PREFIX`: a task per line, `id TAB state: prompt`. Never an error: a tab is quiet."""
+    """`__complete ids COMMAND PREFIX`: a task per line, `id TAB state: prompt`; `schedules` in the place of `ids`:
+    names. Never an error: a tab is quiet."""
     from holdfast.api.queries import Queries
     from holdfast.home import home_directory
     from holdfast.text import one_line
 
+    if len(arguments) == 3 and arguments[0] == SCHEDULES:
+        return _complete_schedules(arguments[2])
     if len(arguments) != 3 or arguments[0] != "ids" or not (arguments[2] or "a").isalnum():
         return 0
     try:
         for row in Queries(home_directory()).completions(arguments[2], STATES_FOR.get(arguments[1])):
             print(f"{row['id']}\t{row['state']}: {one_line(row['prompt'], 50)}")
+    except (HoldfastError, OSError):
+        return 0
+    return 0
+
+
+def _complete_schedules(prefix: str) -> int:
+    from holdfast.api.schedules import schedules
+    from holdfast.home import home_directory
+
+    try:
+        for row in schedules(home_directory())[0]:
+            if row["name"].startswith(prefix):
+                print(f"{row['name']}\t{row['words']}")
     except (HoldfastError, OSError):
         return 0
     return 0
@@ -123,6 +149,8 @@ def bash_script(all_commands: list[Command]) -> str:
         '    [[ -n "$words" ]] && COMPREPLY=( $(compgen -W "$words" -- "$cur") )',
         '    case "$kind" in',
         '        *ids*) COMPREPLY+=( $("${COMP_WORDS[0]}" __complete ids "$command" "$cur" 2>/dev/null | cut -f1) ) ;;',
+        "        schedules)",
+        '            COMPREPLY+=( $("${COMP_WORDS[0]}" __complete schedules x "$cur" 2>/dev/null | cut -f1) ) ;;',
         '        files) compopt -o filenames 2>/dev/null; COMPREPLY+=( $(compgen -f -- "$cur") ) ;;',
         '        folders) compopt -o filenames 2>/dev/null; COMPREPLY+=( $(compgen -d -- "$cur") ) ;;',
         "    esac",
@@ -150,6 +178,12 @@ def zsh_script(all_commands: list[Command]) -> str:
         "    while IFS=$'\\t' read -r id text; do found+=(\"${id}:${text//:/\\\\:}\"); done \\",
         '        < <("${words[1]}" __complete ids "${words[2]}" "${words[CURRENT]}" 2>/dev/null)',
         "    _describe -V task found",
+        "}",
+        "_holdfast_schedules() {",
+        "    local -a found; local name text",
+        "    while IFS=$'\\t' read -r name text; do found+=(\"${name}:${text//:/\\\\:}\"); done \\",
+        '        < <("${words[1]}" __complete schedules x "${words[CURRENT]}" 2>/dev/null)',
+        "    _describe -V schedule found",
         "}",
         "_holdfast() {",
         "    local -a found; local command=${words[2]} prev=${words[CURRENT-1]}",
@@ -189,7 +223,9 @@ def _zsh_offer(words: tuple[Word, ...]) -> str:
     if choices:
         steps.append(f"compadd -- {' '.join(map(shlex.quote, choices))}")
     for word in words:
-        step = {IDS: "_holdfast_ids", FILES: "_files", FOLDERS: "_files -/"}.get(word.kind)
+        step = {IDS: "_holdfast_ids", SCHEDULES: "_holdfast_schedules", FILES: "_files", FOLDERS: "_files -/"}.get(
+            word.kind
+        )
         if step is not None and step not in steps:
             steps.append(step)
     return "; ".join(steps) or ":"
@@ -219,6 +255,8 @@ def _fish_offer(command: str, word: Word) -> str:
     offers = [f" -a {_fish(' '.join(word.choices))}"] if word.choices else []
     if word.kind == IDS:
         offers.append(f" -a '(holdfast __complete ids {command} (commandline -ct))'")
+    if word.kind == SCHEDULES:
+        offers.append(" -a '(holdfast __complete schedules x (commandline -ct))'")
     if word.kind == FILES:
         offers.append(" -F")
     if word.kind == FOLDERS:

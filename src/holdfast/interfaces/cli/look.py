@@ -104,11 +104,22 @@ def _why(row: Row) -> str:
     if row["held"]:
         return f"held: {row['held']}"
     if row["state"] != "paused":
-        return row["reason"] or ""
+        return _at_stage(row) or row["reason"] or ""
+    if row["stage"] is not None and row["stage"]["awaits_approval"]:
+        return f"approval, until you approve it: {row['reason']}"
     from holdfast.api.show import goes_on_by_itself, moment
 
     goes_on = f"until {moment(row['resume_after'])}" if goes_on_by_itself(row) else "until you resume it"
     return f"{row['pause_reason']}, {goes_on}: {row['reason']}"
+
+
+def _at_stage(row: Row) -> str | None:
+    """Where a running task of a workflow is; of one that waits or has ended its reason says more."""
+    if row["stage"] is None or row["state"] != "running":
+        return None
+    from holdfast.api.stages import words
+
+    return words(row["stage"])
 
 
 def _summary(queries: Queries) -> str:
@@ -150,6 +161,7 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
     parser.add_argument("--prompt", action="store_true", help="what its agent was told, whole: with the hand-over, say")
     parser.add_argument("--run", type=number(1), metavar="N", help="with --prompt: in its N-th run (the last one)")
+    parser.add_argument("--results", action="store_true", help="what each of its stages answered and changed")
     _json_flag(parser)
 
 
@@ -158,9 +170,14 @@ def run_show(arguments: argparse.Namespace) -> int:
     from holdfast.api.checkpoints import lines as checkpoint_lines
     from holdfast.api.crashes import crash_lines
     from holdfast.api.show import moment, took
+    from holdfast.api.stages import words
     from holdfast.api.usage import by_hand_lines, complete, details
 
     queries = Queries(home_directory())
+    if arguments.results:
+        from holdfast.interfaces.cli.results import show_results
+
+        return show_results(queries, queries.resolve(arguments.id), as_json=arguments.json)
     if arguments.prompt or arguments.run is not None:
         return _show_prompt(queries, arguments)
     task = queries.task(queries.resolve(arguments.id))
@@ -174,7 +191,9 @@ def run_show(arguments: argparse.Namespace) -> int:
     _fields(
         prompt=clean(task["prompt"]),
         agent=task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
+        schedule=task["schedule"] and f"{task['schedule']}, for {task['fire_time']}",
         worker=task["worker"],
+        stage=task["stage"] and f"{words(task['stage'])} of workflow {task['stage']['workflow']}",
         repo=task["repo"],
         base=f"{task['base_ref']} {task['base_commit'] or ''}",
         branch=task["branch"],
@@ -182,7 +201,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
         parent=task["parent_id"],
         paused=task["pause_reason"]
-        and f"{task['pause_reason']}, until {moment(task['resume_after']) or 'you resume it'}",
+        and f"{task['pause_reason']}, until {moment(task['resume_after']) or _until_you(task)}",
         workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
         budgets=in_short(task["budgets"]),
         took=task["usage"] and took(task["usage"]),
@@ -190,6 +209,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     for run in task["runs"]:
         ended = f"{run['outcome']}: {clean(run['reason'])}" if run["outcome"] else "…"
         worker = f"worker {run['worker']}  " if run["worker"] else ""
+        worker += f"stage {'/'.join(filter(None, (run['stage'], run['member'])))}  " if run["stage"] else ""
         print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
         for line in details(run):
             print(f"      {paint(clean(line), 'dim')}")
@@ -204,6 +224,10 @@ def run_show(arguments: argparse.Namespace) -> int:
     for line in by_hand_lines(task):
         print(clean(line))
     return 0
+
+
+def _until_you(task: Row) -> str:
+    return "you approve it" if task["stage"] is not None and task["stage"]["awaits_approval"] else "you resume it"
 
 
 def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
@@ -238,6 +262,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     from holdfast.api.health import health_lines
     from holdfast.api.holding import explain as held_back
     from holdfast.api.show import explain
+    from holdfast.api.stages import lines as stage_lines
     from holdfast.api.usage import complete, usage_lines
     from holdfast.api.workers import waits_for_worker
 
@@ -246,6 +271,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     used, in_all = budgets(queries, task), spent_in_all(queries, task)
     task["kept_back"] = kept_back(queries, task) or wants_more(task, used)
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
+    lines += stage_lines(task)
     waits = (waits_for_account(queries, task), waits_for_budget(queries, task), waits_for_worker(queries, task))
     lines += [why for why in waits if why]
     lines += held_back(queries, task)

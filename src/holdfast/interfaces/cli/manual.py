@@ -115,9 +115,10 @@ PAGES: dict[str, Page] = WORK_PAGES | {
             ("for people", "holdfast show 7f3a"),
             ("for scripts", "holdfast show 7f3a --json"),
             ("what its agent was told", "holdfast show 7f3a --prompt"),
+            ("what its stages answered", "holdfast show 7f3a --results"),
         ),
         (*READS, 4),
-        ("why", "logs", "diff"),
+        ("why", "logs", "report"),
     ),
     "why": Page(
         "Says in a few sentences why a task is where it is, what happens next, and what you can do.",

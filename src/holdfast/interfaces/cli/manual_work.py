@@ -42,6 +42,17 @@ WORK_PAGES: dict[str, Page] = {
         (0, 1, 2, 3, 4, 69),
         ("pause", "why", "retry"),
     ),
+    "approve": Page(
+        "Says what you think of what a stage did that needs your approval (`approval = true`), or that failed and was "
+        'left to you (`on_failure = "pause"`): the next stage begins, or, with --changes, the stage goes again in its '
+        "own session and is told your words. It costs the task none of its resumes.",
+        (
+            ("go on", "holdfast approve 7f3a"),
+            ("not yet", 'holdfast approve 7f3a --changes "keep the old name"'),
+        ),
+        (0, 2, 3, 4, 69),
+        ("why", "diff", "cancel"),
+    ),
     "worker": Page(
         "Named workers (`[[worker]]` in your own settings) pull matching tasks one at a time. A stopped one finishes "
         "its present task first; one that crashed too often is benched until it was quiet for `crash.window`, or is "
@@ -65,6 +76,18 @@ WORK_PAGES: dict[str, Page] = {
         ),
         (*READS, 1, 4),
         ("show", "salvage"),
+    ),
+    "report": Page(
+        "Prints a task as Markdown that can be pasted into a pull request: what was asked, its stages with their "
+        "outcomes and gates, each answer, the changed files, what it cost. What agents and gates wrote is quoted or "
+        "fenced, and cannot get out of that.",
+        (
+            ("read it", "holdfast report 7f3a"),
+            ("into a file", "holdfast report 7f3a --output review.md"),
+            ("for scripts", "holdfast report 7f3a --json"),
+        ),
+        (*READS, 1),
+        ("show", "pr", "logs"),
     ),
     "merge": Page(
         "Brings the branch of an ended task into its base branch, as a fast-forward or a merge commit. The merge is "
@@ -102,6 +125,21 @@ WORK_PAGES: dict[str, Page] = {
         (("what is there", "holdfast tracker"), ("look now", "holdfast tracker sync")),
         (0, 2, 69),
         ("why", "alerts"),
+    ),
+    "schedule": Page(
+        "Schedules (`[[schedule]]` in your own settings, or in a repository's once it is trusted) add tasks by the "
+        "clock. `list` shows when each fires in words, its last task and what is wrong; `show` the next five times and "
+        "the last ten. `fire` adds a task now and leaves its times as they are; `enable` and `disable` are recorded, "
+        "and hold until the file says something new. docs/howto/schedules.md explains.",
+        (
+            ("last and next times", "holdfast schedule list"),
+            ("one of them, with what became of it", "holdfast schedule show nightly"),
+            ("now, by hand", "holdfast schedule fire nightly"),
+            ("not for now", "holdfast schedule disable nightly"),
+            ("where two repositories have a `nightly`", "holdfast schedule show app:nightly"),
+        ),
+        (*READS, 1, 4),
+        ("up", "trust", "alerts"),
     ),
     "workspaces": Page(
         "Lists workspaces that are on disk, with their sizes, ages and when they go. `clean` drops preserved ones; "

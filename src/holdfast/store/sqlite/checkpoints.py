@@ -102,7 +102,7 @@ class SqliteCheckpoints:
     def choose(self, task_id: str, number: int, by: str, now: Instant, *, automatic: bool = False) -> Checkpoint:
         wanted = self.get(task_id, number)
         if self._sql.change("choose", task_id=task_id, number=number, by=by, automatic=int(automatic), now=now.wall):
-            if not automatic:
+            if not automatic and wanted.is_within_stage:
                 self._sql.change("keep_session", task_id=task_id, session_id=wanted.session_id)
             faults.tx("checkpoint.choose")
         return wanted

@@ -187,6 +187,8 @@ class Endings:
         now: Instant,
     ) -> None:
         kind, level = _EVENT_OF[state]
+        if decision.stage is not None and state is TaskState.QUEUED:
+            kind = "task.stage"
         self._events.emit(
             Event(
                 kind=kind,
@@ -203,6 +205,7 @@ class Endings:
                     "pause_reason": decision.pause,
                     "failure_reason": decision.failure,
                     "spends": [str(budget) for budget in decision.spends],
+                    **(decision.stage or {}),
                 },
             ),
             now,

@@ -56,6 +56,11 @@ class Pauses:
         task = self._get(task_id)
         if task.state is not TaskState.PAUSED:
             raise Conflict(f"Task {task_id} is {task.state}, not paused; nothing was changed.")
+        if task.progress.awaits:
+            raise Conflict(
+                f"Task {task_id} waits for your approval of what its last stage did; nothing was changed. Go on with "
+                f"`holdfast approve {task_id}`, or let it go again with `holdfast approve {task_id} --changes TEXT`."
+            )
         maximum = task.spec.max_resumes
         decision = decide_resume(task.resume_attempts, maximum, task_id, task.pause_reason, force=force)
         data = {"resume_attempts": decision.attempt, "max_resume_attempts": maximum, "by": by}

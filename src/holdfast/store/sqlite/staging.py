@@ -2,12 +2,168 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import apsw
 
+from holdfast import faults
+from holdfast.core.advancing import Following, Step, approved, is_over, place, retried, sent_back
+from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
+from holdfast.core.states import TaskState
+from holdfast.core.workflows import START, Progress, entered, stage_of
+from holdfast.errors import Conflict, NotFound
+from holdfast.store.checkpointing import Checkpoint
+from holdfast.store.grip import Grip
+from holdfast.store.sqlite import rows
+from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.guard import refused
+from holdfast.store.staging import approval_alert
 
 
 class SqliteStaging:
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
-        self._connection = connection
+        self._sql = Cursor(connection, "staging")
+        self._tasks = Cursor(connection, "tasks")
         self._events = events
+
+    # -- supervisor --------------------------------------------------------------------------------------------------
+
+    def keep(self, grip: Grip, progress: Progress, now: Instant) -> None:
+        written = rows.written_progress(progress)
+        if self._sql.change("keep", **_held(grip), progress=written, now=now.wall) == 0:
+            raise refused(grip)
+        faults.tx("stage.keep")
+
+    def move(self, grip: Grip, following: Following, now: Instant, *, resets_resumes: bool = False) -> None:
+        spec = self._get(grip.task_id).spec
+        moved = self._sql.change(
+            "move",
+            **_held(grip),
+            **self._standing(spec, self._since(grip.task_id, following)),
+            resets_resumes=int(resets_resumes and following.passed),
+            now=now.wall,
+        )
+        if moved == 0:
+            raise refused(grip)
+        faults.tx("stage.move")
+        if following.step is Step.WAIT:
+            self._ask(grip.task_id, following, now)
+
+    def _since(self, task_id: str, following: Following) -> Progress:
+        if following.step not in (Step.NEXT, Step.BACK):
+            return following.progress
+        return replace(following.progress, since=int(self._sql.value("runs_so_far", id=task_id)))
+
+    def _ask(self, task_id: str, following: Following, now: Instant) -> None:
+        self._events.raise_alert(
+            approval_alert(task_id),
+            f"Task {task_id} waits for you: {following.reason}.",
+            f"Look with `holdfast diff {task_id}` and `holdfast show {task_id}`; then `holdfast approve {task_id}`, or "
+            f"`holdfast approve {task_id} --changes TEXT`, or `holdfast cancel {task_id}`.",
+            now,
+            task_id=task_id,
+            level=Level.WARNING,
+        )
+
+    # -- operators ---------------------------------------------------------------------------------------------------
+
+    def approve(self, task_id: str, by: str, now: Instant, changes: str | None = None) -> Task:
+        task = self._get(task_id)
+        if task.state is not TaskState.PAUSED or not task.progress.awaits:
+            raise Conflict(
+                f"Task {task_id} is {task.state} and waits for nobody's approval; nothing was changed. "
+                f"`holdfast why {task_id}` says what it waits for."
+            )
+        stages, done = task.spec.stages, place(task.spec.stages, task.progress.stage)
+        if changes is None:
+            after = replace(approved(stages, task.progress), since=int(self._sql.value("runs_so_far", id=task_id)))
+            follows = "nothing is left to do" if is_over(stages, after) else f"{place(stages, after.stage)} follows"
+            reason = f"{done} approved by {by}; {follows}"
+        else:
+            after = sent_back(task.progress, changes)
+            reason = f"{done} goes again, with changes that {by} wants"
+        standing = self._standing(task.spec, after)
+        moved = self._sql.change(
+            "approve",
+            id=task_id,
+            reason=reason,
+            before=rows.written_progress(task.progress),
+            keeps_session=int(changes is not None),
+            account=rows.bound_account(_spec_at(task.spec, after)),
+            now=now.wall,
+            **standing,
+        )
+        if moved == 0:
+            raise Conflict(f"Task {task_id} was changed by someone else at the same moment; nothing was changed.")
+        self._tasks.change("answer_pauses", id=task_id, answer=f"approved by {by}", now=now.wall)
+        faults.tx("stage.approve")
+        self._events.close_alerts_of_task(task_id, by, now)
+        self._events.emit(
+            Event(
+                kind="task.approved",
+                task_id=task_id,
+                message=f"Task {task_id}: {reason}.",
+                reason=by,
+                data={"by": by, "stage": task.progress.stage, "changes": changes, "next": after.stage},
+            ),
+            now,
+        )
+        return self._get(task_id)
+
+    def return_to(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
+        task, stage = self._get(task_id), checkpoint.goes_to
+        if not 0 <= stage < len(task.spec.stages) or (stage == task.progress.stage and checkpoint.is_within_stage):
+            return
+        session_id = checkpoint.session_id if checkpoint.is_within_stage else None
+        after = entered(task.progress, stage)
+        standing = self._standing(task.spec, after)
+        bound = rows.bound_account(_spec_at(task.spec, after))
+        if self._sql.change("return_to", id=task_id, session_id=session_id, account=bound, **standing) == 0:
+            raise Conflict(f"Task {task_id} is {task.state}; it cannot go to another stage.")
+        faults.tx("stage.return_to")
+        self._events.emit(
+            Event(
+                kind="task.stage",
+                task_id=task_id,
+                message=f"Task {task_id} goes back to {place(task.spec.stages, stage)}, with its checkpoint.",
+                reason="checkpoint",
+                data={"step": "checkpoint", "stage": stage, "name": task.spec.stages[stage].name, "turn": 0, "try": 1},
+            ),
+            now,
+        )
+
+    def retried(self, task: Task, *, fresh: bool) -> None:
+        if not task.spec.stages:
+            return
+        after = START if fresh else retried(task.progress)
+        self._sql.change("retried", id=task.id, **self._standing(task.spec, after))
+        if not fresh:
+            self._sql.change("carry_results", id=task.id)
+        faults.tx("stage.retried")
+
+    # -- pieces ------------------------------------------------------------------------------------------------------
+
+    def _standing(self, spec: TaskSpec, progress: Progress) -> dict[str, str | None]:
+        """What a task's row says while it stands there."""
+        at = _spec_at(spec, progress)
+        return {"progress": rows.written_progress(progress), "agent": at.agent, "settings": rows.settings_of(at)}
+
+    def _get(self, task_id: str) -> Task:
+        found = self._tasks.tuples("get", id=task_id)
+        if not found:
+            raise NotFound(f"Task not found: {task_id}")
+        return rows.task(found[0])
+
+
+def _spec_at(spec: TaskSpec, progress: Progress) -> TaskSpec:
+    stage = stage_of(spec.stages, progress)
+    if stage is None:
+        return spec
+    return replace(
+        spec, agent=stage.agent, agent_options=stage.agent_options, timeout=stage.timeout, provider=stage.provider
+    )
+
+
+def _held(grip: Grip) -> dict[str, object]:
+    return {"id": grip.task_id, "fence": grip.fence, "owner": grip.owner}

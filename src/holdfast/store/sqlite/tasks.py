@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -29,6 +31,9 @@ from holdfast.store.sqlite.pauses import Pauses
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.staging import SqliteStaging
+
 
 class SqliteTasks:
     def __init__(
@@ -39,6 +44,7 @@ class SqliteTasks:
         workspaces: SqliteWorkspaces,
         accounts: SqliteAccounts,
     ) -> None:
+        self._connection = connection
         self._sql = Cursor(connection, "tasks")
         self._events = events
         self._runs = runs
@@ -115,6 +121,8 @@ class SqliteTasks:
             )
         if fresh:
             self._sql.change("forget_choice", id=task_id)
+        if task.spec.stages:
+            self._staging.retried(task, fresh=fresh)
         self._pauses.withdraw_requests(task_id, f"retried by {by}", now)
         faults.tx("task.retry")
         self._events.close_alerts_of_task(task_id, by, now)
@@ -263,6 +271,12 @@ class SqliteTasks:
         return rows.task(found[0])
 
     # -- pieces --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _staging(self) -> SqliteStaging:
+        from holdfast.store.sqlite.staging import SqliteStaging
+
+        return SqliteStaging(self._connection, self._events)
 
     def _emit(
         self,

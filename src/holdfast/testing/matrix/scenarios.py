@@ -13,7 +13,7 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, tracked, variations
+from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, staged, tracked, variations
 from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
@@ -333,6 +333,7 @@ SCENARIOS: dict[str, Scenario] = {
         is_variation=True,
         also=tracked.problems,
     ),
+    "stages": Scenario(staged.stages, staged.EXPECTED, "a gate, a turn and an approval", also=staged.problems),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),

@@ -4,7 +4,7 @@ SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_a
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo,
        (SELECT json_array(count(*), sum(tokens), sum(cost_usd)) FROM runs WHERE runs.task_id = tasks.id) AS runs,
        coalesce(account, (SELECT r.account FROM runs r WHERE r.task_id = tasks.id ORDER BY number DESC LIMIT 1)) AS account,
-       account AS bound, worker
+       account AS bound, worker, progress
 FROM tasks WHERE :all OR state IN ('queued', 'running', 'paused')
    OR (state = 'failed' AND ended_at > :recent)
 ORDER BY seq
@@ -12,7 +12,7 @@ ORDER BY seq
 -- name: task
 SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_after, outcome, reason, failure_reason,
        priority, strategy, not_before, created_at, updated_at, ended_at, base_commit, base_ref, session_id, seq, settings,
-       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker,
+       parent_id, generation, fence, owner, repo_id, account, account AS bound, worker, progress,
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
 FROM tasks WHERE id = :id
 
@@ -44,7 +44,7 @@ ORDER BY seq DESC LIMIT 100
 
 -- name: runs
 SELECT id, number, pid, state, outcome, reason, stop_why, started_at, ended_at, session_id, cost_usd, tokens, error_tail,
-       timeout, timeout_why, claim, reports, account, usage, worker
+       timeout, timeout_why, claim, reports, account, usage, worker, stage, member, agent
 FROM runs WHERE task_id = :id ORDER BY number
 
 -- name: earlier_runs
@@ -53,7 +53,7 @@ SELECT * FROM (
     SELECT r.id, r.number, r.outcome, r.reason, r.claim ->> '$.message' AS claimed,
            r.reports ->> '$.progress.message' AS progress
     FROM runs r JOIN tasks t ON t.id = r.task_id
-    WHERE r.task_id = :id AND r.number < :before AND r.number > t.fresh_after AND r.started_at IS NOT NULL
+    WHERE r.task_id = :id AND r.number < :before AND r.number > max(t.fresh_after, :after) AND r.started_at IS NOT NULL
     ORDER BY r.number DESC LIMIT :limit) ORDER BY number
 
 -- name: workspace
@@ -71,7 +71,9 @@ SELECT o.id FROM tasks o, tasks me WHERE me.id = :id AND me.strategy = 'none' AN
 
 -- name: ahead
 SELECT count(*) FROM tasks t, tasks me WHERE me.id = :id AND t.state = 'queued' AND t.id != me.id
-  AND (t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq))
+  AND CASE WHEN (t.progress IS NULL) = (me.progress IS NULL)
+           THEN t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq)
+           ELSE me.progress IS NULL END
 
 -- name: spends
 SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND generation = :generation ORDER BY id
@@ -235,6 +237,19 @@ FROM links l JOIN repos r ON r.id = l.repo_id LEFT JOIN tasks t ON t.id = l.task
 SELECT r.path AS repo, k.kind, k.trouble, k.since, k.failures, k.next_at, (SELECT name FROM tracker_name) AS name
 FROM trackers k JOIN repos r ON r.id = k.repo_id ORDER BY r.path
 
+-- name: schedules
+SELECT s.repo, s.name, s.file, s.definition, s.word, s.word_by, s.cursor, s.last_fire, s.last_fired_at, s.last_task,
+    s.trouble, s.failures, s.next_try, t.state AS last_task_state,
+    (SELECT json_group_array(o.fire_time) FROM occurrences o
+     WHERE o.repo = s.repo AND o.name = s.name AND o.state = 'waiting') AS waiting
+FROM schedules s LEFT JOIN tasks t ON t.id = s.last_task WHERE s.listed = 1 ORDER BY s.name, s.repo
+
+-- name: fires
+SELECT o.fire_time, o.hand, o.state, o.task_id AS task, t.state AS task_state, o.why, o.decided_at
+FROM occurrences o LEFT JOIN tasks t ON t.id = o.task_id
+WHERE o.repo = :repo AND o.name = :schedule AND o.state != 'waiting'
+ORDER BY o.decided_at DESC, o.fire_time DESC LIMIT :most
+
 -- name: usage_by_generation
 SELECT generation, coalesce(sum(input + output), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS usd,
        count(*) - count(cost_usd) AS unpriced
@@ -286,3 +301,9 @@ WITH RECURSIVE unmet(id) AS (
     SELECT n.needs_id FROM unmet JOIN needs n ON n.task_id = unmet.id)
 SELECT t.id, t.state, t.pause_reason, t.resume_after FROM unmet JOIN tasks t ON t.id = unmet.id
 WHERE t.state != 'completed' ORDER BY t.seq
+
+-- name: results
+SELECT r.name, r.visit, r.attempt, r.member, r.agent, r.outcome, r.reason, r.ruling, r.passed, r.text, r.files,
+       r.commit_id AS "commit", r.gate, r.started_at, r.ended_at, r.run_id AS run
+FROM results r JOIN tasks t ON t.id = r.task_id
+WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number

@@ -1,0 +1,67 @@
+"""The task that a schedule adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.api import repos
+from holdfast.api.commands import Commands, NewTask
+from holdfast.config.files import Layer
+from holdfast.config.schedulekeys import LABEL
+from holdfast.core.model import Task
+from holdfast.core.schedules import Schedule
+
+
+def accepting(
+    home: str, schedule: Schedule, fire_time: float, *, before: Mapping[str, Layer] | None = None
+) -> Callable[[Any], Task]:
+    """All that can be refused is refused now; what remains is to be done in the transaction of the fire. `before`:
+    files as they were when they last read well, for those that have a mistake now."""
+    task = dict(schedule.task)
+    new = NewTask(
+        prompt=str(task.get("prompt") or f"The workflow {task.get('workflow')}, as the schedule {schedule.name} asks."),
+        directory=schedule.repo,
+        agent=_text(task, "agent"),
+        model=_text(task, "model"),
+        base=_text(task, "base"),
+        ref=_text(task, "ref"),
+        workflow=_text(task, "workflow"),
+        labels={**_labels(task), LABEL: schedule.name},
+        priority=_number(task, "priority") or 0,
+        timeout=_seconds(task, "timeout"),
+        schedule=schedule.name,
+        fire_time=rfc3339(fire_time),
+    )
+    head = repos.head_at(schedule.repo) if "base" not in task and "ref" not in task else None
+    accept, _notes = Commands.accepting(home, new, repos.located(schedule.repo), head, before)
+    return accept
+
+
+def rfc3339(moment: float) -> str:
+    """A wall time in UTC, to the second. Beyond what a calendar has: none."""
+    try:
+        return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _text(task: Mapping[str, object], key: str) -> str | None:
+    value = task.get(key)
+    return None if value is None else str(value)
+
+
+def _labels(task: Mapping[str, object]) -> dict[str, str]:
+    value = task.get("labels")
+    return {str(key): str(word) for key, word in value.items()} if isinstance(value, Mapping) else {}
+
+
+def _number(task: Mapping[str, object], key: str) -> int | None:
+    value = task.get(key)
+    return value if isinstance(value, int) else None
+
+
+def _seconds(task: Mapping[str, object], key: str) -> float | None:
+    value = task.get(key)
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,64 @@
+"""What the stages of a task left behind, as plain dicts with stable names (docs/reference/json.md)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.api.queries import Queries
+
+Row = dict[str, Any]
+
+
+def results(queries: Queries, task_id: str) -> Row:
+    """Of its present generation, in order. A task without a workflow has one stage, "work"."""
+    task = queries.state(task_id)
+    stages = [_stage(row) for row in queries.view("results", id=task_id)]
+    return {
+        "task": task_id,
+        "state": task["state"],
+        "workflow": json.loads(task["settings"]).get("workflow") or None,
+        "stages": stages,
+        "members": _counted(stages),
+    }
+
+
+def _stage(row: Row) -> Row:
+    gate = json.loads(row["gate"]) if row["gate"] else None
+    return {
+        **row,
+        "ruling": row["ruling"] or None,
+        "member": row["member"] or None,
+        "passed": bool(row["passed"]),
+        "files": json.loads(row["files"]),
+        "gate": gate and {key: gate[key] for key in ("command", "passed", "how", "output")},
+    }
+
+
+def _counted(stages: list[Row]) -> list[Row]:
+    """Of each time that a parallel stage was run: how many of its members ended how."""
+    found: dict[tuple[str, int], Row] = {}
+    for stage in stages:
+        if stage["member"] is None:
+            continue
+        key = (stage["name"], stage["visit"])
+        row = found.setdefault(key, {"name": stage["name"], "visit": stage["visit"], "total": 0, "outcomes": {}})
+        row["total"] += 1
+        row["outcomes"][stage["outcome"]] = row["outcomes"].get(stage["outcome"], 0) + 1
+    return list(found.values())
+
+
+def in_words(counted: Row) -> str:
+    """ "3 of 5 completed: 1 crashed, 1 timeout" """
+    others = [f"{number} {outcome}" for outcome, number in counted["outcomes"].items() if outcome != "completed"]
+    done = f"{counted['outcomes'].get('completed', 0)} of {counted['total']} completed"
+    return f"{done}: {', '.join(others)}" if others else done
+
+
+def heading(stage: Row) -> str:
+    """Which result this is: "review (member codex), turn 2, try 2"."""
+    member = f" (member {stage['member']})" if stage["member"] else ""
+    again = f", visit {stage['visit'] + 1}" if stage["visit"] else ""
+    tries = f", try {stage['attempt']}" if stage["attempt"] > 1 else ""
+    return f"{stage['name']}{member}{again}{tries}"

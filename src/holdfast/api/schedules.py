@@ -1,0 +1,223 @@
+"""Schedules: where each stands, its times in words, and an operator's word on one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast import clock
+from holdfast.api.queries import Queries
+from holdfast.config.timetable import read_timetable
+from holdfast.core.schedules import Schedule
+from holdfast.errors import Conflict, NotFound
+
+if TYPE_CHECKING:  # those who only look have to start fast
+    from holdfast.core.model import Task
+    from holdfast.store.port import Transaction
+
+Row = dict[str, Any]
+NEW = "no supervisor has seen it yet"
+
+
+def schedules(home: str) -> tuple[list[Row], dict[str, str]]:
+    """Every schedule that holds, and those that a supervisor would find in the files; and what is wrong with which
+    file."""
+    queries = _queries(home)
+    known = queries.view("schedules") if queries is not None else []
+    files = read_timetable(home, [] if queries is None else [str(row["path"]) for row in queries.repos()])
+    rows = [_of_store(row) for row in known]
+    there = {(row["repo"], row["name"]) for row in rows}
+    for file, found in files.schedules.items():
+        rows += [_row(each, file) for each in found if (each.repo, each.name) not in there]
+    for row in rows:
+        row["problem"] = files.problems.get(row["file"])
+    return sorted(rows, key=lambda row: (row["name"], row["repo"])), dict(files.problems)
+
+
+def find(rows: Sequence[Row], word: str) -> Row:
+    """The one that is meant by NAME, or by REPO:NAME where several have that name."""
+    place, _, name = word.rpartition(":")
+    found = [row for row in rows if row["name"] == name and (not place or _is_at(row["repo"], place))]
+    if not found:
+        raise NotFound(_unknown(word, rows))
+    if len(found) > 1:
+        choices = ", ".join(_full(row, found) for row in found)
+        raise Conflict(f"Several repositories have a schedule '{name}'; say which: {choices}.")
+    return found[0]
+
+
+def fires(home: str, row: Row, most: int) -> list[Row]:
+    """What became of its latest occurrences, and its fires by hand; the newest first."""
+    queries = _queries(home)
+    if queries is None:
+        return []
+    found = queries.view("fires", repo=row["repo"], schedule=row["name"], most=most)
+    return [{**fire, "by_hand": bool(fire.pop("hand"))} for fire in found]
+
+
+def upcoming(row: Row, count: int) -> list[float]:
+    """Its next times, as they would be if it is enabled."""
+    from holdfast.core.firing import upcoming as following
+
+    return following(_schedule(row), clock.now().wall, count)
+
+
+def fire(home: str, row: Row) -> tuple[Row, bool]:
+    """A task out of turn, now; its times stay as they are. The task, and whether a supervisor is there for it."""
+    from holdfast.api.commands import who
+    from holdfast.api.firing import accepting
+    from holdfast.storage import open_store
+
+    schedule = _schedule(row)
+    accept = accepting(home, schedule, clock.now().wall)
+
+    def add(tx: Transaction) -> Task:
+        _enrol(tx, row, schedule)
+        task = accept(tx)
+        tx.schedules.fire_by_hand(schedule.key, task.spec.id, who(), clock.now())
+        return task
+
+    task = open_store(home, create=True).write(add)
+    return {"schedule": row["name"], "repo": row["repo"], "task": task.spec.id}, _rung(home)
+
+
+def switch(home: str, row: Row, *, on: bool) -> tuple[bool, bool]:
+    """Let it fire, or not, whatever its file says. Whether that changed anything, and whether a supervisor is there."""
+    from holdfast.api.commands import who
+    from holdfast.storage import open_store
+
+    schedule = _schedule(row)
+
+    def say(tx: Transaction) -> bool:
+        _enrol(tx, row, schedule)
+        word = tx.schedules.enable if on else tx.schedules.disable
+        return word(schedule.key, who(), clock.now())
+
+    changed = open_store(home, create=True).write(say)
+    return changed, _rung(home)
+
+
+def has_supervisor(home: str) -> bool:
+    queries = _queries(home)
+    return queries is not None and queries.supervisor() is not None
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _queries(home: str) -> Queries | None:
+    """None: there is no store yet, which is no trouble for who only has files."""
+    return Queries(home) if os.path.exists(os.path.join(home, "holdfast.db")) else None
+
+
+def _rung(home: str) -> bool:
+    from holdfast.store import doorbell
+
+    doorbell.ring(home)
+    return has_supervisor(home)
+
+
+def _enrol(tx: Transaction, row: Row, schedule: Schedule) -> None:
+    """One that no supervisor has seen yet. The others of its file stay as they are: who reads it well is the
+    supervisor, when it has kept still."""
+    try:
+        tx.schedules.get(schedule.key)
+    except NotFound:
+        others = [record.schedule for record in tx.schedules.all() if record.file == row["file"]]
+        tx.schedules.enrol(row["file"], [*others, schedule], clock.now())
+
+
+def _of_store(row: Row) -> Row:
+    schedule = schedule_of(json.loads(row["definition"]))
+    found = _row(schedule, row["file"])
+    found |= {name: row[name] for name in ("last_fire", "last_fired_at", "last_task", "last_task_state", "trouble")}
+    enabled = schedule.enabled if row["word"] is None else bool(row["word"])
+    found |= {"enabled": enabled, "enabled_by": row["word_by"], "seen": True, "next_try": row["next_try"]}
+    found["waiting"] = sorted(json.loads(row["waiting"]))
+    found["next_fire"] = _next(schedule, min(row["cursor"], clock.now().wall)) if enabled else None
+    return found
+
+
+def _row(schedule: Schedule, file: str) -> Row:
+    return {
+        "name": schedule.name,
+        "repo": schedule.repo,
+        "file": file,
+        "place": schedule.place,
+        "cron": schedule.cron,
+        "words": _words(schedule.cron),
+        "timezone": schedule.zone,
+        "task": dict(schedule.task),
+        "overlap": str(schedule.overlap),
+        "misfire": str(schedule.misfire),
+        "max_catch_up": schedule.most,
+        "jitter": schedule.jitter,
+        "enabled": schedule.enabled,
+        "enabled_by": None,
+        "seen": False,
+        "last_fire": None,
+        "last_fired_at": None,
+        "last_task": None,
+        "last_task_state": None,
+        "next_fire": _next(schedule, clock.now().wall) if schedule.enabled else None,
+        "waiting": [],
+        "trouble": None,
+        "next_try": None,
+    }
+
+
+def schedule_of(definition: Row) -> Schedule:
+    from dataclasses import fields
+
+    from holdfast.core.schedules import Misfire, Overlap
+
+    known = {field.name for field in fields(Schedule)}
+    values = {key: value for key, value in definition.items() if key in known}
+    values |= {"overlap": Overlap(values["overlap"]), "misfire": Misfire(values["misfire"])}
+    return Schedule(**values)
+
+
+def _schedule(row: Row) -> Schedule:
+    renamed = {"zone": row["timezone"], "most": row["max_catch_up"]}
+    return schedule_of({**row, **renamed})
+
+
+def _next(schedule: Schedule, after: float) -> float | None:
+    from holdfast.core.firing import due_at
+    from holdfast.core.firing import upcoming as following
+
+    found = following(schedule, after, 1)
+    return due_at(schedule, found[0]) if found else None
+
+
+def _words(cron: str) -> str:
+    from datetime import UTC, datetime
+
+    from cronsim import CronSim
+
+    words = CronSim(cron, datetime(2001, 1, 1, tzinfo=UTC)).explain()
+    return f"{words[:1].lower()}{words[1:]}"
+
+
+def _is_at(repo: str, place: str) -> bool:
+    return repo == os.path.realpath(os.path.expanduser(place)) or repo.endswith(f"{os.sep}{place.strip(os.sep)}")
+
+
+def _full(row: Row, among: Sequence[Row]) -> str:
+    """As short as it can be."""
+    short = os.path.basename(row["repo"])
+    alone = sum(os.path.basename(other["repo"]) == short for other in among) == 1
+    return f"{short if alone else row['repo']}:{row['name']}"
+
+
+def _unknown(word: str, rows: Sequence[Row]) -> str:
+    import difflib
+
+    names = sorted({str(row["name"]) for row in rows})
+    if not names:
+        return f"There is no schedule '{word[:80]}': no file has any. How to write one: docs/howto/schedules.md."
+    close = difflib.get_close_matches(word.rpartition(":")[2], names, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close and close[0] != word else ""
+    return f"There is no schedule '{word[:80]}'.{hint} Known: {', '.join(names)}."

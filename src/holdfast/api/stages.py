@@ -1,0 +1,71 @@
+"""Where tasks stand in their workflows, in rows and words; and a person's word on a stage. `ps` imports it: little."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def standing(settings: Row, progress: str | None) -> Row | None:
+    """Of a task's row; None: it has no workflow."""
+    stages = settings.get("stages")
+    if not stages:
+        return None
+    kept = json.loads(progress) if progress else {}
+    index = min(kept.get("stage", 0), len(stages) - 1)
+    name = stages[index]["name"]
+    turns = kept.get("turns", {})
+    turn = sum(turns.get(stage["name"], 0) for stage in stages if name in (stage["name"], stage.get("back_to")))
+    return {
+        "workflow": settings.get("workflow", ""),
+        "name": name,
+        "number": index + 1,
+        "of": len(stages),
+        "try": kept.get("tries", 0) + 1,
+        "turn": turn,
+        "awaits_approval": kept.get("awaits", False),
+        "feedback": kept.get("feedback", ""),
+        "names": [stage["name"] for stage in stages],
+    }
+
+
+def words(stage: Row) -> str:
+    """ "stage 2 of 3 (build), try 2, turn 1"."""
+    told = f"stage {stage['number']} of {stage['of']} ({stage['name']})"
+    told += f", try {stage['try']}" if stage["try"] > 1 else ""
+    return told + (f", turn {stage['turn']}" if stage["turn"] else "")
+
+
+def lines(task: Row) -> list[str]:
+    """What `why` says of it."""
+    stage = task["stage"]
+    if stage is None or task["state"] in ("completed", "cancelled"):
+        return []
+    told = [f"It is in {words(stage)} of its workflow '{stage['workflow']}'."]
+    if stage["feedback"] and not stage["awaits_approval"]:
+        told.append(f"Its agent is told what was found out: `holdfast show {task['id']} --prompt`.")
+    return told
+
+
+def how_to_approve(task_id: str) -> str:
+    return (
+        f"Look at what it did with `holdfast diff {task_id}`; then `holdfast approve {task_id}` goes on, "
+        f"`holdfast approve {task_id} --changes TEXT` lets the stage go again, `holdfast cancel {task_id}` ends it."
+    )
+
+
+def approve(home: str, task_id: str, changes: str | None = None) -> str:
+    """A person's word on what the last stage did; what follows, in words."""
+    from holdfast import clock
+    from holdfast.api.commands import check_prompt, who
+    from holdfast.storage import open_store
+    from holdfast.store import doorbell
+
+    if changes is not None:
+        check_prompt(changes)
+    store = open_store(home, create=False)
+    store.write(lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))
+    doorbell.ring(home)
+    return str(store.view("task", id=task_id)[0]["reason"])

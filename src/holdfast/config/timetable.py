@@ -1,0 +1,115 @@
+"""What all files with schedules say together: the user's own, and that of every known repository."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.config.files import Layer, mentions, read_file, repo_file, user_file
+from holdfast.config.schedules import SECTION, trust_values
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.core.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Files:
+    """By file. One that has a problem keeps what it had before, unless it is in `schedules` too: trust that was never
+    given, or was taken back, leaves it none. The file of a repository that is not there is in neither."""
+
+    schedules: Mapping[str, tuple[Schedule, ...]]
+    problems: Mapping[str, str]
+    layers: Mapping[str, Layer] = field(default_factory=dict)  # of files without any mistake
+
+
+def stamp_of(home: str, repos: Sequence[str]) -> object:
+    """Differs after every change of one of the files, or of the record of trust."""
+    return tuple(_stamp(path) for path in (user_file(), os.path.join(home, "trust.json"), *map(repo_file, repos)))
+
+
+def read_timetable(home: str, repos: Sequence[str]) -> Files:
+    schedules: dict[str, tuple[Schedule, ...]] = {}
+    problems: dict[str, str] = {}
+    layers: dict[str, Layer] = {}
+    users = read_file(user_file(), of_repository=False)
+    _judge(users, None, home, schedules, problems, layers)
+    taken = {schedule.key for schedule in users.schedules}
+    for repo in repos:
+        if not os.path.isdir(repo):
+            continue
+        layer = read_file(repo_file(repo), of_repository=True)
+        twice = next((schedule for schedule in layer.schedules if schedule.key in taken), None)
+        if twice is not None and not layer.problems:
+            problems[layer.place] = (
+                f"{twice.place}: there is a schedule '{twice.name}' for this repository in {users.place} already; give "
+                "one of them another name"
+            )
+            layers[layer.place] = layer
+        else:
+            _judge(layer, repo, home, schedules, problems, layers)
+    return Files(schedules=schedules, problems=problems, layers=layers)
+
+
+def _judge(
+    layer: Layer,
+    repo: str | None,
+    home: str,
+    schedules: dict[str, tuple[Schedule, ...]],
+    problems: dict[str, str],
+    layers: dict[str, Layer],
+) -> None:
+    if layer.problems:
+        if mentions(layer.place, SECTION):
+            problems[layer.place] = _told(layer)
+        else:
+            schedules[layer.place] = ()  # its mistakes are no concern of ours
+        return
+    layers[layer.place] = layer
+    if repo is not None and layer.schedules:
+        try:
+            is_trusted, was_trusted = _trust(home, repo, layer)
+        except HoldfastError as error:
+            problems[layer.place] = str(error)
+            return
+        if not is_trusted:
+            problems[layer.place] = _untrusted(layer, repo)
+            if not was_trusted:
+                schedules[layer.place] = ()
+            return
+    schedules[layer.place] = layer.schedules
+
+
+def _trust(home: str, repo: str, layer: Layer) -> tuple[bool, bool]:
+    """Whether its schedules are trusted as they are, and whether any of this file were."""
+    from holdfast.config import trust
+
+    record = trust.trusted(home).get(os.path.realpath(repo))
+    return trust.is_trusted_with(home, repo, trust_values(layer.schedules)), "schedules" in (record or {})
+
+
+def _told(layer: Layer) -> str:
+    more = len(layer.problems) - 1
+    rest = f" (and {more} more: `holdfast config check` lists all)" if more else ""
+    return f"{layer.problems[0]}{rest}"
+
+
+def _untrusted(layer: Layer, repo: str) -> str:
+    names = " and ".join(schedule.name for schedule in layer.schedules[:3])
+    more = f" and {len(layer.schedules) - 3} more" if len(layer.schedules) > 3 else ""
+    many = "schedules" if len(layer.schedules) > 1 else "schedule"
+    return (
+        f"{layer.schedules[0].place}: the {many} {names}{more} would start agents by the clock, and the file is not "
+        f"trusted with that as it is now. Look and decide: `holdfast trust {shlex.quote(repo)}`"
+    )
+
+
+def _stamp(path: str) -> object:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return error.errno
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

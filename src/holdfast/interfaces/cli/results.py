@@ -1,0 +1,96 @@
+"""What stages left behind: `show --results` and `report`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from holdfast.api.queries import Queries
+from holdfast.errors import UsageError
+from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import clean, paint, print_json
+
+MOST_NAMES = 20  # of changed files on a terminal
+
+
+def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
+    from holdfast.api.results import heading, in_words, results
+    from holdfast.api.show import duration
+
+    found = results(queries, task_id)
+    if as_json:
+        print_json(found)
+        return 0
+    workflow = f"  workflow {found['workflow']}" if found["workflow"] else ""
+    print(f"{paint('task', 'bold')} {task_id}  {found['state']}{clean(workflow)}")
+    if not found["stages"]:
+        print("No stage has ended yet: there is no result.")
+    for stage in found["stages"]:
+        times = stage["started_at"], stage["ended_at"]
+        spent = f"  {duration(max(0.0, times[1] - times[0]))}" if None not in times else ""
+        how = paint(stage["outcome"], "green" if stage["passed"] else "red")
+        ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
+        print(f"\n{paint(clean(heading(stage)), 'bold')}  {clean(stage['agent'])}  {how}{clean(ruling)}{spent}")
+        if not stage["passed"]:
+            print(f"  {clean(stage['reason'])}")
+        _indented(stage["text"] or "(no answer)")
+        if stage["gate"] is not None:
+            print(f"  gate `{clean(stage['gate']['command'])}`: {clean(stage['gate']['how'])}")
+            _indented(stage["gate"]["output"], "    ")
+        for name in stage["files"][:MOST_NAMES]:
+            print(f"  changed {clean(name)}")
+        if len(stage["files"]) > MOST_NAMES:
+            print(f"  and {len(stage['files']) - MOST_NAMES} more changed file(s)")
+    for counted in found["members"]:
+        print(f"\nmembers of {clean(counted['name'])}: {in_words(counted)}")
+    return 0
+
+
+def _indented(text: str, by: str = "  ") -> None:
+    for line in clean(text).rstrip().splitlines():
+        print(f"{by}{line}".rstrip())
+
+
+def configure_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--output", "-o", metavar="FILE", help="write it there; one that is there is replaced")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    from holdfast.api.report import markdown, report
+
+    queries = Queries(home_directory())
+    found = report(queries, queries.resolve(arguments.id))
+    if arguments.output is None:
+        if arguments.json:
+            print_json(found)
+        else:
+            print(markdown(found), end="")
+        return 0
+    if arguments.json:
+        import json
+
+        text = json.dumps(found, ensure_ascii=False) + "\n"
+    else:
+        text = markdown(found)
+    _write(arguments.output, text)
+    print(f"The report of task {found['task']} is in {clean(arguments.output)}.", file=sys.stderr)
+    return 0
+
+
+def _write(path: str, text: str) -> None:
+    """All of it or nothing: a file that was there is whole until the new one is."""
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        try:
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(part, path)
+        except OSError:
+            if os.path.lexists(part):
+                os.unlink(part)
+            raise
+    except OSError as error:
+        raise UsageError(f"The report cannot be written to {path}: {error.strerror}.") from error

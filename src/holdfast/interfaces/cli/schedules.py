@@ -1,0 +1,176 @@
+"""The command about schedules: where each stands, firing one by hand, letting one fire or not."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from holdfast.api.schedules import find, fire, fires, has_supervisor, schedules, switch, upcoming
+from holdfast.api.times import in_words
+from holdfast.errors import UsageError
+from holdfast.home import home_directory
+from holdfast.interfaces.cli.render import ago, clean, one_line, paint, print_json, table
+
+Row = dict[str, Any]
+_HEADERS = ("SCHEDULE", "STATE", "REPO", "WHEN", "LAST", "NEXT", "TROUBLE")
+_NEXT, _LAST = 5, 10  # how many `show` has
+ASLEEP = (
+    "No supervisor is running, so nothing fires until `holdfast up`; what is missed until then is made up for as each "
+    "one's `misfire` says."
+)
+
+
+def configure_schedule(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=["list", "show", "fire", "enable", "disable"],
+        default="list",
+        help="list (the default)",
+    )
+    parser.add_argument("name", nargs="?", metavar="SCHEDULE", help="its name; REPO:NAME where several have that name")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_schedule(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    if arguments.action == "list":
+        if arguments.name is not None:
+            raise UsageError(f"`holdfast schedule list` takes no name; see `holdfast schedule show {arguments.name}`.")
+        return _list(home, as_json=arguments.json)
+    if arguments.name is None:
+        raise UsageError(f"Say which: `holdfast schedule {arguments.action} NAME`; `holdfast schedule list` has them.")
+    row = find(schedules(home)[0], arguments.name)
+    if arguments.action == "show":
+        return _show(home, row, as_json=arguments.json)
+    if arguments.action == "fire":
+        return _fire(home, row, as_json=arguments.json)
+    return _switch(home, row, on=arguments.action == "enable", as_json=arguments.json)
+
+
+# -- list --------------------------------------------------------------------------------------------------------------
+
+
+def _list(home: str, *, as_json: bool) -> int:
+    rows, problems = schedules(home)
+    if as_json:
+        for row in rows:
+            print_json({"record": "schedule", **row})
+        for file, problem in problems.items():
+            print_json({"record": "problem", "file": file, "problem": problem})
+        return 0
+    if rows:
+        table(_HEADERS, [_cells(row) for row in rows], state_column=1)
+    elif not problems:
+        print("No schedules. How to write one: docs/howto/schedules.md.", file=sys.stderr)
+    for problem in problems.values():
+        print(f"{paint('not taken', 'yellow', sys.stderr)}  {clean(problem)}", file=sys.stderr)
+    if rows and not has_supervisor(home):
+        print(ASLEEP, file=sys.stderr)
+    return 0
+
+
+def _cells(row: Row) -> list[str]:
+    last = "-"
+    if row["last_fired_at"] is not None:
+        last = f"{ago(row['last_fired_at'])} ago: {row['last_task']} {row['last_task_state'] or 'gone'}"
+    return [
+        clean(row["name"]),
+        _state(row),
+        one_line(clean(row["repo"]), 40),
+        one_line(f"{row['words']}, {row['timezone']}", 60),
+        last,
+        _next(row),
+        one_line(clean(row["trouble"] or row["problem"] or "-"), 60),
+    ]
+
+
+def _state(row: Row) -> str:
+    if not row["enabled"]:
+        return "disabled"
+    return "enabled" if row["seen"] else "new"
+
+
+def _next(row: Row) -> str:
+    if not row["enabled"]:
+        return f"disabled by {row['enabled_by']}" if row["enabled_by"] else "disabled"
+    if row["waiting"] and row["trouble"]:
+        return f"due, tried again {in_words(row['next_try'], row['timezone'])}" if row["next_try"] else "due"
+    if row["waiting"]:
+        return "due, after its last task"
+    return "never" if row["next_fire"] is None else in_words(row["next_fire"], row["timezone"])
+
+
+# -- show --------------------------------------------------------------------------------------------------------------
+
+
+def _show(home: str, row: Row, *, as_json: bool) -> int:
+    following, last = upcoming(row, _NEXT), fires(home, row, _LAST)
+    if as_json:
+        print_json({**row, "next_fires": following if row["enabled"] else [], "last_fires": last})
+        return 0
+    print(f"{paint('schedule', 'bold')} {clean(row['name'])}  {_state(row)}  {clean(row['words'])}, {row['timezone']}")
+    task = row["task"]
+    fields = {
+        "repo": row["repo"],
+        "cron": f"{row['cron']}  ({row['place'] or row['file']})",
+        "enabled": f"{'yes' if row['enabled'] else 'no'}" + (f", by {row['enabled_by']}" if row["enabled_by"] else ""),
+        "policy": f"overlap {row['overlap']}, misfire {row['misfire']}"
+        + (f" (up to {row['max_catch_up']})" if row["misfire"] == "all" else "")
+        + (f", jitter {row['jitter']:g} s" if row["jitter"] else ""),
+        "range": f"{task.get('base', '')}..{task['ref']}" if "ref" in task else "",
+        **{key: str(task[key]) for key in ("workflow", "agent", "model", "priority", "timeout") if key in task},
+        "prompt": one_line(str(task.get("prompt", "")), 90),
+        "trouble": row["trouble"] or "",
+        "file": row["problem"] or "",
+    }
+    for name, value in fields.items():
+        if value:
+            print(f"  {name:<10}{clean(value)}")
+    if row["enabled"]:
+        for number, moment in enumerate(following):
+            print(f"  {'next' if number == 0 else '':<10}{in_words(moment, row['timezone'])}")
+    for number, fired in enumerate(last):
+        print(f"  {'last' if number == 0 else '':<10}{_fired(fired, row['timezone'])}")
+    if not has_supervisor(home):
+        print(ASLEEP, file=sys.stderr)
+    return 0
+
+
+def _fired(fired: Row, zone: str) -> str:
+    when = in_words(fired["fire_time"], zone)
+    if fired["task"] is not None:
+        how = f" {clean(fired['why'])}" if fired["by_hand"] else ""
+        return f"{when}{how}: task {fired['task']} {fired['task_state'] or '(forgotten)'}"
+    return f"{when}: left out, {clean(fired['why'])}"
+
+
+# -- fire, enable, disable ---------------------------------------------------------------------------------------------
+
+
+def _fire(home: str, row: Row, *, as_json: bool) -> int:
+    fired, is_heard = fire(home, row)
+    if as_json:
+        print_json({**fired, "supervisor": is_heard})
+        return 0
+    then = "" if is_heard else " No supervisor is running: it waits in the queue for the next `holdfast up`."
+    print(f"{fired['task']}  queued by the schedule {clean(row['name'])}, by hand; its times stay as they are.{then}")
+    return 0
+
+
+def _switch(home: str, row: Row, *, on: bool, as_json: bool) -> int:
+    changed, is_heard = switch(home, row, on=on)
+    if as_json:
+        where = {"schedule": row["name"], "repo": row["repo"]}
+        print_json({**where, "enabled": on, "changed": changed, "supervisor": is_heard})
+        return 0
+    word = "enabled" if on else "disabled"
+    if not changed:
+        print(f"Schedule {clean(row['name'])} was {word} already.")
+        return 0
+    then = "It goes on from now." if on else "Nothing of it fires until `holdfast schedule enable`."
+    print(f"Schedule {clean(row['name'])} is {word}. {then}")
+    if on and not is_heard:
+        print(ASLEEP, file=sys.stderr)
+    return 0

@@ -1,0 +1,71 @@
+"""What the agent of a stage is told: its template, with what is known when it is launched. Text is put in as it is;
+what an agent answered is never read as a template (core/templates.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast.core.model import Task
+from holdfast.core.results import GateResult, Result
+from holdfast.core.templates import parse, render
+from holdfast.core.workflows import Member, stage_of
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.stageends import turn_of
+
+FEEDBACK = "This is not the first try. What was found out about the one before:\n\n{feedback}\n\nMend that."
+
+
+async def prompted(context: Context, task: Task, member: Member | None = None) -> Task:
+    """The task as its agent is to see it: with the prompt of its stage, or of a member of it."""
+    stage = stage_of(task.spec.stages, task.progress)
+    if stage is None:
+        return task
+    results = await context.writer.write(lambda tx: tx.results.of_task(task.id))
+    template = parse((member.prompt if member is not None else "") or stage.prompt)
+    values = values_of(task, results) | {"member": "" if member is None else member.name}
+    text, feedback = render(template, values), task.progress.feedback
+    if feedback and "feedback" not in template.names:
+        text = f"{text}\n\n{FEEDBACK.format(feedback=feedback)}"
+    return replace(task, spec=replace(task.spec, prompt=text))
+
+
+def values_of(task: Task, results: Sequence[Result]) -> dict[str, str]:
+    """Of every variable that a template may name."""
+    spec, progress = task.spec, task.progress
+    base = spec.range_base or task.base_commit or ""
+    values = {
+        "task.id": task.id,
+        "task.prompt": spec.prompt,
+        "task.base": base,
+        "task.ref": spec.base_ref,
+        "task.range": f"{base}..{task.base_commit or spec.base_ref}",
+        "task.branch": task.branch or "",
+        "turn": str(turn_of(task, progress.stage, progress.turns)),
+        "feedback": progress.feedback,
+        **{f"task.labels.{key}": value for key, value in spec.labels.items()},
+    }
+    for name in {result.name for result in results}:
+        values |= _of_stage(name, [result for result in results if result.name == name])
+    return values
+
+
+def _of_stage(name: str, results: Sequence[Result]) -> dict[str, str]:
+    """Its last visit, and the last try of that."""
+    last = results[-1]
+    latest = [one for one in results if (one.visit, one.attempt) == (last.visit, last.attempt)]
+    members = [one for one in latest if one.member]
+    whole = next((one for one in reversed(latest) if not one.member), last)
+    answers = "\n\n".join(f"## {one.member} ({one.outcome})\n\n{one.text.strip()}" for one in members)
+    return {
+        f"stages.{name}.text": answers or whole.text,
+        f"stages.{name}.outcome": whole.outcome,
+        f"stages.{name}.ruling": whole.ruling,
+        f"stages.{name}.gate": "" if whole.gate is None else _gate(whole.gate),
+        f"stages.{name}.files": "\n".join(whole.files),
+        f"stages.{name}.members": answers,
+    }
+
+
+def _gate(gate: GateResult) -> str:
+    return f"`{gate.command}` {gate.how}.\n{gate.output}".strip()
