@@ -13,7 +13,17 @@ from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
-from holdfast.testing.matrix import alerting, families, pausing, providers, staffed, staged, tracked, variations
+from holdfast.testing.matrix import (
+    alerting,
+    families,
+    pausing,
+    providers,
+    scheduled,
+    staffed,
+    staged,
+    tracked,
+    variations,
+)
 from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
@@ -334,6 +344,13 @@ SCENARIOS: dict[str, Scenario] = {
         also=tracked.problems,
     ),
     "stages": Scenario(staged.stages, staged.EXPECTED, "a gate, a turn and an approval", also=staged.problems),
+    "scheduled": Scenario(
+        scheduled.every_second,
+        {scheduled.TICK: ("completed",), scheduled.WAIT: ("completed",)},
+        "a schedule of every second, on the real clock: one task for each that is fired",
+        is_variation=True,
+        also=scheduled.problems,
+    ),
     "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
     "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),
     "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
