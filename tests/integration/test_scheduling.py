@@ -14,8 +14,10 @@ from tests.integration.played import Ending, World
 from tests.integration.timetable import Board
 
 from holdfast.core.budgets import Limits
+from holdfast.core.model import Event
 from holdfast.core.outcome import Outcome
 from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord
+from holdfast.store.sqlite import copies
 from holdfast.supervisor import reloading
 
 DONE = Ending(name="done", said=Outcome.COMPLETED)
@@ -350,5 +352,24 @@ class TestTrouble:
             assert world.fires == []
             await world.at(hour(4))
             assert world.fires == [hour(4)]
+
+        live(play, HOURLY)
+
+    def test_a_store_that_was_brought_back_makes_up_for_nothing(self) -> None:
+        """R-CRON-02: what has fired since the backup is not known to it."""
+
+        async def play(world: Clockwork) -> None:
+            copy = f"{world.home}/copy.db"
+            copies.copy_out(world.home, copy)
+            await world.at(hour(1))
+            assert world.fires == [hour(1)]
+            await world._leave()
+            world.pass_time(60)
+            copies.raise_marks(copy, copies.marks_of(world.home), Event(kind="store.restored", message=""), world.now)
+            copies.switch_content(world.home, copy)
+            await world.start()
+            assert world.fires == []
+            await world.at(hour(2))
+            assert world.fires == [hour(2)]
 
         live(play, HOURLY)

@@ -8,10 +8,10 @@ cancelled or killed, and what was not made is still due at the next look.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.core.firing import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
-from holdfast.core.model import Instant, Level, RequestKind, Task
+from holdfast.core.model import Instant, Level, Repo, RequestKind, Task
 from holdfast.core.schedules import Schedule, ScheduleRecord
 from holdfast.errors import HoldfastError, NotFound, Unavailable
 from holdfast.store.port import Transaction
@@ -38,11 +38,13 @@ class Scheduling:
         timetables = self._context.timetables
         if timetables is None:
             return
-        await self._read(timetables)
+        repos, records = await self._context.writer.write(lambda tx: (tx.workspaces.repos(), tx.schedules.all()))
+        if await self._read(timetables, repos):
+            records = await self._context.writer.write(lambda tx: tx.schedules.all())
         if self._seen is _NEVER:
             return  # what was stored last may be out of date: nothing fires before the files are read
         self.due = None
-        for record in await self._context.writer.write(lambda tx: tx.schedules.all()):
+        for record in records:
             if record.enabled:
                 await self._serve_alone(timetables, record)
 
@@ -63,20 +65,21 @@ class Scheduling:
 
     # -- the files -----------------------------------------------------------------------------------------------
 
-    async def _read(self, timetables: Timetables) -> None:
-        """A file with mistakes changes nothing: its schedules of before hold, and one alert says why."""
-        repos = await self._context.writer.write(lambda tx: tx.workspaces.repos())
+    async def _read(self, timetables: Timetables, repos: Sequence[Repo]) -> bool:
+        """Whether something was read. A file with mistakes changes nothing: its schedules of before hold, and one alert
+        says why."""
         stamp = timetables.stamp(repos), tuple(repo.path for repo in repos)
         if stamp == self._seen or not self._has_settled(stamp):
-            return
+            return False
         try:
             found = timetables.read(repos)
         except Exception as error:  # noqa: BLE001 - told once per change: what was read before holds
             say_trouble("the schedules could not be read, so those of before hold: ", error)
             self._seen = stamp
-            return
+            return False
         await self._context.writer.write(lambda tx: self._take_over(tx, found))
         self._seen = stamp
+        return True
 
     def _has_settled(self, stamp: object) -> bool:
         loop = asyncio.get_running_loop()

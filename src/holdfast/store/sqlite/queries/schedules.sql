@@ -49,7 +49,9 @@ SELECT fire_time FROM occurrences WHERE repo = :repo AND name = :schedule AND st
 
 -- name: owed
 SELECT count(*) FROM occurrences o JOIN schedules s ON s.repo = o.repo AND s.name = o.name
+LEFT JOIN tasks t ON t.id = s.last_task
 WHERE o.state = 'waiting' AND s.listed = 1 AND s.trouble IS NULL
+  AND (t.state IS NULL OR t.state IN ('completed', 'failed', 'cancelled'))
 
 -- name: decide
 UPDATE occurrences SET state = :state, task_id = :task, why = :why, decided_at = :now
