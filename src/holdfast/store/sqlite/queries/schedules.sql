@@ -27,7 +27,7 @@ WHERE repo = :repo AND name = :schedule
 UPDATE schedules SET listed = 0 WHERE repo = :repo AND name = :schedule AND listed = 1
 
 -- name: begin
-UPDATE schedules SET cursor = :now, replacing = NULL, trouble = NULL, failures = 0, tried_at = NULL, next_try = NULL
+UPDATE schedules SET cursor = :now, trouble = NULL, failures = 0, tried_at = NULL, next_try = NULL
 WHERE repo = :repo AND name = :schedule
 
 -- name: say
