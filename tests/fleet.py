@@ -85,6 +85,7 @@ WARM_COMMANDS = frozenset(
         "trust",
         "why",
         "worker",
+        "workflows",
         "workspaces",
     }
 )

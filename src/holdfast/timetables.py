@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.api.firing import accepting
+from holdfast.api.repos import head_at
 from holdfast.config.files import Layer
 from holdfast.config.timetable import read_timetable, stamp_of
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules import Schedule
+from holdfast.errors import Refused
 from holdfast.supervisor.context import Timetable
+from holdfast.workspaces.git import Git
+
+PATIENCE = 30.0  # seconds for git to name a commit: a disk that hangs holds up this schedule only
 
 
 class RepoTimetables:
     """As the files say now. A file with a mistake changes nothing: its settings of before hold for tasks, too."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, git: Git) -> None:
         self._home = home
+        self._git = git
         self._before: dict[str, Layer] = {}  # by file, as it was when it last read well
 
     def stamp(self, repos: Sequence[Repo]) -> object:
@@ -28,6 +35,21 @@ class RepoTimetables:
         self._before |= found.layers
         return Timetable(schedules=found.schedules, problems=found.problems)
 
-    def accepting(self, schedule: Schedule, fire_time: float, _by: str) -> Callable[[Any], Task]:
+    async def accepting(self, schedule: Schedule, fire_time: float, _by: str) -> Callable[[Any], Task]:
         """Raises HoldfastError when no task can be made of it (its repository is gone, say)."""
-        return accepting(self._home, schedule, fire_time, before=self._before)
+        commits = await self._commits(schedule) if os.path.isdir(schedule.repo) else {}
+        return accepting(self._home, schedule, fire_time, before=self._before, commits=commits)
+
+    async def _commits(self, schedule: Schedule) -> dict[str, str]:
+        """What its `base` and `ref` stand for at this moment."""
+        names = [str(schedule.task[key]) for key in ("base", "ref") if key in schedule.task]
+        if "base" not in schedule.task and names:
+            names.append(head_at(schedule.repo))
+        found = {}
+        for name in names:
+            words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+            code, out, _err = await self._git.ask(*words, cwd=schedule.repo, timeout=PATIENCE)
+            if code != 0 or not out.split():
+                raise Refused(f"'{name}' is not a commit or branch in {schedule.repo}.")
+            found[name] = out.split()[-1]
+        return found

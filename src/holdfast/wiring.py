@@ -178,7 +178,7 @@ async def _supervise_locked(
         containers=ContainerSweeper(home, engines),
         source=source,
         trackers=RepoTrackers(home, runner),
-        timetables=RepoTimetables(home),
+        timetables=RepoTimetables(home, git),
         reclaimer=Reclaimer(home, git),
         sweeper=DiskSweeper(home, git),
         pressure=Machine(home=home).pressure,

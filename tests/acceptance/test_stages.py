@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, lives, processes_of, wait_until
 
 from holdfast.core.drafts import AgentChoice, Draft, StageDraft
 from holdfast.core.results import Result
@@ -140,3 +140,157 @@ def test_from_the_plan_to_the_approval(fleet: Fleet) -> None:
     fleet.wait_clean()
     assert not fleet.worktrees()
     assert supervisor.poll() is None
+
+
+class HeldGate:
+    """A gate that says that it was asked, and waits until the test lets it pass."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._asked, self._open = fleet.root / "asked", fleet.root / "open"
+        self._asked.touch()
+        # The sleeper is a child in a session of its own: it has to go with its gate.
+        self.command = (
+            f"(setsid sleep 3600 &) ; echo $$ >> {self._asked}; "
+            f"until [ -e {self._open} ]; do sleep 0.02; done; echo open"
+        )
+
+    def pids(self) -> list[int]:
+        return [int(line) for line in self._asked.read_text().split()]
+
+    def wait_asked(self, times: int) -> None:
+        wait_until(lambda: len(self.pids()) >= times, f"the gate is asked for the {times}. time")
+
+    def open(self) -> None:
+        self._open.touch()
+
+
+def sleepers(fleet: Fleet) -> list[str]:
+    return [words for words in processes_of(fleet.home).values() if words.startswith("sleep 3600")]
+
+
+def test_whatever_comes_during_a_gate_the_agent_is_not_run_again(fleet: Fleet) -> None:
+    """R-RES-09, R-TERM-10: the supervisor is killed, the task paused, the supervisor told to go, all while the gate is
+    asked: each time the gate ends at once, and afterwards it alone is asked again. A cancel ends both."""
+    shop, gate = Workshop(fleet), HeldGate(fleet)
+    plan = StageDraft(name="plan", chosen=shop.command("plan"))
+    build = StageDraft(name="build", chosen=shop.command("build", "pwd"), gate=gate.command, retry=1)
+    task = shop.add(plan, build, StageDraft(name="last", chosen=shop.command("last", "pwd")))
+    supervisor = fleet.up()
+    gate.wait_asked(1)
+    fleet.kill_supervisor(supervisor)
+    fleet.up()
+    gate.wait_asked(2)
+    assert not lives(gate.pids()[0]), "the gate of the dead supervisor is gone before the next is asked"
+
+    fleet.cli("pause", task)
+    paused = fleet.show(task)
+    assert (paused["state"], paused["pause_reason"], paused["stage"]["name"]) == ("paused", "operator", "build")
+    assert not any(lives(pid) for pid in gate.pids())
+    wait_until(lambda: not sleepers(fleet), "what the gate left goes with it")
+    fleet.cli("resume", task)
+    gate.wait_asked(3)
+    fleet.cli("down", "--now")
+    assert not any(lives(pid) for pid in gate.pids())
+    queued = fleet.show(task)
+    assert (queued["state"], queued["stage"]["name"]) == ("queued", "build")
+
+    waiting = shop.add(plan, build, prompt="another door")
+    fleet.up("--agents", 1)
+    gate.wait_asked(4)
+    gate.open()
+    done = fleet.wait_state(task, "completed")
+    assert [(run["stage"], run["outcome"]) for run in done["runs"]] == [
+        ("plan", "completed"), ("build", "completed"), ("last", "completed"),
+    ]  # fmt: skip
+    found = results(fleet, task)
+    assert [(row.name, row.attempt, row.passed) for row in found] == [
+        ("plan", 1, True), ("build", 1, True), ("last", 1, True),
+    ]  # fmt: skip
+    assert found[1].gate is not None
+    assert found[1].gate.output == "open\n"
+    assert found[1].text == found[2].text, "the same workspace, at the same path"
+    spent = {name: used["spent"] for name, used in fleet.shown(task)["budgets"].items()}
+    assert {spent[name] for name in ("crash", "retry", "lost", "runs")} == {0}
+    assert fleet.wait_state(waiting, "completed")["stage"]["name"] == "build"
+
+
+def test_a_cancel_ends_a_gate_at_once(fleet: Fleet) -> None:
+    """R-TERM-01: no agent is there to end, and nothing of the gate stays."""
+    shop, gate = Workshop(fleet), HeldGate(fleet)
+    task = shop.add(StageDraft(name="build", chosen=shop.command("build", "touch made"), gate=gate.command))
+    fleet.up()
+    gate.wait_asked(1)
+    fleet.cli("cancel", task, "--why", "not that door")
+    ended = fleet.wait_state(task, "cancelled")
+    assert ended["reason"].endswith(": not that door")
+    assert not any(lives(pid) for pid in gate.pids())
+    fleet.wait_clean()
+    wait_until(lambda: not sleepers(fleet), "what the gate left goes with it")
+    assert len(ended["runs"]) == 1
+    assert fleet.show(task)["salvages"], "what its agent did is saved"
+
+
+def test_a_reviewer_sends_back_so_often_and_no_more(fleet: Fleet) -> None:
+    """R-RES-12: after `max_turns` the task fails and says so; a retry goes on at that stage with turns afresh, a fresh
+    one begins with the first."""
+    shop = Workshop(fleet)
+    ruling = f"if [ -e {fleet.root}/content ]; then echo 'VERDICT: approve'; else echo no; echo 'VERDICT: changes'; fi"
+    task = shop.add(
+        StageDraft(name="plan", chosen=shop.command("plan")),
+        StageDraft(name="build", chosen=shop.command("build"), prompt="{{ stages.plan.text }}"),
+        StageDraft(name="review", chosen=shop.command("review", ruling), reviews=True, back_to="build", max_turns=1),
+    )
+    fleet.up()
+    failed = fleet.wait_state(task, "failed")
+    assert failed["failure_reason"] == "turns_spent"
+    assert [run["stage"] for run in failed["runs"]] == ["plan", "build", "review", "build", "review"]
+    assert "It is in stage 3 of 3 (review), turn 1 of its workflow 'shop'." in fleet.cli("why", task).stdout
+    fleet.wait_clean()
+    fleet.cli("retry", task)
+    again = fleet.wait_state(task, "failed")
+    assert [run["stage"] for run in again["runs"][5:]] == ["review", "build", "review"]
+    assert "plan done" in shop.heard("build")[-1], "what earlier stages left is still known"
+    fleet.wait_clean()
+    (fleet.root / "content").touch()
+    fleet.cli("retry", task, "--fresh")
+    done = fleet.wait_state(task, "completed")
+    assert [run["stage"] for run in done["runs"][8:]] == ["plan", "build", "review"]
+    assert [(row.name, row.visit) for row in results(fleet, task)] == [("plan", 0), ("build", 1), ("review", 2)]
+
+
+def test_a_limit_in_a_stage_goes_on_in_that_stage(fleet: Fleet) -> None:
+    """R-RES-05, R-RES-09, R-RES-11: with its own session, and what came before is not done again. A stage that is done
+    gives the resumes back where the settings say so. From a checkpoint of an earlier stage it goes on there."""
+    shop = Workshop(fleet)
+    last = f"[ $n = 2 ] || {{ rm kept.txt; touch {fleet.root}/at-three; exec sleep 3600; }}; cat kept.txt"
+    limited = (
+        {"run": 2, "print": "first half"},
+        {"run": 2, "limit": {"kind": "usage", "for": "50ms"}},
+        {"print": "done"},
+    )
+    task = shop.add(
+        StageDraft(name="one", chosen=shop.command("one", "echo one > kept.txt")),
+        StageDraft(name="two", chosen=shop.scripted(*limited), approval=True),
+        StageDraft(name="three", chosen=shop.command("three", last)),
+    )
+    fleet.up(env={"HOLDFAST_RESUME_RESET_ON_PROGRESS": "true"})
+    waiting = fleet.wait_state(task, "paused")
+    waiting = wait_until(lambda: fleet.show(task)["stage"]["awaits_approval"] and fleet.show(task), "two is done")
+    assert [(run["stage"], run["agent"], run["outcome"]) for run in waiting["runs"]] == [
+        ("one", "command", "completed"), ("two", "scripted", "usage_limited"), ("two", "scripted", "completed"),
+    ]  # fmt: skip
+    assert waiting["runs"][0]["session_id"] is None
+    assert waiting["runs"][1]["session_id"] == waiting["runs"][2]["session_id"] is not None
+    assert (waiting["agent"], waiting["resume_attempts"]) == ("scripted", 0)
+    assert "task.resumed" in fleet.kinds(task)
+    fleet.cli("approve", task)
+    wait_until((fleet.root / "at-three").exists, "three is at work")
+    fleet.cli("pause", task)
+    at_end_of_one = next(row["number"] for row in fleet.show(task)["checkpoints"] if row["stage"] == 0)
+    fleet.cli("resume", task, "--checkpoint", at_end_of_one)
+    wait_until(lambda: len(results(fleet, task)) == 3 and fleet.show(task)["state"] == "paused", "two went again")
+    assert "goes back to stage 2 of 3 (two)" in str([event["message"] for event in fleet.events(task)])
+    fleet.cli("approve", task)
+    done = fleet.wait_state(task, "completed")
+    assert [run["stage"] for run in done["runs"]] == ["one", "two", "two", "three", "two", "three"]
+    assert results(fleet, task)[-1].text == "one", "its tree came back with it"

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.files import LARGEST_FILE, read_file
+from holdfast.config.files import read_file
 from holdfast.config.parsers import age, boolean, count, one_of, pairs, text, words, write
+from holdfast.config.reading import LARGEST_FILE
 from holdfast.config.settings import SETTINGS, shown
 from holdfast.config.template import template
 from holdfast.units import parse_duration, parse_size

@@ -161,3 +161,29 @@ def test_every_key_is_found_on_its_line(writer: Writer, windows: bool) -> None:
 def test_by_example(text: str, path: Path, line: int | None) -> None:
     tomllib.loads(text)
     assert lines_of(text).get(path) == line
+
+
+def test_entries_of_arrays_have_numbers_at_any_depth() -> None:
+    text = (
+        "[[w.x.stage]]\nname = 1\n[[w.x.stage.member]]\nname = 2\n[[w.x.stage.member]]\nname = 3\n"
+        "[[w.x.stage]]\nmembers = [\n  { name = 4 },\n  { name = { a = 5 } },\n]\ntext = '''\nfirst\n'''\n"
+        "[[w.y.stage]]\nplain = [[{ z = 1 }], 2]\n"
+    )
+    tomllib.loads(text)
+    found = lines_of(text, numbered=True)
+    expected = {
+        ("w", "x", "stage[0]"): 1,
+        ("w", "x", "stage[0]", "name"): 2,
+        ("w", "x", "stage[0]", "member[0]"): 3,
+        ("w", "x", "stage[0]", "member[1]", "name"): 6,
+        ("w", "x", "stage[1]"): 7,
+        ("w", "x", "stage[1]", "members"): 8,
+        ("w", "x", "stage[1]", "members[0]", "name"): 9,
+        ("w", "x", "stage[1]", "members[1]", "name", "a"): 10,
+        ("w", "x", "stage[1]", "text"): 12,
+        ("w", "x", "stage[1]", "text", "="): 13,
+        ("w", "y", "stage[0]", "plain"): 16,
+    }
+    assert {path: found.get(path) for path in expected} == expected
+    assert ("name",) not in found
+    assert not any("z" in path for path in found)

@@ -181,6 +181,19 @@ def test_a_repositorys_schedules_hold_only_for_it_and_once_trusted(user_file: Pa
     assert "is for that repository; leave `repo` out" in problems[0].text
 
 
+def test_a_workflow_that_is_not_there_is_warned_of(user_file: Path, tmp_path: Path) -> None:
+    """R-CRON-01: before its time comes, which may be at night. The repository's own workflows count."""
+    repo = tmp_path / "repo"
+    (repo / ".git").mkdir(parents=True)
+    (repo / "holdfast.toml").write_text("[[workflow.own.stage]]\nname = 's'\nprompt = 'p'\n")
+    for name, warned in {"review-swarm": 0, "own": 0, "review-swram": 1}.items():
+        user_file.write_text(HEAD.replace("/r", str(repo)) + f"workflow = '{name}'\n")
+        warnings = [text for text in survey(None, str(tmp_path / "home")).warnings if "workflow" in text]
+        assert len(warnings) == warned, name
+    assert f"{user_file}:1: the schedule a names a workflow 'review-swram' that is not there" in warnings[0]
+    assert "did you mean 'review-swarm'? It would be refused." in warnings[0]
+
+
 def test_the_plain_form_reads_back(user_file: Path, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     (repo / ".git").mkdir(parents=True)

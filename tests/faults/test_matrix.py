@@ -18,6 +18,7 @@ SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # anothe
 
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
+    "tx.schedule.unfire": "tests/faults/test_swarm_storm.py: only a deliberate break comes here",
     "tx.hold.free": "tests/contracts/test_holds.py; a probe that is frozen",
     "tx.hold.pause": "likewise: an outage beyond every budget; tests/acceptance/test_held_back.py",
     "tx.death.of_many": "likewise: a mass death",

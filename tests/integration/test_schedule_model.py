@@ -463,9 +463,9 @@ class Walk(RuleBasedStateMachine):
 
     @rule()
     def somebody_fires_by_hand(self) -> None:
-        accept = self.board.accepting(self.model.schedule, 0.0, "ada") if self.board.refuses is None else None
-        if accept is None:
+        if self.board.refuses is not None:
             return
+        accept = self.runner.run(self.board.accepting(self.model.schedule, 0.0, "ada"))
         key = self.model.schedule.key
         self.stores[1].write(lambda tx: tx.schedules.fire_by_hand(key, accept(tx).id, "ada", self.now))
         self.model.busy, self.model.failures, self.model.tried = True, 0, None

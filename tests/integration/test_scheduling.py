@@ -319,6 +319,17 @@ class TestTrouble:
 
         live(play, a(HOURLY, misfire=Misfire.SKIP))
 
+    def test_a_fire_that_takes_longer_to_prepare_than_its_period_is_made(self) -> None:
+        """R-CRON-03: git is slow; what was due at the beginning is not given up for what came meanwhile."""
+
+        async def play(world: Clockwork) -> None:
+            world.board.meanwhile = lambda: world.pass_time(3)
+            await world.at(BEGIN + 1)
+            assert world.fires == [BEGIN + 1]
+            assert [json.loads(one["data"])["fire_time"] for one in world.told("schedule.skipped")] == [BEGIN + 4]
+
+        live(play, EVERY_SECOND)
+
     def test_a_broken_file_changes_nothing_but_for_an_alert(self) -> None:
         """R-CRON-01."""
 

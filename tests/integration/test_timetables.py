@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,14 @@ from tests.fleet import Fleet
 
 from holdfast.api.setup import give_trust, question, revoke_trust
 from holdfast.core.model import Repo, Task
+from holdfast.core.schedules import Schedule
 from holdfast.errors import HoldfastError
+from holdfast.processes.children import Children
+from holdfast.processes.helperlock import HelperLock
+from holdfast.processes.helpers import HelperRunner
 from holdfast.storage import open_store
 from holdfast.timetables import RepoTimetables
+from holdfast.workspaces.git import Git
 
 HEAD = 'agent = "command"\n[command]\nargv = ["sh"]\n'
 MONDAY = 1_794_794_400.0
@@ -38,7 +44,10 @@ class Scene:
         os.environ["HOLDFAST_CONFIG"] = str(self.users)
         self.users.write_text(HEAD)
         self.store = open_store(self.home, create=True)
-        self.timetables = RepoTimetables(self.home)
+        self.timetables = self.fresh()
+
+    def fresh(self) -> RepoTimetables:
+        return RepoTimetables(self.home, Git(HelperRunner(Children(), HelperLock(self.home))))
 
     @property
     def repos(self) -> list[Repo]:
@@ -56,8 +65,10 @@ class Scene:
 
     def fire(self, file: Path) -> Task:
         (schedule,) = self.timetables.read(self.repos).schedules[str(file)]
-        accept = self.timetables.accepting(schedule, MONDAY, "me")
-        return self.store.write(accept)
+        return self.accept(self.timetables, schedule)
+
+    def accept(self, timetables: RepoTimetables, schedule: Schedule) -> Task:
+        return self.store.write(asyncio.run(timetables.accepting(schedule, MONDAY, "me")))
 
 
 def test_trust_decides_about_a_repositorys_schedules(scene: Scene) -> None:
@@ -108,12 +119,31 @@ def test_the_task_of_a_fire(scene: Scene) -> None:
     (schedule,) = scene.timetables.read(scene.repos).schedules[str(scene.own)]
     scene.own.write_text("[[schedule]]\nbroken")
     assert scene.problem(scene.own)
-    task = scene.store.write(scene.timetables.accepting(schedule, MONDAY, "me"))
+    task = scene.accept(scene.timetables, schedule)
     assert task.spec.grace == 7.0
     with pytest.raises(HoldfastError, match=r"holdfast\.toml:2"):
-        RepoTimetables(scene.home).accepting(schedule, MONDAY, "me")
+        scene.accept(scene.fresh(), schedule)
     os.rename(scene.top, f"{scene.top}-gone")
     with pytest.raises(HoldfastError, match="There is no directory"):
-        scene.timetables.accepting(schedule, MONDAY, "me")
+        scene.accept(scene.timetables, schedule)
     assert scene.names(scene.own) is None
     assert not scene.problem(scene.own), "a repository that is not there says nothing"
+
+
+def test_a_range_is_what_it_is_at_the_fire(scene: Scene, fleet: Fleet) -> None:
+    """R-CRON-05: `base`..`ref` are looked up then, by git, in what its repository knows; a name that stands for nothing
+    refuses the fire."""
+    first = fleet.git("rev-parse", "main")
+    fleet.git("commit", "--quiet", "--allow-empty", "-m", "More")
+    more = f'repo = "{scene.top}"\nref = "main"\nbase = '
+    scene.users.write_text(HEAD + table("nightly", f'{more}"main@{{1}}"\n'))
+    task = scene.fire(scene.users)
+    assert (task.spec.base_ref, task.spec.range_base) == ("main", first)
+    scene.users.write_text(HEAD + table("nightly", f'{more}"main@{{1 day ago}}"\n'))
+    assert scene.fire(scene.users).spec.range_base in (first, fleet.git("rev-parse", "main"))
+    scene.users.write_text(HEAD + table("nightly", f'{more}"nowhere"\n'))
+    with pytest.raises(HoldfastError, match="'nowhere' is not a commit or branch in"):
+        scene.fire(scene.users)
+    scene.users.write_text(HEAD + table("nightly", f'workflow = "review-swarm"\n{more}"main@{{1}}"\n'))
+    swarm = scene.fire(scene.users).spec
+    assert (swarm.workflow, len(swarm.stages[0].members), swarm.range_base) == ("review-swarm", 4, first)

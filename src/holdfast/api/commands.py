@@ -53,7 +53,6 @@ class Commands:
 
     def add(self, new: NewTask) -> Task:
         """Accept a task: when this returns it is on disk."""
-        check_prompt(new.prompt)
         accept, self.notes = self.accepting(self.home, new, self._repo_of(new.directory))
         task = self._store.write(accept)
         doorbell.ring(self.home)
@@ -66,11 +65,13 @@ class Commands:
         place: tuple[str, str],
         head: str | None = None,
         before: Mapping[str, Layer] | None = None,
+        commits: Mapping[str, str] | None = None,
     ) -> tuple[Callable[[Any], Task], list[str]]:
         """All that can be refused is refused now; what remains is to be done in a transaction. `head`: the base that
-        is known already, so that git is not asked; `before`: as config.load has it. With what whoever adds it should be
-        told."""
-        check_prompt(new.prompt)
+        is known already, so that git is not asked; `commits`: of names, likewise; `before`: as config.load has it. With
+        what whoever adds it should be told."""
+        if new.prompt.strip() or not new.workflow:  # some workflows do without
+            check_prompt(new.prompt)
         top, common = place
         settings = config.load(
             repo=top,
@@ -78,6 +79,7 @@ class Commands:
                 "agent": new.agent,
                 "workspace.strategy": new.workspace,
                 "resume.max_attempts": new.max_resumes,
+                "gate.command": new.gate,
             },
             home=home,
             before=before,
@@ -88,7 +90,7 @@ class Commands:
         settings, budget, notes = rules_of(new, crew, settings)
         health, limits = _rules(new, settings)
         strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
-        base, range_base = span_of(top, new, strategy, crew, head)
+        base, range_base = span_of(top, new, strategy, crew, head, commits)
         if strategy == "container" and not settings["container.image"]:
             raise UsageError(
                 "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
@@ -100,7 +102,7 @@ class Commands:
             spec = TaskSpec(
                 id=task_id,
                 repo_id=repo.id,
-                prompt=new.prompt,
+                prompt=crew.prompt,
                 agent=crew.agent,
                 agent_options=crew.options,
                 workflow=crew.workflow,

@@ -15,13 +15,19 @@ from holdfast.core.schedules import Schedule
 
 
 def accepting(
-    home: str, schedule: Schedule, fire_time: float, *, before: Mapping[str, Layer] | None = None
+    home: str,
+    schedule: Schedule,
+    fire_time: float,
+    *,
+    before: Mapping[str, Layer] | None = None,
+    commits: Mapping[str, str] | None = None,
 ) -> Callable[[Any], Task]:
     """All that can be refused is refused now; what remains is to be done in the transaction of the fire. `before`:
-    files as they were when they last read well, for those that have a mistake now."""
+    files as they were when they last read well, for those that have a mistake now; `commits`: of names that were looked
+    up already, so that git is not waited for."""
     task = dict(schedule.task)
     new = NewTask(
-        prompt=str(task.get("prompt") or f"The workflow {task.get('workflow')}, as the schedule {schedule.name} asks."),
+        prompt=_text(task, "prompt") or "",  # a workflow may have its own
         directory=schedule.repo,
         agent=_text(task, "agent"),
         model=_text(task, "model"),
@@ -34,8 +40,8 @@ def accepting(
         schedule=schedule.name,
         fire_time=rfc3339(fire_time),
     )
-    head = repos.head_at(schedule.repo) if "base" not in task and "ref" not in task else None
-    accept, _notes = Commands.accepting(home, new, repos.located(schedule.repo), head, before)
+    place, head = repos.located(schedule.repo), repos.head_at(schedule.repo)
+    accept, _notes = Commands.accepting(home, new, place, head, before, commits)
     return accept
 
 

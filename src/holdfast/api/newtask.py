@@ -50,6 +50,7 @@ class NewTask:
     preserve_on_failure: bool | None = None
     keep_workspace: bool = False
     workflow: str | Draft | None = None  # its name, or the workflow itself
+    gate: str | None = None  # the command of its workflow's stages with `gate = true`
     ref: str | None = None  # where the workspace begins; then `base` is where the range begins that it is about
     schedule: str = ""  # that adds it; with the moment that it is for, as TaskSpec has it
     fire_time: str = ""

@@ -12,8 +12,9 @@ from holdfast import clock, faults
 from holdfast.api import repos
 from holdfast.api.clis import Cli
 from holdfast.api.commands import who
-from holdfast.config import ConfigError, repo_file, shown, trust, user_file, variable_of
+from holdfast.config import SETTINGS, ConfigError, repo_file, shown, trust, user_file, variable_of
 from holdfast.config.files import read_file
+from holdfast.config.parsers import toml
 from holdfast.config.schedules import trust_lines, trust_values
 from holdfast.config.template import template
 from holdfast.config.writing import record
@@ -36,7 +37,10 @@ class TrustQuestion:
 
     @property
     def lines(self) -> list[str]:
-        return [f"{key} = {shown(key, value)}" for key, value in self.values.items()] + trust_lines(self.schedules)
+        values = (
+            f"{key} = {shown(key, value) if key in SETTINGS else toml(value)}" for key, value in self.values.items()
+        )
+        return [*values, *trust_lines(self.schedules)]
 
 
 def question(home: str, directory: str) -> TrustQuestion:
@@ -45,7 +49,7 @@ def question(home: str, directory: str) -> TrustQuestion:
     layer = read_file(repo_file(top), of_repository=True)
     if layer.problems:
         raise ConfigError(layer.problems)
-    values = trust.dangerous_values(layer.values)
+    values = layer.needs_trust
     is_trusted = (not values or trust.is_trusted(home, top, values)) and trust.is_trusted_with(
         home, top, trust_values(layer.schedules)
     )
@@ -70,7 +74,7 @@ def trusted(home: str) -> list[dict[str, Any]]:
     rows = []
     for path, given in sorted(trust.trusted(home).items()):
         layer = read_file(repo_file(path), of_repository=True)
-        values, schedules = trust.dangerous_values(layer.values), trust_values(layer.schedules)
+        values, schedules = layer.needs_trust, trust_values(layer.schedules)
         is_same = given.get("sha256") == trust.digest(values) and (
             not schedules or given.get("schedules") == trust.digest(schedules)
         )

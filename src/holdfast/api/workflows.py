@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,11 @@ class Crew:
 
     agent: str
     options: dict[str, Any]
+    prompt: str
     workflow: str = ""
     stages: Stages = ()
     wants_range: bool = False
+    notes: tuple[str, ...] = ()  # for whoever adds it
 
     @property
     def agents(self) -> list[str]:
@@ -63,10 +65,26 @@ def crew_of(new: NewTask, settings: config.Config) -> Crew:
     """Who works on it, or a refusal that says what to write."""
     if not new.workflow:
         agent, options = agent_of(new, settings)
-        return Crew(agent=agent, options=options)
+        return Crew(agent=agent, options=options, prompt=new.prompt)
     draft = _named(new.workflow, settings) if isinstance(new.workflow, str) else _checked(new.workflow)
-    stages = tuple(_stage(draft, stage, new, settings) for stage in draft.stages)
+    prompt = new.prompt if new.prompt.strip() else draft.prompt
+    if not prompt:
+        if draft.wants_prompt:
+            raise UsageError(f"The workflow '{draft.name}' needs a prompt: say what the agent should do.")
+        prompt = draft.about or f"Run the workflow '{draft.name}'."
+    stages = stages_of(draft, new, settings)
+    ungated = [stage.name for stage in draft.stages if stage.has_set_gate and not settings["gate.command"]]
+    note = (
+        (
+            f"Stage '{ungated[0]}' has no gate: nothing but the agent's own word says that its work is good. "
+            "--gate COMMAND gives it one, and so does the setting gate.command."
+        )
+        if ungated
+        else ""
+    )
     return Crew(
+        prompt=prompt,
+        notes=(note,) if note else (),
         agent=stages[0].agent,
         options=dict(stages[0].agent_options),
         workflow=draft.name,
@@ -75,9 +93,15 @@ def crew_of(new: NewTask, settings: config.Config) -> Crew:
     )
 
 
+def stages_of(draft: Draft, new: NewTask, settings: config.Config, only: int | None = None) -> Stages:
+    """Its stages, whole; `only`: the one with this number."""
+    wanted = draft.stages if only is None else draft.stages[only : only + 1]
+    return tuple(_stage(draft, stage, new, settings) for stage in wanted)
+
+
 def rules_of(new: NewTask, crew: Crew, settings: config.Config) -> tuple[config.Config, BudgetRules, list[str]]:
     """The settings that hold for all of its agents, what the task may use, and what of that cannot hold for one."""
-    found, notes = [], []
+    found, notes = [], list(crew.notes)
     settings = settings.for_agent(crew.agent)
     for agent in crew.agents:
         settings = patient_with(agent, settings)
@@ -89,9 +113,16 @@ def rules_of(new: NewTask, crew: Crew, settings: config.Config) -> tuple[config.
     return settings, BudgetRules(usd=usd, tokens=tokens), notes
 
 
-def span_of(top: str, new: NewTask, strategy: str, crew: Crew, head: str | None) -> tuple[str, str | None]:
+def span_of(
+    top: str, new: NewTask, strategy: str, crew: Crew, head: str | None, commits: Mapping[str, str] | None = None
+) -> tuple[str, str | None]:
     """(what the workspace begins at, the commit that its range begins at or None). `head`: known already, so that git
-    is not asked for the current branch."""
+    is not asked for the current branch; `commits`: names that were looked up already, likewise."""
+    known = commits or {}
+
+    def checked(name: str) -> str:
+        return name if name in known else repos.checked_base(top, new.directory, name)
+
     if strategy not in ("worktree", "clone", "container"):
         if new.ref is not None or crew.wants_range:
             raise UsageError(
@@ -101,22 +132,40 @@ def span_of(top: str, new: NewTask, strategy: str, crew: Crew, head: str | None)
         return "HEAD", None
     if new.ref is None and not crew.wants_range:
         base = repos.current_base(top) if new.base is None and head is None else head
-        return (base or "HEAD") if new.base is None else repos.checked_base(top, new.directory, new.base), None
+        return (base or "HEAD") if new.base is None else checked(new.base), None
     if new.ref is None and new.base is None:
         raise UsageError(
             f"The workflow '{crew.workflow}' looks at a range of commits: say which with --base BASE (up to the "
             "current branch), or with --ref REF --base BASE. Nothing was queued."
         )
     current = head or repos.current_base(top)
-    ref = current if new.ref is None else repos.checked_base(top, new.directory, new.ref)
+    ref = current if new.ref is None else checked(new.ref)
     if new.base is None and not crew.wants_range:
         return ref, None
-    base = current if new.base is None else repos.checked_base(top, new.directory, new.base)
-    return ref, repos.commit_of(top, base) or base
+    base = current if new.base is None else checked(new.base)
+    return ref, known.get(base) or repos.commit_of(top, base) or base
+
+
+def known_workflows(settings: config.Config) -> dict[str, Draft]:
+    """By name: the repository's over the user's over the built-in ones."""
+    from holdfast.config.builtin_workflows import BUILT_IN
+
+    return {**BUILT_IN, **settings.workflows}
 
 
 def _named(name: str, settings: config.Config) -> Draft:
-    raise UsageError(f"There is no workflow '{name}'.")
+    known = known_workflows(settings)
+    if name not in known:
+        raise UsageError(f"{no_such_workflow(name, list(known))} Nothing was queued.")
+    return known[name]
+
+
+def no_such_workflow(name: str, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return f"There is no workflow '{name}'.{hint} Known here: {', '.join(known)} (`holdfast workflows`)."
 
 
 def _checked(draft: Draft) -> Draft:
@@ -147,7 +196,7 @@ def _stage(draft: Draft, stage: StageDraft, new: NewTask, settings: config.Confi
         prompt=_asking_for_ruling(stage.prompt) if stage.reviews else stage.prompt,
         timeout=_timeout(stage, new, own),
         retry=stage.retry,
-        gate=stage.gate,
+        gate=str(settings["gate.command"]) if stage.has_set_gate else stage.gate,
         gate_timeout=stage.gate_timeout,
         on_failure=stage.on_failure,
         approval=stage.approval,

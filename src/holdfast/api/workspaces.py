@@ -44,13 +44,14 @@ def clean(home: str, task_ids: Sequence[str]) -> None:
             task = tx.tasks.get(task_id)
             if task.state not in TASK_TERMINAL:
                 raise Conflict(f"Task {task_id} is {task.state} and needs its workspace. Nothing was changed.")
-            workspace = tx.workspaces.current(task_id)
-            if workspace is None or workspace.state is not WorkspaceState.PRESERVED:
+            preserved = [one for one in tx.workspaces.all_current(task_id) if one.state is WorkspaceState.PRESERVED]
+            if not preserved:
                 raise Conflict(
                     f"Task {task_id} has no preserved workspace. `holdfast workspaces` lists what there is. "
                     "Nothing was changed."
                 )
-            tx.workspaces.dispose(workspace, "salvage", f"dropped by {who()} (operator)", clock.now())
+            for workspace in preserved:
+                tx.workspaces.dispose(workspace, "salvage", f"dropped by {who()} (operator)", clock.now())
 
     open_store(home, create=False).write(dispose)
     doorbell.ring(home)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from holdfast.config.overrides import SECTION as PER_AGENT
 from holdfast.config.overrides import full_key, read_overrides
 from holdfast.config.parsers import shown, takes
 from holdfast.config.problems import Problem
+from holdfast.config.reading import bytes_of
 from holdfast.config.schedulekeys import checkout_at
 from holdfast.config.schedules import SECTION as SCHEDULES
 from holdfast.config.schedules import read_schedules
@@ -27,10 +27,11 @@ from holdfast.config.workers import Workers, read_workers
 from holdfast.config.workers import refuse_in_repository as refuse_workers
 
 if TYPE_CHECKING:  # all pay for what every command reads
+    from holdfast.core.drafts import Draft
     from holdfast.core.schedules import Schedule
 
 REPO_FILE = "holdfast.toml"
-LARGEST_FILE = 64 * 1024
+WORKFLOWS = "workflow"
 MOST_DOTS = 1000  # on a line: tomllib takes quadratic time for `a.a.a.…`, and a clone's file must not hang us
 DEEPEST = 8  # parts of a key; our longest has three
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)$")
@@ -49,6 +50,8 @@ class Layer:
     label_budgets: labelbudgets.LabelBudgets = field(default_factory=dict)
     workers: Workers = ()
     schedules: tuple[Schedule, ...] = ()
+    workflows: dict[str, Draft] = field(default_factory=dict)
+    trusted_tables: dict[str, Any] = field(default_factory=dict)  # what else needs trust in a repository's file
     lines: dict[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -59,6 +62,21 @@ class Layer:
         """On the line of the key, of its entry (a worker, a schedule), or of all of them: whichever has one."""
         known = (key, key.partition(".")[0], key.partition("[")[0])
         self.complain(next((place for place in known if place in self.lines), key), text)
+
+    def complain_within(self, key: str, text: str) -> None:
+        """On the line of the key, or of the innermost table around it that has one."""
+        place = key
+        while place and place not in self.lines:
+            array, bracket, number = place.rpartition("[")
+            place = array if bracket and number[:-1].isdigit() else place.rpartition(".")[0]
+        self.complain(place, text)
+
+    @property
+    def needs_trust(self) -> dict[str, Any]:
+        """What of it could run commands or show secrets: full key → value."""
+        from holdfast.config.trust import dangerous_values
+
+        return dangerous_values(self.values) | self.trusted_tables
 
     def take(self, key: str, value: object) -> None:
         """Keep a value, or the reason why it is none."""
@@ -94,10 +112,10 @@ def repo_file(repo: str) -> str:
 
 def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Layer:
     """The settings in a file. A missing one is an empty layer; mistakes are in its `problems`. Without `schedules`,
-    those are passed over: reading them costs what computes with times."""
+    those and workflows are passed over: reading them costs what computes with times, and looks at more files."""
     layer = Layer(path)
     try:
-        data = _bytes_of(path)
+        data = bytes_of(path)
     except (FileNotFoundError, NotADirectoryError):
         layer.exists = False
         return layer
@@ -122,7 +140,9 @@ def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Laye
             layer.workers = read_workers(tables, layer.accounts, layer.complain_of_entry)
     if not schedules:
         document.pop(SCHEDULES, None)
+        document.pop(WORKFLOWS, None)
     _take_schedules(document, layer, of_repository=of_repository)
+    _take_workflows(document, layer, of_repository=of_repository)
     for key, value in _flatten(document, layer):
         setting = SETTINGS[key]
         if of_repository and not setting.is_for_repositories:
@@ -137,7 +157,7 @@ def read_file(path: str, *, of_repository: bool, schedules: bool = True) -> Laye
 def mentions(path: str, word: str) -> bool:
     """Whether a file that cannot be understood may be about this."""
     try:
-        return word.encode() in _bytes_of(path)
+        return word.encode() in bytes_of(path)
     except OSError:
         return True
 
@@ -160,24 +180,14 @@ def _take_schedules(document: dict[str, Any], layer: Layer, *, of_repository: bo
         layer.schedules = read_schedules(tables, layer.place, layer.lines, layer.complain_of_entry, repo)
 
 
-def _bytes_of(path: str) -> bytes:
-    """All of it. A pipe or an endless device, perhaps behind a repository's symbolic link, must not hang us."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    try:
-        mode = os.fstat(fd).st_mode
-        if os.path.realpath(path) == os.devnull:
-            return b""
-        if not stat.S_ISREG(mode):
-            what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-            raise OSError(22, f"it is {what}")
-        data = b""
-        while len(data) <= LARGEST_FILE and (block := os.read(fd, LARGEST_FILE)):
-            data += block
-    finally:
-        os.close(fd)
-    if len(data) > LARGEST_FILE:
-        raise OSError(27, f"it is larger than {LARGEST_FILE // 1024} KiB")
-    return data
+def _take_workflows(document: dict[str, Any], layer: Layer, *, of_repository: bool) -> None:
+    if WORKFLOWS not in document:
+        return
+    from holdfast.config.workflows import needing_trust, read_workflows
+
+    layer.workflows = read_workflows(document.pop(WORKFLOWS), layer, of_repository=of_repository)
+    if of_repository:
+        layer.trusted_tables |= needing_trust(layer.workflows)
 
 
 def _document(data: bytes, layer: Layer) -> dict[str, Any]:

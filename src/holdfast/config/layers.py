@@ -22,6 +22,7 @@ from holdfast.errors import Refused
 
 if TYPE_CHECKING:
     from holdfast.core.caps import LabelCap
+    from holdfast.core.drafts import Draft
     from holdfast.core.schedules import Schedule
 
 
@@ -37,6 +38,7 @@ class Config:
         label_budgets: Mapping[str, LabelCap] | None = None,
         workers: Workers = (),
         schedules: tuple[Schedule, ...] = (),
+        workflows: Mapping[str, Draft] | None = None,
     ) -> None:
         self._values = dict(values)
         self.origins = dict(origins)
@@ -45,13 +47,14 @@ class Config:
         self.accounts: Accounts = {agent: dict(tables) for agent, tables in (accounts or {}).items()}
         self.workers = workers
         self.schedules = schedules
+        self.workflows = dict(workflows or {})  # those of files; the built-in ones: config/builtin_workflows.py
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
 
     def but(self, values: Mapping[str, Any]) -> Config:
         """The same with other values for some keys."""
-        tables = self.overrides, self.accounts, self.label_budgets, self.workers, self.schedules
+        tables = self.overrides, self.accounts, self.label_budgets, self.workers, self.schedules, self.workflows
         return Config({**self._values, **values}, self.origins, *tables)
 
     def for_agent(self, agent: str) -> Config:
@@ -129,11 +132,15 @@ def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
     from holdfast.config import trust
     from holdfast.home import home_directory
 
-    dangerous = trust.dangerous_values(layer.values)
+    dangerous = layer.needs_trust
     if not dangerous or trust.is_trusted(home or home_directory(), repo, dangerous):
         return []
     for key in dangerous:
-        del layer.values[key]
+        layer.values.pop(key, None)
+    if layer.workflows:
+        from holdfast.config.workflows import needing_trust
+
+        layer.workflows = {name: draft for name, draft in layer.workflows.items() if not needing_trust({name: draft})}
     return list(dangerous)
 
 
@@ -161,6 +168,7 @@ def merge(layers: list[Layer]) -> Config:
     label_budgets: LabelBudgets = {}
     workers: Workers = ()
     schedules: tuple[Schedule, ...] = ()
+    workflows: dict[str, Draft] = {}
     for layer in layers:
         for key, value in layer.values.items():
             values[key] = value
@@ -184,7 +192,8 @@ def merge(layers: list[Layer]) -> Config:
             origins[f"{WORKERS}.{worker.name}"] = where(layer.place, layer.lines.get(place_of(worker.number)))
         workers += layer.workers  # only the user's own file has some
         schedules += layer.schedules
-    return Config(values, origins, overrides, accounts, label_budgets, workers, schedules)
+        workflows |= layer.workflows
+    return Config(values, origins, overrides, accounts, label_budgets, workers, schedules, workflows)
 
 
 def _from_environment() -> list[Layer]:

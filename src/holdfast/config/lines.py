@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable
+from itertools import count
 
 Path = tuple[str, ...]
 
+TEXT = "="  # behind the path of a text over several lines: the line of its first letter
 DEEPEST = 32  # parts of a key that are told apart; without a bound, `a.a.a.…` would need quadratic memory
 _TRIVIA = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
@@ -28,7 +30,7 @@ _PLAIN_VALUE = re.compile(r"[^,\]}#\n]+")
 def lines_of(document: str, *, numbered: bool = False) -> dict[Path, int]:
     """The first line that names each key or table, counted from 1: {("health", "grace"): 12, ("health",): 11, …}.
 
-    `numbered`: also of each entry of an array of tables: {("worker[1]", "name"): 7, …}.
+    `numbered`: also of each entry of an array of tables: {("worker[1]", "name"): 7, ("a", "b[0]", "c[2]"): 9, …}.
     """
     walk = _Walk(document.replace("\r\n", "\n"))
     found = walk.document()
@@ -43,8 +45,8 @@ class _Walk:
         self._counted = 0  # up to here, `_line` is counted
         self.found: dict[Path, int] = {}
         self.numbered: dict[Path, int] = {}
-        self._entries: dict[str, int] = {}  # arrays of tables → how many entries were seen
-        self._entry: tuple[str, str] | None = None  # under which entry we are: ("worker", "worker[0]")
+        self._entries: dict[Path, int] = {}  # arrays of tables → how many entries were seen
+        self._entry: tuple[Path, Path] | None = None  # in which entry we are: (("worker",), ("worker[0]",))
 
     def document(self) -> dict[Path, int]:
         table: Path = ()
@@ -64,10 +66,15 @@ class _Walk:
 
     def _enter(self, table: Path, *, is_entry: bool) -> None:
         """An entry of an array of tables: its keys are noted under its number as well, like ("worker[0]", "name")."""
-        if is_entry and len(table) == 1:
-            self._entries[table[0]] = self._entries.get(table[0], 0) + 1
-        if table[0] in self._entries:
-            self._entry = (table[0], f"{table[0]}[{self._entries[table[0]] - 1}]")
+        numbered: Path = ()
+        for depth, part in enumerate(table, start=1):
+            array = (*numbered, part)
+            if is_entry and depth == len(table):
+                self._entries[array] = self._entries.get(array, 0) + 1
+            count = self._entries.get(array)
+            numbered = array if count is None else (*numbered, f"{part}[{count - 1}]")
+        if numbered != table:
+            self._entry = (table, numbered)
             self._note(table, self._line_here())
 
     def _pair(self, table: Path) -> None:
@@ -89,8 +96,15 @@ class _Walk:
 
     def _note(self, path: Path, line: int) -> None:
         self.found.setdefault(path, line)
-        if self._entry is not None and path[0] == self._entry[0]:
-            self.numbered.setdefault((self._entry[1], *path[1:]), line)
+        numbered = self._numbered(path)
+        if numbered is not None:
+            self.numbered.setdefault(numbered, line)
+
+    def _numbered(self, path: Path) -> Path | None:
+        """The same path by the number of the entry that we are in; None: in none."""
+        if self._entry is None or path[: len(self._entry[0])] != self._entry[0]:
+            return None
+        return (*self._entry[1], *path[len(self._entry[0]) :])
 
     def _key_part(self) -> str:
         if self._text[self._at] in "\"'":
@@ -101,19 +115,40 @@ class _Walk:
         """Past a value. `path` is whose value it is; None inside arrays, whose entries have no names."""
         self._skip(_SPACE)
         if self._next("["):
-            self._items("]", lambda: self._value(None))
+            numbers = count()
+            self._items("]", lambda: self._item(path, next(numbers)))
         elif self._next("{"):
             if path is None:
-                kept, self.found = self.found, {}
+                kept, entry, self.found, self._entry = self.found, self._entry, {}, None
                 self._items("}", lambda: self._pair(()))
-                self.found = kept
+                self.found, self._entry = kept, entry
             else:
                 self._items("}", lambda: self._pair(path))
         elif self._text[self._at] in "\"'":
-            self._skip(_STRING)
+            self._string(path)
         else:
             self._skip(_PLAIN_VALUE)
         self._skip(_SPACE)
+
+    def _string(self, path: Path | None) -> None:
+        """Of a text over several lines, the line of its first letter is noted too, under (…, TEXT): its own lines are
+        those of the file then."""
+        line, raw = self._line_here(), self._skip(_STRING)
+        numbered = None if path is None else self._numbered(path)
+        if numbered is not None and "\n" in raw and (raw[0] == "'" or "\\" not in raw):
+            self.numbered.setdefault((*numbered, TEXT), line + (raw[3:4] == "\n"))
+
+    def _item(self, array: Path | None, number: int) -> None:
+        """An entry of an array. Only tables have keys: those are noted by the entry's number, and not without it."""
+        if array is None or not self._text.startswith("{", self._at):
+            self._value(None)
+            return
+        line, kept, entry = self._line_here(), self.found, self._entry
+        *before, last = self._numbered(array) or array
+        self.found, self._entry = {}, ((), (*before, f"{last}[{number}]")[:DEEPEST])
+        self.numbered.setdefault(self._entry[1], line)
+        self._value(())
+        self.found, self._entry = kept, entry
 
     def _items(self, end: str, entry: Callable[[], None]) -> None:
         self._skip(_TRIVIA)

@@ -90,6 +90,12 @@ SETTINGS: dict[str, Setting] = {
         one_of("all", "tracked", "none"),
         "What a successful agent left uncommitted goes to its branch.",
     ),
+    "gate.command": Setting(
+        "",
+        text,
+        "The command that decides whether work is good, such as `make test`: of workflows' stages with `gate = true`.",
+        user_only=DANGEROUS,
+    ),
     "salvage.max_size": Setting(
         512 * MIB, parse_size, "A workspace with more unsaved bytes than this is preserved instead of salvaged."
     ),

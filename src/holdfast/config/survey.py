@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 from holdfast.config.accounts import holds_secrets
-from holdfast.config.files import Layer
+from holdfast.config.files import Layer, read_file, repo_file
 from holdfast.config.layers import (
     Config,
     merge,
@@ -79,9 +79,31 @@ def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], u
             f"{files[1].place} has the {many} {' and '.join(unscheduled)} and is not trusted with that as it is now, "
             "so nothing is added by the clock; `holdfast trust` decides."
         )
+    found += [text for layer in files for text in _unknown_workflows(layer, files[0])]
     for name, meant in unknown.items():
         if meant:
             found.append(f"The variable {name} is no setting; did you mean {meant}?")
+    return found
+
+
+def _unknown_workflows(layer: Layer, users: Layer) -> list[str]:
+    """Schedules that would be refused when their time comes. The workflows of the repository that each is for count."""
+    asked = [schedule for schedule in layer.schedules if "workflow" in schedule.task]
+    if not asked:
+        return []
+    from holdfast.config.builtin_workflows import BUILT_IN
+    from holdfast.config.schedulekeys import meant
+
+    found = []
+    for schedule in asked:
+        name = str(schedule.task["workflow"])
+        own = read_file(repo_file(schedule.repo), of_repository=True).workflows
+        known = (*BUILT_IN, *users.workflows, *own)
+        if name not in known:
+            found.append(
+                f"{schedule.place}: the schedule {schedule.name} names a workflow '{name[:60]}' that is not there"
+                f"{meant(name, known) or '.'} It would be refused."
+            )
     return found
 
 

@@ -82,7 +82,7 @@ def follow(stages: Stages, progress: Progress, end: StageEnd) -> Following:
         why = f"{where}: its gate `{end.gate.command}` {end.gate.how}"
         return _not_done(stages, now, end, GATE_FAILED, why, _of_gate(end.gate))
     if not stage.reviews:
-        return _done(stages, now, f"{where} completed")
+        return _done(stages, now, f"{where} completed" + (f": {end.reason}" if stage.is_parallel else ""))
     if end.ruling is None:
         return _not_done(stages, now, end, NO_VERDICT, f"{where}: it gave no verdict", _told(stage, "", ""))
     if end.ruling is Ruling.APPROVE:

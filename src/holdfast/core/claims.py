@@ -14,7 +14,9 @@ from holdfast.core.model import Claim, ReportKind, StopWhy
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 
 # Stops that say nothing about the agent's work: it had claimed its result before.
-_NO_VERDICT = frozenset({StopWhy.CLAIMED, StopWhy.DOWN, StopWhy.PAUSE, StopWhy.WORKER, StopWhy.BUDGET})
+_NO_VERDICT = frozenset(
+    {StopWhy.CLAIMED, StopWhy.DOWN, StopWhy.PAUSE, StopWhy.WORKER, StopWhy.BUDGET, StopWhy.DEADLINE}
+)
 _WHY_ENDED = {
     StopWhy.DOWN: "the supervisor was told to stop",
     StopWhy.PAUSE: "an operator paused it",

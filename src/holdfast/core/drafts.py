@@ -5,7 +5,6 @@ Files and the built-in workflows become drafts; `api/workflows.py` makes the sta
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +56,7 @@ class StageDraft:
     timeout: float | None = None  # None: the task's
     retry: int = 0
     gate: str = ""
+    has_set_gate: bool = False  # its gate is the command of the setting `gate.command`
     gate_timeout: float = 600.0
     on_failure: OnFailure = OnFailure.FAIL
     approval: bool = False
@@ -76,6 +76,7 @@ class Draft:
     name: str
     stages: tuple[StageDraft, ...]
     about: str = ""  # one sentence for people
+    prompt: str = ""  # what a task asks for that says nothing itself
     origin: str = field(default="built-in", compare=False)  # built-in | user | repository
     place: str = field(default="", compare=False)  # file and line
 
@@ -83,6 +84,11 @@ class Draft:
     def wants_range(self) -> bool:
         """Whether one of its prompts speaks of a range of commits."""
         return any("task.range" in _names(text) for text in prompts(self))
+
+    @property
+    def wants_prompt(self) -> bool:
+        """Whether it cannot do without a word of the task."""
+        return not self.prompt and any("task.prompt" in _names(text) for text in prompts(self))
 
 
 def prompts(draft: Draft) -> Iterator[str]:
@@ -129,7 +135,7 @@ def _sending_back(number: int, stage: StageDraft, names: Sequence[str]) -> Itera
             yield Flaw(number, None, "back_to", text)
         elif stage.back_to not in names[:number]:
             yield Flaw(number, None, "back_to", f"the stage '{stage.back_to}' does not come before this one")
-        if not sends:
+        elif not sends:
             text = 'nothing sends back from here: it needs `reviews = true` or `on_failure = "back"`'
             yield Flaw(number, None, "back_to", text)
     elif stage.reviews:
@@ -171,10 +177,10 @@ def _templates(number: int, draft: Draft) -> Iterator[Flaw]:
     everybody_has_one = bool(stage.members) and all(member.prompt for member in stage.members)
     if not stage.prompt.strip() and not everybody_has_one:
         yield Flaw(number, None, "prompt", "the prompt is empty: say what the agent should do, or leave it out")
-    for mistake in _mistakes(stage.prompt, here):
+    for mistake in templates.mistakes_of(stage.prompt, here):
         yield Flaw(number, None, "prompt", str(mistake), mistake.line)
     for index, member in enumerate(stage.members):
-        for mistake in _mistakes(member.prompt, here):
+        for mistake in templates.mistakes_of(member.prompt, here):
             yield Flaw(number, index, "prompt", str(mistake), mistake.line)
 
 
@@ -194,13 +200,6 @@ def surroundings(draft: Draft, number: int) -> templates.Surroundings:
     )
 
 
-def _mistakes(text: str, here: templates.Surroundings) -> Sequence[templates.Mistake]:
-    try:
-        return list(templates.check(templates.parse(text), here))
-    except templates.TemplateError as error:
-        return error.mistakes
-
-
 def _names(text: str) -> frozenset[str]:
     try:
         return templates.parse(text).names
@@ -209,5 +208,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(word[:200], known, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -24,6 +24,8 @@ EVENTS: Mapping[str, str] = {
     "run.handed-over": "a run begins a new conversation and is told what earlier ones did; `reason`: why they ended",
     "run.stopping": "we asked a run to end, and why; recorded before the signal",
     "run.ended": "its whole process tree is proven gone; `outcome` says how it ended",
+    "stage.member-ended": "a member of a parallel stage has its result; `member` and `outcome` say whose and how",
+    "stage.collected": "every member of a parallel stage has its result; `outcomes` counts them",
     "agent.progress": "an agent told how far it is; the newest of every ten seconds",
     "agent.claimed": "an agent reported its result (`complete` or `fail`); it has `health.claim_grace` to exit",
     "agent.reports-refused": "once per run: something in its channel is no report of this run, and was ignored",

@@ -61,6 +61,7 @@ class StopWhy(StrEnum):
     STUCK = "stuck"
     LOOPING = "looping"
     STARTUP = "startup_timeout"
+    DEADLINE = "deadline"  # the time of the parallel stage that it is a member of was up
     CLAIMED = "claimed"  # it reported its result and did not exit in time
     DOOMED = "doomed"  # its own words say that it cannot succeed, and it does not end
     BUDGET = "budget"  # it has used up the money or the tokens of its task

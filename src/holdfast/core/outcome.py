@@ -143,6 +143,7 @@ _BY_STOP = {
     StopWhy.STARTUP: Outcome.STARTUP_TIMEOUT,
     StopWhy.MEMORY: Outcome.OUT_OF_MEMORY,
     StopWhy.BUDGET: Outcome.OVER_BUDGET,
+    StopWhy.DEADLINE: Outcome.TIMEOUT,
 }
 
 
@@ -189,7 +190,7 @@ def classify(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, sto
 def _stopped(stop_why: StopWhy | None, from_agent: Verdict, stop_reason: str | None) -> Verdict:
     if stop_why is None:
         return _with(from_agent, Outcome.EXTERNAL_KILL, "its keeper was told to stop by someone outside Holdfast")
-    if stop_why is StopWhy.STUCK and from_agent.outcome is Outcome.COMPLETED:
+    if stop_why in (StopWhy.STUCK, StopWhy.DEADLINE) and from_agent.outcome is Outcome.COMPLETED:
         return replace(from_agent, reason=f"{from_agent.reason}; its processes were ended because it did not exit")
     if stop_why is StopWhy.BUDGET and from_agent.outcome is Outcome.COMPLETED:
         return from_agent  # it was done before the word to stop reached it

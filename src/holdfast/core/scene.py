@@ -11,7 +11,7 @@ from holdfast.core.states import TASK_TERMINAL, TaskState
 
 LOCK_WORDS = "holdfast task="  # how our entries under `.git/worktrees` are locked
 _TRASHED = re.compile(r"(?:\.trash-)?([a-z0-9]+)(-half-made)?(\.deep-.*|\.trashed\.json)?")
-_BRANCH = re.compile(r"holdfast/([a-z0-9]+)(-r\d+)?")
+_BRANCH = re.compile(r"holdfast/([a-z0-9]+)(-r\d+|--[A-Za-z0-9_-]+)?")
 
 
 # -- what was seen -----------------------------------------------------------------------------------------------------
@@ -27,6 +27,7 @@ class Mark:
     path: str
     branch: str | None = None
     base_commit: str | None = None
+    member: str = ""  # of a parallel stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

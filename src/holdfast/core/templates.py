@@ -6,7 +6,6 @@ two braces. Text is put in as it is, once: what an agent answered is never read 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,14 +59,6 @@ class Mistake:
         return f"line {self.line}, column {self.column}: {self.text}"
 
 
-class TemplateError(ValueError):
-    """It is no template; with all of its mistakes."""
-
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        self.mistakes = tuple(mistakes)
-        super().__init__(str(mistakes[0]))
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """One variable in a template."""
@@ -93,6 +84,15 @@ class Template:
         return frozenset(place.name for place in self.places)
 
 
+class TemplateError(ValueError):
+    """It is no template; with all of its mistakes, and what could be read of it."""
+
+    def __init__(self, mistakes: Sequence[Mistake], template: Template) -> None:
+        self.mistakes = tuple(mistakes)
+        self.template = template
+        super().__init__(str(mistakes[0]))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Surroundings:
     """What a template may speak of, where it stands."""
@@ -107,7 +107,7 @@ class Surroundings:
 def parse(text: str) -> Template:
     """TemplateError, with every mistake and its place, where it is none. Names are not looked at: `check` does that."""
     if len(text) > LONGEST:
-        raise TemplateError([Mistake(1, 1, f"it is longer than {LONGEST // 1024} KiB")])
+        raise TemplateError([Mistake(1, 1, f"it is longer than {LONGEST // 1024} KiB")], Template(()))
     parts: list[str | Place] = []
     mistakes: list[Mistake] = []
     at = 0
@@ -123,9 +123,18 @@ def parse(text: str) -> Template:
     if len(parts) > 2 * MOST_PLACES:
         mistakes.append(Mistake(1, 1, f"it has more than {MOST_PLACES} variables"))
     if mistakes:
-        raise TemplateError(mistakes)
+        raise TemplateError(mistakes, Template(tuple(parts)))
     parts.append(text[at:])
     return Template(tuple(part for part in parts if part != ""))
+
+
+def mistakes_of(text: str, here: Surroundings) -> list[Mistake]:
+    """All of them, in order."""
+    try:
+        return list(check(parse(text), here))
+    except TemplateError as error:
+        found = [*error.mistakes, *check(error.template, here)]
+        return sorted(found, key=lambda mistake: (mistake.line, mistake.column))[:MOST_MISTAKES]
 
 
 def check(template: Template, here: Surroundings) -> Iterator[Mistake]:
@@ -252,5 +261,7 @@ def _short(word: str) -> str:
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(word[:200], known, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -238,13 +238,14 @@ def _budgets(evidence: Evidence, limits: Limits) -> Iterator[Violation]:
         and event["data"].get("forced")
         and event["data"]["resume_attempts"] > event["data"]["max_resume_attempts"]
     )  # an operator's word, each time
+    given_back = Counter(event["task_id"] for event in evidence.events if event["data"].get("gives_resumes_back"))
     for task_id, task in evidence.tasks.items():
         spent = Counter(
             row["budget"]
             for row in evidence.tables["spends"]
             if row["task_id"] == task_id and row["generation"] == task["generation"]
         )
-        resumes = int(json.loads(task["settings"])["max_resumes"]) + forced[task_id]
+        resumes = int(json.loads(task["settings"])["max_resumes"]) * (1 + given_back[task_id]) + forced[task_id]
         losses = max(limits.lost, limits.runs) + 1
         most = {RUNS: limits.runs, CRASH: limits.crash, RETRY: limits.retry + 1, LOST: losses, RESUME: resumes}
         for budget, limit in most.items():

@@ -86,6 +86,11 @@ class Tasks(Pausing, Protocol):
         """End the attempt: spends, run settled, task moved, dependents cancelled, workspace's fate: at once."""
         ...
 
+    def settle_member(self, grip: Grip, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
+        """Of a parallel stage: its run is settled, with what its end means for its account and for the record of
+        crashes. The task goes on, and pays nothing."""
+        ...
+
     def forget_branch(self, task_id: str, now: Instant) -> None:
         """Its branch had no commit of its own and was deleted: nobody is to be sent there."""
         ...

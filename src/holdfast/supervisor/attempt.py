@@ -9,10 +9,12 @@ import asyncio
 
 from holdfast.core.model import StopWhy, Task
 from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.workflows import stage_of
 from holdfast.errors import NotOwner
 from holdfast.store.port import Grip
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import freeze, settle
+from holdfast.supervisor.group import Group
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.massdeath import fails_in
 from holdfast.supervisor.running import RunDriver
@@ -32,13 +34,16 @@ class Attempt:
         self.frozen = False
         self._context = context
         self._wish: Wish = earlier._wish if earlier else Wish()
-        self._driver = RunDriver(context, task, self.grip, self._wish)
+        stage = stage_of(task.spec.stages, task.progress)
+        kind = RunDriver if stage is None or not stage.is_parallel else Group
+        self._driver: RunDriver | Group = kind(context, task, self.grip, self._wish)
 
     async def drive(self) -> None:
         """Until the task is settled, frozen, or no longer ours.
 
-        The guard stands around everything that could start an agent, and is left after the agent's proven end: agents
-        die before their tree goes (R-TREE-03). Whatever way leads out, what the task left when it ended is put away.
+        The guard stands around everything that could start an agent, a whole group of them too, and is left after the
+        proven end of all: agents die before their tree goes (R-TREE-03). Whatever way leads out, what the task left
+        when it ended is put away.
         """
         async with WorkspaceGuard(self._context, self.task.id) as guard:
             await self._drive(guard)
@@ -52,7 +57,9 @@ class Attempt:
                 await freeze(self._context, self.grip, run_id, verdict)
                 return
             await self._see_who_else_dies(run_id)
-            verdict, ended = await stage_ended(self._context, self.task, run_id, verdict, self._wish)
+            verdict, ended = await stage_ended(
+                self._context, self.task, run_id, verdict, self._wish, self._driver.answer
+            )
             if not await settle(self._context, self.task, self.grip, run_id, verdict, ended):
                 guard.keep()  # between attempts the workspace stays: an agent's session resumes only at its own path
         except NotOwner:
@@ -73,7 +80,7 @@ class Attempt:
     @property
     def runs(self) -> list[RunDriver]:
         """What runs for it at the moment."""
-        return [self._driver]
+        return self._driver.runs
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
         """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""

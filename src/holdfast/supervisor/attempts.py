@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from holdfast.core.model import Event, Level, Run, StopWhy, Task
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.policy import Action, Decision
 from holdfast.errors import HoldfastError, Unavailable, is_passing
 from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import record_usage
@@ -38,6 +39,7 @@ class Attempts:
         self._leaving = asyncio.Event()  # the supervisor goes
         self._impatient = Bell()  # somebody came whose keeper would not wait for the next beat
         self._beat_in = math.inf
+        context.places.room = lambda: context.settings.agents - self.anonymous
 
     def start(self, task: Task) -> None:
         driving = asyncio.create_task(self._keep_driving(task), name=f"attempt {task.id}")
@@ -49,6 +51,7 @@ class Attempts:
         """As a callback, because a task that is cancelled before its first step runs no `finally` of its own."""
         if self._tasks.get(task_id) is driving:
             self._forget(task_id)
+        self._context.places.changed()
         self._context.bell.ring()
 
     def _forget(self, task_id: str) -> None:
@@ -122,20 +125,31 @@ class Attempts:
     async def assume_dead(self, attempt: Attempt) -> bool:
         """An operator vouches that nothing of a frozen run lives: end it as cancelled. Not while its keeper lives."""
         verdict = Verdict(outcome=Outcome.CANCELLED, reason="an operator vouched that nothing of it lives")
-        run = await self._context.writer.write(lambda tx: tx.runs.open_run(attempt.task.id))
-        if run is not None and self._context.processes.is_held(run.id):
+        open_runs = await self._context.writer.write(lambda tx: tx.runs.open_runs(attempt.task.id))
+        if any(self._context.processes.is_held(run.id) for run in open_runs):
             return False
-        if run is not None and run.outcome is None:
-            verdict = final = await self._with_what_it_took(attempt.task, run, verdict)
-
-            def record(tx: Transaction) -> None:
-                tx.runs.ended(attempt.grip, run.id, final, self._context.clock())
-                record_usage(self._context, tx, attempt.task, run.id, final)
-
-            await self._context.writer.write(record)
-        await settle(self._context, attempt.task, attempt.grip, run.id if run else None, verdict)
+        own: Run | None = None
+        for run in open_runs:
+            verdict = await self._take_for_dead(attempt, run, verdict)
+            own = own if run.member else run
+        await settle(self._context, attempt.task, attempt.grip, own.id if own else None, verdict)
         self._attempts.pop(attempt.task.id, None)
         return True
+
+    async def _take_for_dead(self, attempt: Attempt, run: Run, verdict: Verdict) -> Verdict:
+        if run.outcome is not None:
+            return verdict
+        final = await self._with_what_it_took(attempt.task, run, verdict)
+
+        def record(tx: Transaction) -> None:
+            tx.runs.ended(attempt.grip, run.id, final, self._context.clock())
+            record_usage(self._context, tx, attempt.task, run.id, final)
+            if run.member:
+                decision = Decision(action=Action.CANCEL, reason=final.reason)
+                tx.tasks.settle_member(attempt.grip, run.id, final, decision, self._context.clock())
+
+        await self._context.writer.write(record)
+        return verdict if run.member else final
 
     async def _with_what_it_took(self, task: Task, run: Run, verdict: Verdict) -> Verdict:
         """Nobody saw its end, but what it said that it used was used."""

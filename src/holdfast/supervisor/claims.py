@@ -27,10 +27,11 @@ class Claims:
         while not self.closed and self._roll.may_have_room:
             if not await self._gate.lets_in():
                 return
-            task = await self._context.writer.write(self._take)
-            if task is None:
-                return
-            self._attempts.start(task)
+            with self._context.places.claiming():
+                task = await self._context.writer.write(self._take)
+                if task is None:
+                    return
+                self._attempts.start(task)
 
     def _take(self, tx: Transaction) -> Task | None:
         """For the first idle lane that finds something."""

@@ -28,6 +28,7 @@ from holdfast.core.tracking import Issue
 from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Grip, Store, Transaction, Writer
+from holdfast.supervisor.places import Places
 from holdfast.trackers.port import Tracker
 from holdfast.workspaces.fingerprint import Fingerprints
 from holdfast.workspaces.lease import Users
@@ -123,6 +124,7 @@ class Patient:
     adopted: bool  # it was launched by an earlier supervisor
     stop: Callable[[StopWhy, str], Awaitable[None]]
     meter: Meter | None = None  # what it may use; None: whatever it wants
+    place_of: str = ""  # the member of a parallel stage whose own workspace it works in; empty: the task's
     claimed: Callable[[], bool] = lambda: False  # its agent reported a result: no verdict any more
 
 
@@ -250,7 +252,8 @@ class Trackers(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timetable:
-    """What the files with schedules say now. A file is in one of the two; one that has none is empty."""
+    """What the files with schedules say now. One that has none is empty; one with a problem is in both only if nothing
+    of before is to hold (trust that was taken back)."""
 
     schedules: Mapping[str, Sequence[Schedule]]  # by file, of those that read well
     problems: Mapping[str, str] = field(default_factory=dict)  # by file: what is wrong; its schedules of before hold
@@ -264,7 +267,7 @@ class Timetables(Protocol):
         ...
 
     def read(self, repos: Sequence[Repo]) -> Timetable: ...
-    def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
+    async def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         """The task of an occurrence, to be added in the transaction of its fire. HoldfastError when it cannot be."""
         ...
 
@@ -345,4 +348,5 @@ class Context:
     touched: Touching | None = None  # which files a task changed, by name; None: nobody looks
     tills: dict[str, Till] = field(default_factory=dict)  # first task → what its family uses at the moment
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
+    places: Places = field(default_factory=Places)  # for members of parallel stages, beside those of tasks
     may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell

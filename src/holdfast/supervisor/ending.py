@@ -150,13 +150,20 @@ async def _save(context: Context, task: Task, decision: Decision) -> Disposition
     if ending is None:
         return None
     disposition = resolve(task.spec, ending)
-    workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
-    if workspace is None or workspace.state is WorkspaceState.INTENDED:
-        return disposition
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
+    for workspace in await context.writer.write(lambda tx: tx.workspaces.all_current(task.id)):
+        if workspace.state is not WorkspaceState.INTENDED:
+            disposition = await _save_one(context, task, repo, workspace, ending, disposition)
+    return disposition
+
+
+async def _save_one(
+    context: Context, task: Task, repo: Repo, workspace: Workspace, ending: TaskState, disposition: Disposition
+) -> Disposition:
+    """Its own, or that of a member of a parallel stage. What cannot be saved of one preserves all of them."""
     await context.strategy_of(task.spec).tidy(repo, workspace)
-    if ending is TaskState.COMPLETED:
-        await _commit_leftovers(context, task, repo, workspace)
+    if ending is TaskState.COMPLETED and not workspace.member:  # a member's are committed when it completes
+        await commit_leftovers(context, task, repo, workspace)
     problem = await deliver_work(context, task.spec, repo, workspace)
     if problem is None and disposition.preserve:
         return disposition
@@ -168,7 +175,7 @@ async def _save(context: Context, task: Task, decision: Decision) -> Disposition
     return Disposition(preserve=True, tier="safety", reason=problem)
 
 
-async def _commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
+async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
     message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
     leave = (*task.spec.workspace.copy, *context.agents[task.spec.agent].litter)

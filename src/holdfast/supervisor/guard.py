@@ -53,17 +53,21 @@ class WorkspaceGuard:
     async def _put_away(self, error: BaseException | None) -> None:
         """Errors go no further: the ledger holds what is left to do, and the clean-up service tries again."""
         try:
-            found = await self._context.writer.write(self._fate)
-            if found is not None:
+            for found in await self._context.writer.write(self._fates):
                 await carry_out(self._context, *found, interrupted=_words(error), just_saved=True)
         except Exception as trouble:  # noqa: BLE001 - the store itself may be the trouble: never the task's
             say_trouble(f"the workspace of task {self._task_id} was not put away and is tried again: ", trouble)
 
-    def _fate(self, tx: Transaction) -> tuple[Task, Repo, Workspace] | None:
-        workspace, task = tx.workspaces.current(self._task_id), tx.tasks.get(self._task_id)
-        if workspace is None or workspace.disposition is None or workspace.state is WorkspaceState.PRESERVED:
-            return None
-        return (task, tx.workspaces.repo(workspace.repo_id), workspace) if task.state in TASK_TERMINAL else None
+    def _fates(self, tx: Transaction) -> list[tuple[Task, Repo, Workspace]]:
+        """Of its own workspace, and of those of the members of its parallel stages."""
+        task = tx.tasks.get(self._task_id)
+        if task.state not in TASK_TERMINAL:
+            return []
+        return [
+            (task, tx.workspaces.repo(workspace.repo_id), workspace)
+            for workspace in tx.workspaces.all_current(self._task_id)
+            if workspace.disposition is not None and workspace.state is not WorkspaceState.PRESERVED
+        ]
 
     async def _to_its_end(self, work: Coroutine[object, None, None]) -> None:
         """A cancellation, or a second one, is heard when the work is done: it takes milliseconds, because teardown

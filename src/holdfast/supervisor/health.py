@@ -323,7 +323,8 @@ class Health:
     async def _change_of_files(self, watch: Watch) -> Change:
         """An agent that says the same again and again, but whose files change, makes progress (R-TERM-07)."""
         task_id, talk = watch.patient.task_id, watch.view.talk
-        workspace = await self._context.writer.write(lambda tx: tx.workspaces.current(task_id))
+        member = watch.patient.place_of
+        workspace = await self._context.writer.write(lambda tx: tx.workspaces.current(task_id, member))
         if workspace is None:
             return Change(saw_all=False)
         since = watch.view.started_at if talk.progress_at is None else talk.progress_at

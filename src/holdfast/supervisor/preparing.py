@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 from functools import partial
 
-from holdfast.core.model import Repo, Task, Workspace
+from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.ids import new_id
@@ -15,6 +16,7 @@ from holdfast.supervisor.furnish import furnish
 from holdfast.supervisor.putting_away import put_away
 from holdfast.supervisor.restoring import choose_last, chosen_for, go_back_anew, go_back_in_place
 from holdfast.supervisor.saving import save_work
+from holdfast.workspaces import names
 from holdfast.workspaces.port import Plan
 
 
@@ -23,8 +25,9 @@ async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspac
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     strategy = context.strategy_of(task.spec)
-    if workspace is not None and task.fresh:
-        await _give_up(context, task, repo, workspace)
+    if task.fresh:
+        for old in await context.writer.write(lambda tx: tx.workspaces.all_current(task.id)):
+            await _give_up(context, task, repo, old)
         workspace = None
     if workspace is not None and workspace.state is WorkspaceState.INTENDED:
         return await _make(context, task, grip, repo, workspace)
@@ -40,6 +43,58 @@ async def ensure_workspace(context: Context, task: Task, grip: Grip) -> Workspac
         await choose_last(context, task, workspace)
         await _give_up(context, task, repo, workspace)
     return await _make(context, task, grip, repo, await _intend(context, task, grip, repo))
+
+
+async def ensure_member_workspace(context: Context, task: Task, grip: Grip, member: str) -> Workspace:
+    """One of a member's own, in state `ready`: from where the task's own stands, kept as long as that, and made, put
+    away and found again as that is."""
+    if task.spec.strategy is Strategy.NONE:
+        raise LaunchError("Members of their own need workspaces of their own: `--workspace none` has none to give.")
+    workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id, member))
+    repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
+    strategy = context.strategy_of(task.spec)
+    if workspace is not None and workspace.state is not WorkspaceState.INTENDED:
+        if await strategy.is_intact(repo, workspace):
+            await strategy.tidy(repo, workspace)
+            if workspace.state is WorkspaceState.READY:
+                return workspace
+            return await _ready(context, grip, workspace, "retried in the preserved tree")
+        await _give_up(context, task, repo, workspace)
+        workspace = None
+    if workspace is None:
+        workspace = await _intend_member(context, task, grip, repo, member)
+    async with _failing_the_task():
+        await strategy.prepare(repo, workspace, None)
+    await furnish(context, task, repo, workspace)
+    return await _ready(context, grip, workspace, f"for member {member}")
+
+
+async def _intend_member(context: Context, task: Task, grip: Grip, repo: Repo, member: str) -> Workspace:
+    plan = await _member_plan(context, task, repo, names.of_member(task.id, member))
+    workspace = Workspace(
+        id=new_id(),
+        task_id=task.id,
+        repo_id=repo.id,
+        strategy=task.spec.strategy,
+        path=plan.path,
+        branch=plan.branch,
+        base_commit=plan.base_commit,
+        state=WorkspaceState.INTENDED,
+        disposition=None,
+        member=member,
+    )
+    await context.writer.write(lambda tx: tx.workspaces.intend(grip, workspace, context.clock()))
+    return workspace
+
+
+async def _member_plan(context: Context, task: Task, repo: Repo, name: str) -> Plan:
+    """From what the task has committed; the branch of a clone comes only at its end: until then from its base."""
+    strategy, now = context.strategy_of(task.spec), await context.writer.write(lambda tx: tx.tasks.get(task.id))
+    for base in (now.branch, now.base_commit):
+        if base is not None:
+            with contextlib.suppress(LaunchError):
+                return await strategy.plan(repo, name, base, None, 0)
+    return await strategy.plan(repo, name, task.spec.base_ref, None, 0)
 
 
 async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Workspace:
@@ -89,18 +144,24 @@ async def _make(context: Context, task: Task, grip: Grip, repo: Repo, workspace:
     chosen = await chosen_for(context, task)
     if not task.fresh and chosen is None:
         salvaged = await context.writer.write(lambda tx: tx.workspaces.last_salvage(task.id))
-    try:
+    async with _failing_the_task():
         await context.strategy_of(task.spec).prepare(repo, workspace, salvaged.commit if salvaged else None)
         told = None if chosen is None else await go_back_anew(context, task, grip, repo, workspace, chosen)
-    except WorkspaceProblem as error:
-        if is_passing(error):
-            raise  # the machine's trouble, not the task's: it is tried again
-        raise LaunchError(f"The workspace could not be made: {error}") from error
     await furnish(context, task, repo, workspace)  # before `ready`: a crash in between makes it anew
     how = f"with the work saved as {salvaged.commit[:12]}" if salvaged else "from its base"
     if chosen is None or told is None:
         return await _ready(context, grip, workspace, how)
     return await context.writer.write(partial(_ready_again, context, grip, workspace, chosen.checkpoint.number, told))
+
+
+@contextlib.asynccontextmanager
+async def _failing_the_task() -> AsyncIterator[None]:
+    try:
+        yield
+    except WorkspaceProblem as error:
+        if is_passing(error):
+            raise  # the machine's trouble, not the task's: it is tried again
+        raise LaunchError(f"The workspace could not be made: {error}") from error
 
 
 def _ready_again(

@@ -87,7 +87,7 @@ async def put_away(
     }
 
     def record(tx: Transaction) -> None:
-        if branch_is_gone and task.state is not TaskState.RUNNING:
+        if branch_is_gone and not workspace.member and task.state is not TaskState.RUNNING:
             tx.tasks.forget_branch(task.id, context.clock())
         tx.workspaces.move(workspace, state, why, context.clock(), details)
 

@@ -92,8 +92,7 @@ class Requests:
         the request, or it would not know that the pause has an end."""
 
         def refuse(tx: Transaction) -> None:
-            run = tx.runs.open_run(task_id)
-            if run is None or run.stop_why is not StopWhy.PAUSE:
+            if not any(run.stop_why is StopWhy.PAUSE for run in tx.runs.open_runs(task_id)):
                 over = "refused: the time for which it was to be paused is over"
                 tx.requests.answer(request.id, over, self._context.clock())
 

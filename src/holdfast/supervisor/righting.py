@@ -30,7 +30,7 @@ def _take_in(tx: Transaction, mark: Mark, now: Instant) -> tuple[Workspace, bool
         task = tx.tasks.get(mark.task)
     except NotFound:
         return None
-    if task.spec.repo_id != mark.repo or tx.workspaces.current(task.id) is not None:
+    if task.spec.repo_id != mark.repo or tx.workspaces.current(task.id, mark.member) is not None:
         return None
     lost = Workspace(
         id=mark.workspace,
@@ -42,6 +42,7 @@ def _take_in(tx: Transaction, mark: Mark, now: Instant) -> tuple[Workspace, bool
         base_commit=mark.base_commit or task.base_commit,
         state=WorkspaceState.INTENDED,
         disposition=None,
+        member=mark.member,
     )
     why = "found by the sweep: it has our marker, and the ledger had lost it"
     return tx.workspaces.take_in(lost, why, now), task.state in TASK_TERMINAL

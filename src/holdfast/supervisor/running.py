@@ -45,6 +45,7 @@ class RunDriver:
     """Drives one run under its task's fence. Stops are durable before they are sent."""
 
     role: Role = ALONE
+    place_of = ""  # the member whose own workspace it works in; empty: the task's
     is_kept = True  # checkpoints of its tree are kept while it runs
 
     def __init__(self, context: Context, task: Task, grip: Grip, wish: Wish) -> None:
@@ -58,6 +59,12 @@ class RunDriver:
         self._live: LiveRun | None = None
         self._unsent = False
         self._meter: Meter | None = None  # while its agent is watched
+
+    answer = ""  # of a stage with members (group.py); one agent's is read from its output
+
+    @property
+    def runs(self) -> list[RunDriver]:
+        return [self]
 
     async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
         """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""
@@ -92,7 +99,7 @@ class RunDriver:
     async def until_ended(self) -> tuple[str | None, Verdict]:
         run = await self._write(lambda tx: tx.runs.open_run(self.task.id, self.role.member))
         if run is not None and run.state is RunState.ENDED:
-            ended = run.id
+            self.run, ended = run, run.id
             return ended, await self._write(lambda tx: tx.runs.verdict(ended))
         try:
             if run is None:
@@ -107,9 +114,9 @@ class RunDriver:
         except Stopped as stopped:
             return await self._never_started(stopped.why)
         except NoAccountNow:
-            return None, Verdict(outcome=Outcome.STOPPED, reason="its account was shut before the agent started")
+            return None, await self._no_account()
         except NothingLeft:
-            return None, Verdict(outcome=Outcome.STOPPED, reason="nothing was left of it before the agent started")
+            return None, self._nothing_left()
 
     async def _begin(self) -> Run:
         """Workspace, durable intent, launch: in this order."""
@@ -206,7 +213,7 @@ class RunDriver:
         await self.wish.interrupts(ensure_workspace(self._context, self.task, self.grip))
 
     def _current(self, tx: Transaction) -> Workspace | None:
-        return tx.workspaces.current(self.task.id)
+        return tx.workspaces.current(self.task.id, self.place_of)
 
     async def _asked(self) -> Task:
         """The task as its agent is asked for it: with the prompt of its stage."""
@@ -219,6 +226,12 @@ class RunDriver:
     async def _also(self, _run: Run, _verdict: Verdict, _end: ProcessEnd | None) -> Callable[[Transaction], None]:
         """What is recorded in the transaction of its end, besides. Without `end` there was no process."""
         return _nothing
+
+    async def _no_account(self) -> Verdict:
+        return Verdict(outcome=Outcome.STOPPED, reason="its account was shut before the agent started")
+
+    def _nothing_left(self) -> Verdict:
+        return Verdict(outcome=Outcome.STOPPED, reason="nothing was left of it before the agent started")
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 
@@ -251,6 +264,7 @@ class RunDriver:
                     self._context, self.task, run, self._live, root, meter,
                     stop=lambda why, reason: self.stop(why, fast=False, reason=reason),
                     claimed=lambda: self.listener is not None and self.listener.claim is not None,
+                    place_of=self.place_of,
                 )
             )  # fmt: skip
 

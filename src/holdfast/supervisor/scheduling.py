@@ -95,10 +95,11 @@ class Scheduling:
             tx.schedules.enrol(file, (), now)  # its repository is not ours any more
         for file, schedules in found.schedules.items():
             tx.schedules.enrol(file, schedules, now)
-            tx.events.close_alert(file_alert(file), "holdfast", now)
+            if file not in found.problems:
+                tx.events.close_alert(file_alert(file), "holdfast", now)
         for file, problem in found.problems.items():
-            message = f"The schedules in {file} cannot be read: {problem}"
-            remedy = "Those of before hold until it is mended."
+            message = f"The schedules in {file} are not taken as they are now: {problem}."
+            remedy = "It has none until then." if file in found.schedules else "Those of before hold until then."
             tx.events.raise_alert(file_alert(file), message, remedy, now, level=Level.WARNING)
 
     # -- the clock -----------------------------------------------------------------------------------------------
@@ -109,32 +110,33 @@ class Scheduling:
             await self._context.writer.write(lambda tx: self._rewind(tx, record))
             self._again_at(now.wall)
             return
-        waiting = let_in(record, due(record, now))
-        if due(record, now) is None and (not waiting or next_step(record, now)[0] is Step.WAIT):
+        found = due(record, now)
+        waiting = let_in(record, found)
+        if found is None and (not waiting or next_step(record, now)[0] is Step.WAIT):
             self._again_at(next_moment(record, now))
             return
         accept: Accept | None = None
         trouble: str | None = None
         if waiting and next_step(record, now)[0] is Step.FIRE:
-            accept, trouble = self._prepared(timetables, record, waiting[0])
+            accept, trouble = await self._prepared(timetables, record, waiting[0])
         try:
-            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, waiting, accept, trouble))
+            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, found, accept, trouble))
         except Unavailable:
             raise  # the store itself: the schedule is not to blame
         except HoldfastError as error:
             why = str(error)
-            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, waiting, None, why))
+            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, found, None, why))
         if fired:
             await self._count(record)
         self._again_at(now.wall)  # whatever it is now, look once more
 
-    def _prepared(
+    async def _prepared(
         self, timetables: Timetables, record: ScheduleRecord, occurrence: float
     ) -> tuple[Accept | None, str | None]:
         """What adds the task, or why it cannot be added."""
         by = f"schedule '{record.schedule.name}'"
         try:
-            return timetables.accepting(record.schedule, occurrence, by), None
+            return await timetables.accepting(record.schedule, occurrence, by), None
         except Unavailable:
             raise
         except HoldfastError as error:
@@ -147,17 +149,15 @@ class Scheduling:
         self,
         tx: Transaction,
         record: ScheduleRecord,
-        waiting: tuple[float, ...],
+        found: Due | None,
         accept: Accept | None,
         trouble: str | None,
     ) -> bool:
-        """All in one transaction, if nothing is new since `record` was read; else the next look decides."""
+        """All in one transaction, if nothing is new since `record` was read; else the next look decides. What was due
+        then is decided, even if another occurrence came while it was prepared: that one is due at the next look."""
         now = self._context.clock()
         if self._moved_on(tx, record):
             return False
-        found = due(record, now)
-        if let_in(record, found) != waiting:
-            return False  # time went on: another occurrence is due
         left = self._admit(tx, record, found or Due(occurrences=(), cursor=record.cursor), now)
         if not left:
             return False
@@ -173,7 +173,7 @@ class Scheduling:
             wait = back_off(record.failures)
             tx.schedules.refused(record, trouble or "it could not be prepared", now.wall + wait, now)
             return False
-        if left[0] != waiting[0]:
+        if left[0] != let_in(record, found)[0]:
             return False  # it was decided before; what was prepared is for another one
         task = accept(tx)
         tx.schedules.fire(record, left[0], task.id, now)

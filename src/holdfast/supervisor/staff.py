@@ -45,7 +45,7 @@ class Roll:
                 if f"{worker.lane.agent}/{worker.lane.account}" in shut:
                     continue  # it would give its tasks an account that nobody may have
             found.append(worker.lane)
-        if self._attempts.anonymous < self._context.settings.agents:
+        if self._has_place():
             found.append(None)
         return found
 
@@ -54,7 +54,11 @@ class Roll:
         """Without a look into the store: whether anybody is idle."""
         busy = self._attempts.workers
         idle = any(worker.name not in busy for worker in self._context.settings.staff.workers)
-        return idle or self._attempts.anonymous < self._context.settings.agents
+        return idle or self._has_place()
+
+    def _has_place(self) -> bool:
+        """For one more that no named worker has, beside those of parallel stages."""
+        return self._attempts.anonymous + self._context.places.for_groups < self._context.settings.agents
 
     async def _introduce(self) -> None:
         records = await self._context.writer.write(lambda tx: tx.workers.all())

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.core.advancing import Following, StageEnd, Step, follow, is_over, ruling_of
+from holdfast.core.answers import storable
 from holdfast.core.budgets import Budget, Limits, Spend, spent
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
-from holdfast.core.results import Result
+from holdfast.core.results import MOST_TEXT, Result
 from holdfast.core.workflows import Ruling, stage_of
 from holdfast.errors import LaunchError
 from holdfast.store.port import Grip, Transaction
@@ -56,7 +57,7 @@ async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> 
 
 
 async def stage_ended(
-    context: Context, task: Task, run_id: str | None, verdict: Verdict, wish: Wish
+    context: Context, task: Task, run_id: str | None, verdict: Verdict, wish: Wish, answer: str = ""
 ) -> tuple[Verdict, Ended | None]:
     """What the stage came to. A stop (a cancel, a pause, `down`) ends its gate at once: then that is how it ends for
     now, and only the gate is left to do afterwards."""
@@ -66,21 +67,24 @@ async def stage_ended(
     try:
         if stage.gate and verdict.outcome is Outcome.COMPLETED:
             wish.heed()
-        return verdict, await wish.interrupts(gather(context, task, run_id, verdict))
+        return verdict, await wish.interrupts(gather(context, task, run_id, verdict, answer))
     except Stopped as stopped:
         if verdict.outcome is not Outcome.COMPLETED:
-            return verdict, await gather(context, task, run_id, verdict)  # nothing in it takes long
+            return verdict, await gather(context, task, run_id, verdict, answer)  # nothing in it takes long
         asked = await stopped_before(context, task, stopped.why, "its gate had passed")
         cut_short = Ended(cut_short=task.progress.checks or run_id or "")
         return replace(verdict, outcome=asked.outcome, reason=asked.reason, resets_at=asked.resets_at), cut_short
 
 
-async def gather(context: Context, task: Task, run_id: str | None, verdict: Verdict) -> Ended:
-    """Of the run that has ended. Ended at once when its caller is cancelled, the gate with it."""
+async def gather(context: Context, task: Task, run_id: str | None, verdict: Verdict, answer: str = "") -> Ended:
+    """Of the run that has ended; `answer`: of the members of a parallel stage. Ended at once when its caller is
+    cancelled, the gate with it."""
     stage = task.spec.stages[task.progress.stage]
     run_id = task.progress.checks or run_id
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
     result = await result_of(context, task, None if stage.is_parallel else run_id, verdict, workspace=workspace)
+    if stage.is_parallel:
+        result = replace(result, text=storable(answer)[-MOST_TEXT:])
     if verdict.outcome is not Outcome.COMPLETED:
         return Ended(result=result)
     if stage.gate:
@@ -115,7 +119,10 @@ def advance(
             runs_left=spent(ledger, Budget.RUNS) + 1 < limits.runs,
         ),
     )
-    return _decided(task, decision, following), following
+    decided = _decided(task, decision, following)
+    if decided.stage is not None and _gives_back(limits, following):
+        decided = replace(decided, stage={**decided.stage, "gives_resumes_back": True})
+    return decided, following
 
 
 def _decided(task: Task, decision: Decision, following: Following) -> Decision:
@@ -155,6 +162,11 @@ def turn_of(task: Task, index: int, turns: Mapping[str, int]) -> int:
     return 1 + sum(turns.get(stage.name, 0) for stage in task.spec.stages if name in (stage.name, stage.back_to))
 
 
+def _gives_back(limits: Limits, following: Following) -> bool:
+    """R-RES-05: what was resumed before a stage that is done."""
+    return limits.reset_on_progress and following.passed
+
+
 def move(
     context: Context,
     tx: Transaction,
@@ -173,4 +185,4 @@ def move(
     if following.step is Step.FAIL and decision.action is not Action.FAIL:
         return  # it was one of many deaths, and is spared
     tx.results.record(grip, replace(ended.result, passed=following.passed))
-    tx.staging.move(grip, following, now, resets_resumes=context.limits.reset_on_progress)
+    tx.staging.move(grip, following, now, resets_resumes=_gives_back(context.limits, following))

@@ -43,6 +43,8 @@ def values_of(task: Task, results: Sequence[Result]) -> dict[str, str]:
         "task.branch": task.branch or "",
         "turn": str(turn_of(task, progress.stage, progress.turns)),
         "feedback": progress.feedback,
+        "schedule.name": spec.schedule,
+        "schedule.fire_time": spec.fire_time,
         **{f"task.labels.{key}": value for key, value in spec.labels.items()},
     }
     for name in {result.name for result in results}:

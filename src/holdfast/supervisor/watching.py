@@ -22,6 +22,7 @@ def patient_of(
     meter: Meter | None,
     stop: Callable[[StopWhy, str], Awaitable[None]],
     claimed: Callable[[], bool],
+    place_of: str = "",
 ) -> Patient:
     """`root`: of its process tree, where that is not its keeper."""
     spec = task.spec
@@ -38,6 +39,7 @@ def patient_of(
         meter=meter,
         stop=stop,
         claimed=claimed,
+        place_of=place_of,
     )
 
 

@@ -17,6 +17,7 @@ from holdfast.workspaces.names import OWNER_SUFFIX, STRANDED_PREFIX, TRASH, WORK
 
 SPARE = f"{OWNER_SUFFIX}.new"
 _OURS = re.compile(r"[a-z0-9]+")  # how repositories and tasks are named (ids.py)
+_PLACE = re.compile(r"[a-z0-9]+(--[A-Za-z0-9][A-Za-z0-9_-]*)?")  # names.of_member
 _MOST = 65536  # bytes of a file of ours that an agent may have replaced
 
 
@@ -50,7 +51,7 @@ class Inventory:
         for name in sorted(bare):
             path = os.path.join(folder, name)
             is_there = name in present
-            if not _OURS.fullmatch(name) or (is_there and not _is_directory(path)):
+            if not _PLACE.fullmatch(name) or (is_there and not _is_directory(path)):
                 self.odd.append(path)
                 continue
             yield Place(
@@ -120,11 +121,12 @@ def read_mark(path: str) -> Mark | None:
     words = {name: found.get(name) for name in ("workspace", "task", "repo", "path")}
     if not all(isinstance(word, str) for word in words.values()):
         return None
-    branch, base = found.get("branch"), found.get("base_commit")
+    branch, base, member = found.get("branch"), found.get("base_commit"), found.get("member")
     return Mark(
         **{name: str(word) for name, word in words.items()},
         branch=branch if isinstance(branch, str) else None,
         base_commit=base if isinstance(base, str) else None,
+        member=member if isinstance(member, str) else "",
     )
 
 

@@ -28,6 +28,7 @@ def write(workspace: Workspace) -> None:
                 "path": workspace.path,
                 "branch": workspace.branch,
                 "base_commit": workspace.base_commit,
+                **({"member": workspace.member} if workspace.member else {}),
             },
             file,
         )

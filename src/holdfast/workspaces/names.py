@@ -25,6 +25,11 @@ def branch_of(task_id: str, generation: int) -> str:
     return f"{BRANCH_PREFIX}{task_id}" if generation == 0 else f"{BRANCH_PREFIX}{task_id}-r{generation}"
 
 
+def of_member(task_id: str, member: str) -> str:
+    """How the own workspace of a member of a parallel stage, and its branch, are named beside those of its task."""
+    return f"{task_id}--{member}"
+
+
 def workspace_path(home: str, repo_id: str, task_id: str) -> str:
     """The same path for every attempt of a task: an agent's session resumes only where it was."""
     return os.path.join(home, WORKSPACES, repo_id, task_id)

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schedule": ("schedules", "work by the clock: last and next times; fire one by hand, enable or disable one"),
     "dispatch": ("dispatching", "what is held back for a provider, an account or after a mass death; let it start"),
     "worker": ("workers", "named workers: what each does; start, stop or restart one"),
+    "workflows": ("workflows", "tasks in several stages: which workflows there are, what each does, what is wrong"),
     "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),
     "cancel": ("steering", "end a task; its work is saved"),
     "retry": ("steering", "queue a failed or cancelled task again"),

@@ -61,6 +61,8 @@ PAGES: dict[str, Page] = WORK_PAGES | {
             ("at most half an hour, from a release", 'holdfast run "backport it" --base v2 --timeout 30m -- my-agent'),
             ("the prompt from a file, by a pipe", "holdfast run - -- my-agent"),
             ("a rehearsal without an agent", "holdfast run --scenario success.toml"),
+            ("in stages", 'holdfast run "add --since" --workflow plan-build-review --gate "make test"'),
+            ("four reviewers over a branch", "holdfast run --workflow review-swarm --base main --ref feature"),
         ),
         (0, 1, 2, 69, 75),
         ("add", "why", "diff", "salvage"),

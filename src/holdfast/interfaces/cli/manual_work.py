@@ -65,6 +65,18 @@ WORK_PAGES: dict[str, Page] = {
         (*READS, 4),
         ("up", "ps", "alerts"),
     ),
+    "workflows": Page(
+        "Tasks in several stages: the built-in workflows, yours (`[workflow.NAME]` in your settings) and the "
+        "repository's, whose commands need trust. All of them are checked; with a mistake anywhere the exit code is 1. "
+        "A task gets one by `add --workflow NAME`, as it is at that moment. More: docs/howto/workflows.md.",
+        (
+            ("which there are, and whether they are in order", "holdfast workflows"),
+            ("its stages, gates and prompts", "holdfast workflows plan-build-review"),
+            ("for scripts", "holdfast workflows --json"),
+        ),
+        (*READS, 1),
+        ("add", "run", "config", "trust"),
+    ),
     "diff": Page(
         "What a task changed against its base, committed or not, new files too: in its workspace, in its saved work, "
         "or on its branch. With --checkpoint N: what that checkpoint holds (`holdfast show` lists them). Piped, it is "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from typing import Any
 
 from holdfast.api.schedules import find, fire, fires, has_supervisor, schedules, switch, upcoming
@@ -99,7 +100,10 @@ def _next(row: Row) -> str:
         return f"due, tried again {in_words(row['next_try'], row['timezone'])}" if row["next_try"] else "due"
     if row["waiting"]:
         return "due, after its last task"
-    return "never" if row["next_fire"] is None else in_words(row["next_fire"], row["timezone"])
+    if row["next_fire"] is None:
+        return "never"
+    words = in_words(row["next_fire"], row["timezone"])
+    return f"due, {words}" if row["next_fire"] < time.time() else words
 
 
 # -- show --------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="source", metavar="FILE", help="read the prompt from a file (`-`: standard input)"
     )
+    parser.add_argument("--workflow", metavar="NAME", help="in several stages: `holdfast workflows` lists them")
+    parser.add_argument("--gate", metavar="COMMAND", help="the check of the workflow's work (gate.command)")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")
     parser.add_argument(
@@ -46,6 +48,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if it can")
     parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
     parser.add_argument("--base", metavar="REF", help="where to start from (the current branch; its parent's branch)")
+    parser.add_argument("--ref", metavar="REF", help="start here; then the task is about the commits BASE..REF")
     parser.add_argument(
         "--workspace", metavar="KIND", help="worktree, clone, container, directory, directory:copy or none"
     )
@@ -105,6 +108,9 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
         budget_tokens=arguments.budget_tokens,
         max_turns=arguments.max_turns,
         base=arguments.base,
+        ref=arguments.ref,
+        workflow=arguments.workflow,
+        gate=arguments.gate,
         workspace=arguments.workspace,
         priority=arguments.priority,
         labels=_labels(arguments.label),
@@ -147,6 +153,8 @@ def _prompt(arguments: argparse.Namespace) -> str:
         return " ".join(arguments.command)
     if arguments.scenario:
         return f"play {os.path.basename(arguments.scenario)}"
+    if arguments.workflow:  # some of them need no word more
+        return ""
     raise UsageError("Say what the agent should do: holdfast run PROMPT [-- COMMAND…].")
 
 

@@ -122,6 +122,13 @@ class Endings:
             self.tell_kin(grip.task_id, state, now, spare_children=self._families.spares_children(grip.task_id))
         return state
 
+    def settle_member(self, grip: Grip, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
+        require_owner(self._sql, grip)
+        under = self._runs.settle(grip, run_id, now)
+        self._crashes.after_settle(grip.task_id, run_id, verdict, decision, now)
+        if under is not None:
+            self._accounts.after_run(under, grip.task_id, verdict.outcome, decision.parking, now)
+
     def _kept_since(self, grip: Grip, state: TaskState, disposition: Disposition) -> Disposition:
         """`holdfast keep` may have come after the decision: its word counts until this very transaction."""
         spec = self._get(grip.task_id).spec

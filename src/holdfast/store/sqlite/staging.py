@@ -41,7 +41,7 @@ class SqliteStaging:
             "move",
             **_held(grip),
             **self._standing(spec, self._since(grip.task_id, following)),
-            resets_resumes=int(resets_resumes and following.passed),
+            resets_resumes=int(resets_resumes),
             now=now.wall,
         )
         if moved == 0:
@@ -137,7 +137,8 @@ class SqliteStaging:
         if not task.spec.stages:
             return
         after = START if fresh else retried(task.progress)
-        self._sql.change("retried", id=task.id, **self._standing(task.spec, after))
+        bound = rows.bound_account(_spec_at(task.spec, after))
+        self._sql.change("retried", id=task.id, fresh=int(fresh), account=bound, **self._standing(task.spec, after))
         if not fresh:
             self._sql.change("carry_results", id=task.id)
         faults.tx("stage.retried")

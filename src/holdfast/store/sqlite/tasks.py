@@ -206,6 +206,9 @@ class SqliteTasks:
     ) -> TaskState:
         return self._endings.settle(grip, run_id, verdict, decision, disposition, now)
 
+    def settle_member(self, grip: Grip, run_id: str, verdict: Verdict, decision: Decision, now: Instant) -> None:
+        self._endings.settle_member(grip, run_id, verdict, decision, now)
+
     def forget_branch(self, task_id: str, now: Instant) -> None:
         self._sql.change("forget_branch", id=task_id, now=now.wall)
         faults.tx("task.forget_branch")

@@ -191,18 +191,16 @@ class SqliteWorkspaces:
 
     def dispose_by_setting(self, spec: TaskSpec, ending: TaskState, now: Instant) -> None:
         """For a task that ended while it waited: nobody has saved its work yet, so the clean-up does that first."""
-        workspace = self.current(spec.id)
-        if workspace is not None:
-            disposition = resolve(spec, ending)
-            word = "preserve" if disposition.preserve else "salvage"
+        disposition = resolve(spec, ending)
+        word = "preserve" if disposition.preserve else "salvage"
+        for workspace in self.all_current(spec.id):
             self.dispose(workspace, word, str(disposition), now)
 
     def refuse_while_cleaning(self, task_id: str) -> None:
         """A retry waits until the last ending is carried out: its path and branch must be free, its work saved."""
-        workspace = self.current(task_id)
-        if workspace is None:
-            return
-        if workspace.state is not WorkspaceState.PRESERVED or workspace.disposition == "salvage":
+        for workspace in self.all_current(task_id):
+            if workspace.state is WorkspaceState.PRESERVED and workspace.disposition != "salvage":
+                continue
             raise Conflict(
                 f"The workspace of task {task_id} is still being put away ({workspace.path}). "
                 "Try again in a moment; a supervisor must be running: `holdfast up`."

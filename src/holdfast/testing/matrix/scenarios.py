@@ -21,6 +21,7 @@ from holdfast.testing.matrix import (
     scheduled,
     staffed,
     staged,
+    swarming,
     tracked,
     variations,
 )
@@ -174,15 +175,6 @@ def operator(world: World) -> None:
     up_to_the_end(world, "up3")
 
 
-def expiry(world: World) -> None:
-    """Kept by an operator while it waits, for no time at all: preserved at its end, salvaged, removed."""
-    add(world, "expire", write("kept.txt", "kept") + "exit 1")
-    pin = lambda: workspaces.keep(str(world.home), task_id(world, "expire"), 0.0)  # noqa: E731 - in the child
-    insist(world, "keep", pin, lambda: events_tell(world, "workspace.pinned"))
-    up_to_the_end(world, "up")
-    world.up("up-to-expire")  # the first one may have gone when it had nothing left to do
-
-
 def _is_over(world: World) -> bool:
     return state(world, "never run") == "cancelled"
 
@@ -206,18 +198,6 @@ def retry_from_salvage(world: World) -> None:
     up_to_the_end(world, "up")
     retry(world, "be retried")
     up_to_the_end(world, "up2")
-
-
-def directory(world: World) -> None:
-    add(world, "work in a directory", write("plain.txt", "plain"), workspace="directory")
-    world.up("up")
-
-
-def clone(world: World) -> None:
-    """A commit, and a leftover: both are brought into the user's repository before the clone goes."""
-    script = write("done.txt", "done") + COMMIT + write("left.txt", "left")
-    add(world, "work in a clone", script, workspace="clone")
-    world.up("up")
 
 
 def backup(world: World) -> None:
@@ -255,13 +235,6 @@ def leftovers(world: World) -> None:
     litter(world, task_id(world, "leave things"))
     forget_row(world, task_id(world, "be lost"))
     up_to_the_end(world, "up2")
-
-
-def held(world: World) -> None:
-    """The machine has no room at first: the task waits, and runs when there is."""
-    add(world, "wait for room", write("done.txt", "done"))
-    if world.up_held("up") != 0:
-        world.up("up-again")
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -320,7 +293,7 @@ SCENARIOS: dict[str, Scenario] = {
         {"be kept": ("failed",), "never run": ("cancelled",), "never run either": ("cancelled",)},
         "preserve, retry in place, clean, cancel with dependents",
     ),
-    "expiry": Scenario(expiry, {"expire": ("failed",)}, "kept by an operator, expired, salvaged, removed"),
+    "expiry": Scenario(variations.expiry, {"expire": ("failed",)}, "kept by an operator, expired, salvaged, removed"),
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
@@ -330,7 +303,10 @@ SCENARIOS: dict[str, Scenario] = {
         "things that no row waits for, swept at a start",
     ),
     "held": Scenario(
-        held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
+        variations.held,
+        {"wait for room": ("completed",)},
+        "held back by the pressure gate, then let in",
+        is_attended=True,
     ),
     "budget": Scenario(budget, {"spend": ("completed",)}, "over its budget and the day's, paused, given more"),
     "worker": Scenario(
@@ -351,9 +327,14 @@ SCENARIOS: dict[str, Scenario] = {
         is_variation=True,
         also=scheduled.problems,
     ),
-    "clone": Scenario(clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"),
+    "swarm": Scenario(swarming.swarm, swarming.EXPECTED, "a parallel stage, its trees apart", also=swarming.problems),
+    "clone": Scenario(
+        variations.clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"
+    ),
     "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),
-    "directory": Scenario(directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"),
+    "directory": Scenario(
+        variations.directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"
+    ),
     "dirty": Scenario(
         variations.dirty, {"leave a mess": ("failed",)}, "all that a tree can hold, saved", is_variation=True
     ),

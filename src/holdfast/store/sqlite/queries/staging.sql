@@ -28,7 +28,9 @@ SET progress = :progress, agent = :agent, settings = :settings, session_id = :se
 WHERE id = :id AND state = 'queued'
 
 -- name: retried
-UPDATE tasks SET progress = :progress, agent = :agent, settings = :settings WHERE id = :id
+UPDATE tasks SET progress = :progress, agent = :agent, settings = :settings,
+    account = CASE WHEN :fresh THEN :account ELSE account END
+WHERE id = :id
 
 -- name: carry_results
 -- A retry goes on at the stage that failed: what the stages before it left is still what it stands on.

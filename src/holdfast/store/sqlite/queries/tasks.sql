@@ -120,6 +120,7 @@ SET state = :state, reason = :reason, outcome = :outcome, failure_reason = :fail
                    ELSE account END,
     resume_attempts = CASE WHEN :state = 'completed' THEN 0 ELSE resume_attempts END,
     forced = CASE WHEN :run_id IS NULL AND :state = 'queued' THEN forced ELSE 0 END,
+    progress = json_remove(progress, '$.began'),
     updated_at = :now, ended_at = CASE WHEN :state IN ('completed', 'failed', 'cancelled') THEN :now END
 WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
   AND (:run_id IS NOT NULL OR NOT EXISTS (SELECT 1 FROM runs WHERE runs.task_id = :id AND runs.state != 'settled'))

@@ -25,7 +25,9 @@ UPDATE workspaces SET disposition = :disposition, reason = :reason, failures = 0
 WHERE id = :id AND state IN ('intended', 'ready', 'preserved')
 
 -- name: dispose_of_task
-UPDATE workspaces SET disposition = :disposition, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
+-- A member's that a retry had no use for is still preserved: nobody has looked into it since.
+UPDATE workspaces SET disposition = CASE WHEN member != '' AND state = 'preserved' AND :disposition = 'clean' THEN 'salvage'
+                                          ELSE :disposition END, reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
 WHERE task_id = :task_id AND state IN ('intended', 'ready', 'preserved')
 
 -- name: cleanup_failed
@@ -104,7 +106,7 @@ ON CONFLICT (repo_id, ref) DO UPDATE SET commit_id = excluded.commit_id, base = 
 -- what was set aside when the task went back to a checkpoint.
 SELECT s.* FROM salvages s WHERE json_extract(s.details, '$.dropped') IS NULL
   AND json_extract(s.details, '$.set_aside') IS NULL AND s.workspace_id = (
-    SELECT w.id FROM workspaces w WHERE w.task_id = :task_id AND w.state IN ('trashed', 'gone')
+    SELECT w.id FROM workspaces w WHERE w.task_id = :task_id AND w.member = '' AND w.state IN ('trashed', 'gone')
     ORDER BY w.created_at DESC, w.rowid DESC LIMIT 1)
 ORDER BY s.created_at DESC LIMIT 1
 

@@ -1,0 +1,104 @@
+"""Workflows as interfaces see them: every one that a task may have here, and what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast import config
+from holdfast.api.newtask import NewTask
+from holdfast.api.workflows import known_workflows, no_such_workflow, stages_of
+from holdfast.config.survey import survey
+from holdfast.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.core.drafts import AgentChoice, Draft, StageDraft
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workflows:
+    rows: tuple[Row, ...]  # the built-in ones first
+    problems: tuple[config.Problem, ...]
+    warnings: tuple[str, ...]
+
+
+def workflows(home: str, repo: str | None) -> Workflows:
+    """All of them, as a task in `repo` would have them; None: as the user's own file has them. Mistakes are part of
+    the answer."""
+    found = survey(repo, home)
+    known = known_workflows(found.config)
+    misfits = {name: _misfits(draft, found.config, repo or "/") for name, draft in known.items()}
+    return Workflows(
+        rows=tuple(_row(draft, misfits[name]) for name, draft in known.items()),
+        problems=(*found.problems, *(problem for each in misfits.values() for problem in each)),
+        warnings=found.warnings,
+    )
+
+
+def one_workflow(found: Workflows, name: str) -> Row:
+    row = next((row for row in found.rows if row["name"] == name), None)
+    if row is None:
+        raise NotFound(no_such_workflow(name, [str(each["name"]) for each in found.rows]))
+    return row
+
+
+def _misfits(draft: Draft, settings: config.Config, repo: str) -> list[config.Problem]:
+    """What is wrong only together with the settings that hold here: an account that nobody has, say."""
+    problems = []
+    for number, stage in enumerate(draft.stages):
+        if not _is_whole(stage, settings):
+            continue  # the task has to say who does it
+        try:
+            stages_of(draft, NewTask(prompt="-", directory=repo), settings, only=number)
+        except UsageError as error:
+            place, _, line = draft.place.rpartition(":")
+            text = str(error).removesuffix(" Nothing was queued.")
+            problems.append(config.Problem(place or draft.origin, int(line) if line.isdigit() else None, text))
+    return problems
+
+
+def _is_whole(stage: StageDraft, settings: config.Config) -> bool:
+    choices = [member.chosen for member in stage.members] or [stage.chosen]
+    return all(
+        choice.command
+        or choice.scenario
+        or (choice.agent or stage.chosen.agent or settings["agent"]) not in ("", "command", "scripted")
+        for choice in choices
+    )
+
+
+def _row(draft: Draft, problems: list[config.Problem]) -> Row:
+    return {
+        "name": draft.name,
+        "origin": draft.origin,
+        "place": draft.place or None,
+        "about": draft.about,
+        "prompt": draft.prompt,
+        "wants_prompt": draft.wants_prompt,
+        "wants_range": draft.wants_range,
+        "stages": [_stage(stage) for stage in draft.stages],
+        "problems": [str(problem) for problem in problems],
+    }
+
+
+def _stage(stage: StageDraft) -> Row:
+    plain = asdict(stage)
+    plain["gate"] = plain.pop("has_set_gate") or stage.gate or None
+    plain["on_failure"] = str(stage.on_failure)
+    plain["members"] = [{"name": each.name, **_chosen(each.chosen), "prompt": each.prompt} for each in stage.members]
+    del plain["chosen"]
+    return {"name": plain.pop("name"), **_chosen(stage.chosen), **plain}
+
+
+def _chosen(chosen: AgentChoice) -> Row:
+    agent = chosen.agent or ("command" if chosen.command else "scripted" if chosen.scenario else None)
+    return {
+        "agent": agent,
+        "model": chosen.model or None,
+        "permission": chosen.permission or None,
+        "account": chosen.account or None,
+        "command": list(chosen.command) or None,
+        "scenario": [dict(step) for step in chosen.scenario] or None,
+    }

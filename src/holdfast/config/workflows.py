@@ -1,0 +1,271 @@
+"""Work in several steps: `[workflow.NAME]` with its stages, in the user's file and in a repository's.
+
+[workflow.careful]
+about = "Build, test, review."
+
+[[workflow.careful.stage]]
+name = "build"
+retry = 2
+gate = "make test"            # a command; `true`: that of the setting `gate.command`
+
+[[workflow.careful.stage]]
+name = "review"
+permission = "read"
+reviews = true
+back_to = "build"
+prompt = "Review the changes on {{ task.branch }}."
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.config import workflowkeys as keys
+from holdfast.config.lines import TEXT
+from holdfast.config.parsers import shown
+from holdfast.config.problems import Problem, where
+from holdfast.config.settings import CLI_AGENTS
+from holdfast.config.workflowfiles import FilesBeside
+from holdfast.core.drafts import NAME, NAMES, THE_PROMPT, AgentChoice, Draft, Flaw, MemberDraft, StageDraft, flaws
+
+if TYPE_CHECKING:
+    from holdfast.config.files import Layer
+
+SECTION = "workflow"
+MOST = 100
+Table = Mapping[str, Any]
+
+
+def read_workflows(tables: object, layer: Layer, *, of_repository: bool) -> dict[str, Draft]:
+    """Every good workflow in the value of `workflow`; whatever is wrong is told to the layer, all of it."""
+    if not isinstance(tables, dict):
+        layer.complain(SECTION, f"'{SECTION}' is a section of workflows, such as [{SECTION}.careful]")
+        return {}
+    if len(tables) > MOST:
+        layer.complain(SECTION, f"there are {len(tables)} workflows; {MOST} is the most")
+        return {}
+    files = FilesBeside(os.path.dirname(layer.place), inside=of_repository)
+    found: dict[str, Draft] = {}
+    told_before = len(layer.problems)
+    for name, table in tables.items():
+        draft = _Reader(name, layer, files, "repository" if of_repository else "user").read(table)
+        if draft is not None:
+            found[name] = draft
+    layer.problems[told_before:] = sorted(layer.problems[told_before:], key=lambda problem: problem.line or 0)
+    return found
+
+
+def needing_trust(drafts: Mapping[str, Draft]) -> dict[str, Any]:
+    """What of a repository's workflows could run commands or show secrets: full key → value."""
+    found: dict[str, Any] = {}
+    for draft in drafts.values():
+        for stage in draft.stages:
+            place = f"{SECTION}.{draft.name}.{stage.name}"
+            if stage.gate:
+                found[f"{place}.gate"] = stage.gate
+            found |= _chosen_dangerously(place, stage.chosen)
+            for member in stage.members:
+                found |= _chosen_dangerously(f"{place}.{member.name}", member.chosen)
+    return found
+
+
+def _chosen_dangerously(place: str, chosen: AgentChoice) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if chosen.permission not in ("", "read"):  # may be more than the user lets agents do
+        found[f"{place}.permission"] = chosen.permission
+    if chosen.account:
+        found[f"{place}.account"] = chosen.account
+    if chosen.command:
+        found[f"{place}.command"] = list(chosen.command)
+    if chosen.scenario:
+        import json
+
+        found[f"{place}.scenario"] = [json.dumps(step, sort_keys=True) for step in chosen.scenario]
+    return found
+
+
+@dataclass(slots=True)
+class _Part:
+    """A stage or a member as far as it could be read."""
+
+    place: str  # of its table: workflow.careful.stage[1]
+    words: str  # the same for people
+    values: dict[str, Any] = field(default_factory=dict)
+    bad: set[str] = field(default_factory=set)
+    prompt_file: str | None = None
+
+
+class _Reader:
+    """Reads one workflow."""
+
+    def __init__(self, name: str, layer: Layer, files: FilesBeside, origin: str) -> None:
+        self._name = name
+        self._layer = layer
+        self._files = files
+        self._origin = origin
+        self._place = f"{SECTION}.{name}"
+        self._parts: dict[tuple[int, int | None], _Part] = {}
+        self._is_good = True
+
+    def read(self, table: object) -> Draft | None:
+        if not NAME.fullmatch(self._name):
+            self._complain(self._place, f"'{shown(self._name)}' cannot be a workflow's name: it has only {NAMES}")
+            return None
+        if not isinstance(table, dict):
+            self._complain(self._place, f"'{self._place}' is a workflow, a table with stages: [[{self._place}.stage]]")
+            return None
+        whole = _Part(self._place, self._place)
+        self._values(whole, table, keys.WORKFLOW, keys.WORKFLOW_KEYS)
+        stages = table.get("stage", [])
+        if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
+            text = f"'{self._place}.stage' is a list of stages: begin each with a line [[{self._place}.stage]]"
+            self._complain(f"{self._place}.stage", text)
+            return None
+        draft = Draft(
+            name=self._name,
+            stages=tuple(self._stage(number, stage) for number, stage in enumerate(stages)),
+            origin=self._origin,
+            place=where(self._layer.place, self._layer.lines.get(self._place)),
+            **whole.values,
+        )
+        for flaw in flaws(draft):
+            self._tell(flaw)
+        return draft if self._is_good else None
+
+    # -- stages and members ------------------------------------------------------------------------------------------
+
+    def _stage(self, number: int, table: Table) -> StageDraft:
+        place = f"{self._place}.stage[{number}]"
+        part = self._part(number, None, place, f"{self._place}, stage {_called(table, number)}", table)
+        self._values(part, table, keys.STAGE, keys.STAGE_KEYS)
+        members = self._members(number, part, table)
+        values = part.values
+        gate = values.pop("gate", "")
+        if isinstance(gate, bool):
+            values["has_set_gate"] = gate
+        else:
+            values["gate"] = gate
+        prompt = self._prompt(part, table)
+        return StageDraft(
+            name=values.pop("name", None) or f"#{number + 1}",
+            chosen=self._choice(part, table),
+            prompt=THE_PROMPT if prompt is None else prompt,
+            members=members,
+            **values,
+        )
+
+    def _members(self, number: int, stage: _Part, table: Table) -> tuple[MemberDraft, ...]:
+        if "members" in table and "member" in table:
+            self._refuse(stage, "members", "give either `members` or [[….member]] tables, not both")
+        key = "member" if "member" in table else "members"
+        entries = table.get(key, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict | str) for entry in entries):
+            self._refuse(stage, key, 'it is not a list of members, like ["one", "two"], or tables with a `name`')
+            return ()
+        if key in table and not entries:
+            self._refuse(stage, key, "it is empty; leave it out for a stage with one agent")
+        found = []
+        for index, entry in enumerate(entries):
+            own: Table = {"name": entry} if isinstance(entry, str) else entry
+            words = f"{stage.words}, member {_called(own, index)}"
+            part = self._part(number, index, f"{stage.place}.{key}[{index}]", words, own)
+            self._values(part, own, keys.MEMBER, keys.MEMBER_KEYS)
+            chosen, prompt = self._choice(part, own), self._prompt(part, own)
+            if prompt is not None and not prompt.strip():
+                self._refuse(part, "prompt", "the prompt is empty: leave it out, and the stage's holds")
+            found.append(MemberDraft(name=part.values.get("name") or f"#{index}", chosen=chosen, prompt=prompt or ""))
+        return tuple(found)
+
+    def _part(self, number: int, member: int | None, place: str, words: str, table: Table) -> _Part:
+        part = self._parts[number, member] = _Part(place, words)
+        if "name" not in table:
+            self._refuse(part, "", "it needs a name: `name` is missing")
+        return part
+
+    def _values(self, part: _Part, table: Table, readers: Mapping[str, keys.Read], known: tuple[str, ...]) -> None:
+        for key, value in table.items():
+            if key not in known:
+                self._refuse(part, key, f"there is no setting '{shown(key)}' here{keys.meant(key, known)}")
+            elif key in readers:
+                try:
+                    part.values[key] = readers[key](value)
+                except ValueError as error:
+                    self._refuse(part, key, str(error))
+
+    def _choice(self, part: _Part, table: Table) -> AgentChoice:
+        chosen = {key: part.values.pop(key) for key in keys.CHOOSING if key in part.values}
+        if "scenario" in table:
+            try:
+                chosen["scenario"] = self._files.scenario(table["scenario"])
+            except ValueError as error:
+                self._refuse(part, "scenario", str(error))
+        agent = chosen.get("agent")
+        if "command" in chosen and "scenario" in chosen:
+            self._refuse(part, "scenario", "give either `command` or `scenario`, not both")
+        if "command" in chosen and agent not in (None, "command"):
+            self._refuse(part, "command", f"the agent '{agent}' takes no command; leave `agent` out")
+        if "scenario" in chosen and agent not in (None, "scripted"):
+            self._refuse(part, "scenario", f"the agent '{agent}' takes no scenario; leave `agent` out")
+        if "account" in chosen and agent is not None and agent not in CLI_AGENTS:
+            self._refuse(part, "account", f"the agent '{agent}' has no accounts; they are for {', '.join(CLI_AGENTS)}")
+        return AgentChoice(**chosen)
+
+    def _prompt(self, part: _Part, table: Table) -> str | None:
+        """None: it has none."""
+        if "prompt" in table and "prompt_file" in table:
+            self._refuse(part, "prompt_file", "give either `prompt` or `prompt_file`, not both")
+        try:
+            if "prompt" in table:
+                return keys.prompt(table["prompt"])
+            if "prompt_file" in table:
+                part.prompt_file, text = self._files.prompt(table["prompt_file"])
+                return text
+        except ValueError as error:
+            self._refuse(part, "prompt" if "prompt" in table else "prompt_file", str(error))
+            return THE_PROMPT
+        return None
+
+    # -- mistakes ----------------------------------------------------------------------------------------------------
+
+    def _refuse(self, part: _Part, key: str, text: str) -> None:
+        part.bad.add(key)
+        place = f"{part.place}.{key}" if key else part.place
+        self._complain(place, f"{part.words}: {f'{key[:60]}: ' if key else ''}{text}")
+
+    def _complain(self, place: str, text: str) -> None:
+        self._is_good = False
+        self._layer.complain_within(place, text)
+
+    def _tell(self, flaw: Flaw) -> None:
+        if flaw.stage is None:
+            self._complain(f"{self._place}.{flaw.key}", f"{self._place}: {flaw.text}")
+            return
+        part = self._parts[flaw.stage, flaw.member]
+        if part.bad and (flaw.key not in ("name", "prompt") or {"name", "prompt", "prompt_file"} & part.bad):
+            return  # what is wrong there was told; this may only follow from it
+        if flaw.key != "prompt":
+            self._refuse_quietly(part, flaw)
+        elif part.prompt_file is not None:
+            self._is_good = False
+            problem = Problem(part.prompt_file, flaw.line, f"{part.words}: prompt: {flaw.text}")
+            self._layer.problems.append(problem)
+        else:
+            self._refuse_quietly(part, flaw)
+
+    def _refuse_quietly(self, part: _Part, flaw: Flaw) -> None:
+        """On the line of the file that is meant, where the text is written over several."""
+        self._is_good = False
+        first = self._layer.lines.get(f"{part.place}.{flaw.key}.{TEXT}")
+        text = f"{part.words}: {flaw.key}: {flaw.text}"
+        if first is not None and flaw.line is not None:
+            self._layer.problems.append(Problem(self._layer.place, first + flaw.line - 1, text))
+        else:
+            self._layer.complain_within(f"{part.place}.{flaw.key}", text)
+
+
+def _called(table: Table, number: int) -> str:
+    name = table.get("name")
+    return f"'{shown(name)}'" if isinstance(name, str) and name else str(number + 1)

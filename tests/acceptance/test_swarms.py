@@ -1,0 +1,98 @@
+"""A parallel stage from outside: real members, real keepers, a supervisor that may be killed (R-CRON-05)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from tests.fleet import Fleet, lives, processes_of, wait_until
+from tests.swarm import draft, queue_swarm, results, wait_members
+
+STOPPED_FOR = float(os.environ.get("HOLDFAST_TEST_STOPPED_FOR", "1"))  # seconds; R-TREE-17 says 100
+
+
+def gone_within() -> float:
+    """R-CRON-05: two seconds, and more where others keep every core busy."""
+    return 2.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def test_a_swarm_with_a_crash_a_hang_and_one_that_ignores_term_is_collected_at_its_deadline(fleet: Fleet) -> None:
+    """R-CRON-05: each one's output is collected, who fails is counted, and the partial results of the rest are kept."""
+    scripts = {
+        "good": "cat; echo looked at it",
+        "crash": "echo half; kill -SEGV $$",
+        "hang": "echo begun; sleep 1000",
+        "deaf": "trap '' TERM; echo deaf; while :; do sleep 0.1; done",
+    }
+    fleet.env["HOLDFAST_HEALTH_GRACE"] = "1s"
+    task_id = queue_swarm(fleet, draft(scripts, timeout=1.0))
+    fleet.up("--agents", 4, "--idle-exit", "0s")
+    task = fleet.wait_state(task_id, "completed")
+    fleet.wait_clean()
+    found = results(fleet, task_id)
+    outcomes = {member: result.outcome for member, result in found.items() if member}
+    assert outcomes == {"good": "completed", "crash": "crashed", "hang": "timeout", "deaf": "timeout"}
+    assert found["good"].text == "Look, good.looked at it"
+    assert (found["crash"].text, found["hang"].text, found["deaf"].text) == ("half", "begun", "deaf")
+    assert "## hang (timeout" in found[""].text
+    assert found[""].reason == "1 of 4 completed: 2 timeout, 1 crashed"
+    assert "1 of 4 completed" in task["reason"]
+    events = fleet.events(task_id)
+    [collected] = [event for event in events if event["kind"] == "stage.collected"]
+    assert collected["data"]["outcomes"] == {"completed": 1, "timeout": 2, "crashed": 1}
+    assert sum(event["kind"] == "stage.member-ended" for event in events) == 4
+    assert [run["state"] for run in task["runs"]] == ["settled"] * 4
+    assert fleet.worktrees() == []
+    assert fleet.branches() == []  # nobody committed anything
+    wait_until(lambda: processes_of(fleet.root) == {}, "nothing of it lives")
+
+
+def test_a_cancelled_swarm_is_gone_at_once(fleet: Fleet) -> None:
+    """R-CRON-05, R-TREE-03: every member, the one that ignores TERM and the one without a place too; then the tree."""
+    deaf = "trap '' TERM; echo $$ > {0}/{1}; while :; do sleep 0.1; done"
+    names = ("one", "two", "three", "late")
+    scripts = {name: deaf.format(fleet.root, name) for name in names}
+    task_id = queue_swarm(fleet, draft(scripts))
+    fleet.up("--agents", 3, "--idle-exit", "0s")
+    wait_members(fleet, task_id, 3)
+    pids = [int(wait_until(lambda name=name: (fleet.root / name).read_text(), name)) for name in names[:3]]  # type: ignore[misc]
+    fleet.cli("cancel", task_id)
+    began = time.monotonic()
+    fleet.wait_state(task_id, "cancelled")
+    assert not any(map(lives, pids))
+    assert time.monotonic() - began < gone_within()
+    fleet.wait_clean()
+    assert (fleet.worktrees(), fleet.branches()) == ([], [])
+    runs = fleet.show(task_id)["runs"]
+    assert [run["outcome"] for run in runs] == ["cancelled"] * 3  # `--agents 3`: the fourth never had a place
+    assert [member for member in results(fleet, task_id) if member] == []
+
+
+def test_a_supervisor_that_is_killed_and_stopped_in_the_middle_of_a_swarm_runs_nobody_twice(fleet: Fleet) -> None:
+    """R-TREE-17, R-CRON-05: finished members keep their results, the others are adopted; nothing is left over."""
+    go = fleet.root / "go"
+    waits = f"echo $$ >> {fleet.root}/NAME; until [ -e {go} ]; do sleep 0.05; done; echo NAME is done"
+    scripts = {name: waits.replace("NAME", name) for name in ("one", "two")}
+    scripts["quick"] = f"echo $$ >> {fleet.root}/quick; echo quick is done"
+    task_id = queue_swarm(fleet, draft(scripts, least=3))
+    first = fleet.up("--agents", 3)
+    wait_until(lambda: "quick" in results(fleet, task_id), "one member has its result")
+    wait_members(fleet, task_id, 2)
+    fleet.kill_supervisor(first)
+    second = fleet.up("--agents", 3, "--idle-exit", "0s")
+    wait_until(lambda: "task.adopted" in fleet.kinds(task_id), "the next one has adopted it")
+    second.send_signal(signal.SIGSTOP)
+    time.sleep(STOPPED_FOR)  # what is tested: that time passes for everybody but the supervisor
+    second.send_signal(signal.SIGCONT)
+    go.touch()
+    task = fleet.wait_state(task_id, "completed")
+    fleet.wait_clean()
+    assert [(fleet.root / name).read_text().count("\n") for name in scripts] == [1, 1, 1]
+    assert {name: result.text for name, result in results(fleet, task_id).items() if name} == {
+        name: f"{name} is done" for name in scripts
+    }
+    assert sorted(run["outcome"] for run in task["runs"]) == ["completed"] * 3
+    assert fleet.kinds(task_id).count("stage.collected") == 1
+    assert (fleet.worktrees(), fleet.branches()) == ([], [])
+    wait_until(lambda: processes_of(fleet.root) == {}, "nothing of it lives")

@@ -1,0 +1,103 @@
+"""A schedule whose cursor is broken fires its review swarm again and again, and every fire is cancelled somewhere
+(R-TREE-02). Each case is a process of its own; HOLDFAST_STORM_FIRES=200 is the whole storm."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from tests.faults.stage import Stage
+from tests.fleet import Fleet
+from tests.swarm import draft
+
+from holdfast import clock, faults
+from holdfast.api.commands import Commands, NewTask
+from holdfast.core.model import Instant, Repo, Task
+from holdfast.core.schedules import Schedule
+from holdfast.store.port import Transaction
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.context import Timetable
+from holdfast.supervisor.scheduling import Scheduling
+from holdfast.testing.stepping import Case, Mode, run_case
+
+pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+FIRES = int(os.environ.get("HOLDFAST_STORM_FIRES", "5"))
+RECOVER_EVERY = 5  # fires: a supervisor takes over what they left
+FILE = "/schedules.toml"
+SWARM = draft({"one": "echo 1", "two": "echo 2; sleep 0.02"}, name="storm")
+
+
+class Nightly:
+    """What the files would say: one schedule, whose tasks are review swarms."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.schedule = Schedule(name="nightly", repo=str(stage.fleet.repo), cron="* * * * *")
+
+    def stamp(self, repos: Sequence[Repo]) -> object:
+        return 1
+
+    def read(self, repos: Sequence[Repo]) -> Timetable:
+        return Timetable(schedules={FILE: (self.schedule,)})
+
+    async def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
+        new = NewTask(prompt="review", directory=str(self._stage.fleet.repo), workflow=SWARM)
+        place = str(self._stage.fleet.repo), str(self._stage.fleet.repo / ".git")
+        return Commands.accepting(self._stage.home, new, place)[0]
+
+
+def an_hour_ago() -> Instant:
+    now = clock.now()
+    return replace(now, wall=now.wall - 3600.0)
+
+
+async def fire_and_drive(stage: Stage) -> None:
+    """As the supervisor's loop would: the schedule is due, its task is claimed and driven."""
+    faults.arm(broken="cursor")
+    with contextlib.ExitStack() as closing:
+        context = stage.context(closing)
+        context.timetables = Nightly(stage)
+        scheduling = Scheduling(context)
+        scheduling._seen = 1, (str(stage.fleet.repo),)  # its file was read before, and did not change
+        await scheduling.tick()
+        task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
+        assert task is not None
+        await Attempt(context, task).drive()
+
+
+def test_a_storm_of_fires_each_cancelled_somewhere_leaves_nothing(fleet: Fleet) -> None:
+    stage = Stage(fleet)
+    chance = random.Random(int(os.environ.get("HOLDFAST_STORM_SEED", "7")))
+    first = Nightly(stage).schedule
+
+    def enrol(tx: Transaction) -> None:
+        tx.workspaces.register_repo(str(fleet.repo), str(fleet.repo / ".git"), clock.now())
+        tx.schedules.enrol(FILE, [first], clock.now())
+
+    store = SqliteStore(stage.home)
+    store.write(enrol)
+    # first seen, it fires nothing of the past: so that was an hour ago
+    store.write(lambda tx: tx.schedules.rewind(tx.schedules.all()[0], an_hour_ago()))
+    store.close()
+    alone = run_case(fire_and_drive(stage), None, apart=True)
+    assert alone.how == "returned", alone
+    cancelled = 0
+    for number in range(1, FIRES + 1):
+        case = Case(k=chance.randint(0, alone.awaits), mode=chance.choice(list(Mode)))
+        ended = run_case(fire_and_drive(stage), case, apart=True)
+        assert ended.how in ("cancelled", "returned"), f"{case} {ended}"
+        assert not ended.left, f"{case}: {ended.left}"
+        cancelled += ended.how == "cancelled"
+        if number % RECOVER_EVERY == 0 or number == FIRES:
+            stage.recover()
+    states = [task["state"] for task in stage.tasks()]
+    print(f"storm: {FIRES} fires, {cancelled} cancelled at one of {alone.awaits} awaits, {len(states)} tasks")
+    assert len(states) > FIRES // 2  # it was a storm: the same occurrence, again and again
+    assert set(states) == {"completed"}, states
+    assert fleet.branches() == []
+    stage.assert_nothing_left()

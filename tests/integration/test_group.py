@@ -1,0 +1,267 @@
+"""A parallel stage without a supervisor around it: what one member meets does not reach the others, nor is it lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.stage import Stage
+from tests.fleet import Fleet, lives, wait_until
+from tests.swarm import draft, queue_swarm, results
+
+from holdfast.core import groups
+from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.model import StopWhy
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.places import Places
+from holdfast.testing.scenario import check
+
+pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+
+
+@pytest.fixture
+def stage(fleet: Fleet) -> Stage:
+    return Stage(fleet)
+
+
+def outcomes(stage: Stage, task_id: str) -> dict[str, str]:
+    return {name: result.outcome for name, result in results(stage.fleet, task_id).items() if name}
+
+
+def scripted(*steps: dict[str, Any]) -> AgentChoice:
+    return AgentChoice(scenario=tuple(check({"step": list(steps)}, "test")))
+
+
+def shell(script: str) -> AgentChoice:
+    return AgentChoice(command=("sh", "-c", script))
+
+
+def mixed(timeout: float = 60.0, least: int = 1, **members: AgentChoice) -> Draft:
+    drafts = tuple(MemberDraft(name=name, chosen=chosen) for name, chosen in members.items())
+    return Draft(name="mixed", stages=(StageDraft(name="review", members=drafts, timeout=timeout, least=least),))
+
+
+def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R-CRON-05: timeout + 10 s (here half a second), for one whose grace would be longer; who had no place yet has a
+    result all the same; and everything is gone within two seconds."""
+    monkeypatch.setattr(groups, "COLLECTING", 0.5)
+    deaf = f"trap '' TERM; echo $$ > {stage.at_work}; echo partial; while :; do sleep 0.1; done"
+    task_id = queue_swarm(
+        stage.fleet, draft({"good": "echo ok", "deaf": deaf, "late": "echo late"}, timeout=2.0, at_once=2)
+    )
+    began = time.monotonic()
+
+    async def drive() -> None:
+        with contextlib.ExitStack() as closing:
+            context = stage.context(closing)
+            context.places.room = lambda: 0  # only the claim's own place: one after the other
+            task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
+            assert task is not None
+            await Attempt(context, task).drive()
+
+    asyncio.run(drive())
+    assert time.monotonic() - began >= 2.5
+    assert outcomes(stage, task_id) == {"good": "completed", "deaf": "timeout", "late": "timeout"}
+    found = results(stage.fleet, task_id)
+    assert found["deaf"].text == "partial"
+    assert (found["late"].run_id, "before a place was free" in found["late"].reason) == (None, True)
+    assert not lives(int(stage.at_work.read_text()))
+    assert stage.task(task_id)["state"] == "completed"
+    stage.recover()
+    stage.assert_nothing_left()
+
+
+def test_who_cannot_start_or_is_killed_is_counted_and_the_rest_go_on(stage: Stage) -> None:
+    """R-CRON-05: a command that is not there, a keeper that somebody kills; the task neither fails nor freezes."""
+    pid, go = stage.fleet.root / "pid", stage.go
+    task_id = queue_swarm(
+        stage.fleet,
+        mixed(
+            missing=AgentChoice(command=("/no/such/agent",)),
+            killed=shell(f"echo $$ > {pid}; until [ -e {stage.fleet.root}/never ]; do sleep 0.05; done"),
+            good=shell(f"until [ -e {go} ]; do sleep 0.02; done; echo fine"),
+        ),
+    )
+
+    async def drive() -> None:
+        driving = asyncio.create_task(stage.drive([]))
+        async with asyncio.timeout(30):
+            while not (pid.exists() and pid.read_text()):  # noqa: ASYNC110 - facts of other processes
+                await asyncio.sleep(0.01)
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        go.touch()
+        await driving
+
+    asyncio.run(drive())
+    assert outcomes(stage, task_id) == {"missing": "launch_error", "killed": "external_kill", "good": "completed"}
+    task = stage.task(task_id)
+    assert (task["state"], task["reason"].partition(": ")[2]) == (
+        "completed",
+        "1 of 3 completed: 1 external_kill, 1 launch_error",
+    )
+    assert "crash.recorded" in stage.events(task_id)
+    stage.recover()
+    stage.assert_nothing_left()
+
+
+def test_a_limit_of_all_pauses_the_task_and_only_they_go_again(stage: Stage) -> None:
+    """R-RES-08 for a group: who had completed keeps its result; the others are run again after the pause."""
+    full = stage.fleet.root / "full"
+    full.touch()
+    runs = stage.fleet.root / "runs"
+    task_id = queue_swarm(
+        stage.fleet,
+        mixed(
+            least=2,
+            good=shell(f"echo good >> {runs}"),
+            limited=scripted({"limit": {"kind": "usage", "for": "1h", "while": str(full)}}),
+        ),
+    )
+    asyncio.run(stage.drive([]))
+    task = stage.task(task_id)
+    assert (task["state"], task["pause_reason"]) == ("paused", "usage_limit"), task["reason"]
+    assert "1 of 2 completed: 1 usage_limited" in task["reason"]
+    assert task["resume_after"] is not None
+    full.unlink()
+    stage.fleet.cli("resume", task_id, "--force")
+    asyncio.run(stage.drive([]))
+    task = stage.task(task_id)
+    assert task["state"] == "completed", task
+    ran = [str(run["member"]) for run in task["runs"]]
+    assert sorted(ran) == ["good", "limited", "limited"], ran
+    assert runs.read_text() == "good\n"
+    stage.recover()
+    stage.assert_nothing_left()
+
+
+def test_one_of_whom_nobody_can_prove_that_it_ended_freezes_the_task_and_nobody_starts_beside_it(stage: Stage) -> None:
+    """Its records vanish with its keeper: the others' results are kept, and an operator's word ends it."""
+    task_id = queue_swarm(stage.fleet, draft({"one": f"echo $$ > {stage.at_work}; exec sleep 1000", "two": "echo 2"}))
+
+    async def cut() -> None:
+        driving = asyncio.create_task(stage.drive([]))
+        async with asyncio.timeout(30):
+            while not (stage.at_work.exists() and "two" in results(stage.fleet, task_id)):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        driving.cancel()
+        await asyncio.wait([driving])
+
+    asyncio.run(cut())
+    [run] = [run for run in stage.task(task_id)["runs"] if run["state"] == "started"]
+    folder = Path(stage.home) / "runs" / str(run["id"])
+    keeper = int(json.loads((folder / "pid.json").read_text())["keeper"]["pid"])
+    for pid in (keeper, int(stage.at_work.read_text())):
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda pid=pid: not lives(pid), "it is dead")  # type: ignore[misc]
+    for name in ("pid.json", "intent.json", "exit.json", "empty.json"):
+        (folder / name).unlink(missing_ok=True)
+    attempts: list[Attempt] = []
+
+    async def again() -> None:
+        with contextlib.ExitStack() as closing:
+            context = stage.context(closing)
+            [left] = await context.writer.write(lambda tx: tx.tasks.running_elsewhere(context.host_id))
+            task = await context.writer.write(lambda tx: tx.tasks.adopt(left, context.host_id, context.clock()))
+            attempts.append(Attempt(context, task))
+            await attempts[-1].drive()
+
+    asyncio.run(again())
+    assert attempts[0].frozen
+    assert "task.frozen" in stage.events(task_id)
+    assert outcomes(stage, task_id) == {"two": "completed"}
+    assert stage.task(task_id)["state"] == "running"
+    stage.fleet.cli("cancel", task_id, "--assume-dead", code=None)
+    stage.recover()
+    assert stage.task(task_id)["state"] == "cancelled"
+    stage.assert_nothing_left()
+
+
+COMMITS = "echo a > a.txt; git add a.txt; git commit --quiet -m A"
+
+
+def test_members_with_workspaces_of_their_own_keep_their_work_apart(stage: Stage) -> None:
+    """R-CRON-05 with `apart`: each has its tree and its branch; what it committed, or left when it completed, is on
+    that branch and named in its result; a branch without commits goes, and so does every tree."""
+    scripts = {
+        "commits": COMMITS,
+        "leaves": "ls a.txt; echo b > b.txt",
+        "nothing": "pwd",
+        "dirty": "echo c > c.txt; exit 3",
+    }
+    task_id = queue_swarm(stage.fleet, draft(scripts, apart=True))
+    asyncio.run(stage.drive([]))
+    assert outcomes(stage, task_id) == {
+        "commits": "completed", "leaves": "completed", "nothing": "completed", "dirty": "failed",
+    }  # fmt: skip
+    assert results(stage.fleet, task_id)["nothing"].text.endswith(f"/{task_id}--nothing")
+    stage.recover()
+    fleet = stage.fleet
+    assert fleet.branches() == [f"holdfast/{task_id}--commits", f"holdfast/{task_id}--leaves"]
+    assert fleet.file_on_branch(f"holdfast/{task_id}--leaves", "b.txt") == "b"
+    assert fleet.git("ls-tree", "--name-only", f"holdfast/{task_id}--leaves", "a.txt") == ""
+    assert [row["files"] for row in fleet.show(task_id)["salvages"]] == [1]  # what the failed one left
+    stage.assert_nothing_left()
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+def test_a_cancelled_or_killed_member_of_its_own_tree_leaves_nothing(stage: Stage, at: str) -> None:
+    """R-TREE-03: all trees of a task are of one guard."""
+    scripts = {"one": f"echo 1 > x; touch {stage.at_work}; sleep 1000", "two": "sleep 1000"}
+    task_id = queue_swarm(stage.fleet, draft(scripts, apart=True))
+    attempts: list[Attempt] = []
+
+    async def drive() -> None:
+        driving = asyncio.create_task(stage.drive(attempts))
+        async with asyncio.timeout(30):
+            while not (stage.at_work.exists() if at == "end" else attempts):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await attempts[0].stop(StopWhy.CANCEL, fast=True)
+        await driving
+
+    asyncio.run(drive())
+    assert stage.task(task_id)["state"] == "cancelled"
+    stage.assert_put_away_if_ended(task_id)
+    assert stage.fleet.worktrees() == []
+    stage.recover()
+    assert stage.fleet.branches() == []
+    stage.assert_nothing_left()
+
+
+def test_places_are_never_more_than_there_are() -> None:
+    """Groups take what is free, go before claims, and take nothing while a claim is under way."""
+    places, rung = Places(), []
+    places.room = lambda: 2
+    assert [places.take(), places.take(), places.take()] == [True, True, False]
+    places.want(1)
+    assert places.for_groups == 3
+    with places.watched(lambda: rung.append(1)):
+        places.give_back()
+        with places.claiming():
+            assert not places.take()
+    assert len(rung) == 2
+    assert places.take()
+    places.want(-1)
+    places.give_back(2)
+    assert places.for_groups == 0
+
+
+def test_the_store_settles_a_member_only_under_its_fence(stage: Stage) -> None:
+    """And never twice: its result and its account's fate are of one end."""
+    task_id = queue_swarm(stage.fleet, draft({"one": "true"}))
+    asyncio.run(stage.drive([]))
+    store = SqliteStore(stage.home)
+    try:
+        assert [result.member for result in store.write(lambda tx: tx.results.of_task(task_id))] == ["one", ""]
+        assert store.write(lambda tx: tx.runs.open_runs(task_id)) == []
+    finally:
+        store.close()
