@@ -49,6 +49,7 @@ ELSEWHERE = {
     "tx.checkpoint.stays_paused": "likewise",
     "tx.checkpoint.forget": "likewise",
     "tx.checkpoint.expire": "likewise",
+    "tx.intake.take": "tests/acceptance/test_intake.py: killed in the middle of a list",
     "admin.pipe": "tests/integration/test_salvage.py: pipes that an agent left in its git entry",
     "admin.rmdir": "only after another fault (an error at trash.rmdir, in this matrix)",
     "lock.drop": "tests/integration/test_worktrees.py: a lock that a killed git left",

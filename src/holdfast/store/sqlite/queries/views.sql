@@ -307,3 +307,7 @@ SELECT r.name, r.visit, r.attempt, r.member, r.agent, r.outcome, r.reason, r.rul
        r.commit_id AS "commit", r.gate, r.started_at, r.ended_at, r.run_id AS run
 FROM results r JOIN tasks t ON t.id = r.task_id
 WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number
+
+-- name: intake
+SELECT i.key, i.task_id AS task, t.state FROM repos r JOIN intake i ON i.repo_id = r.id LEFT JOIN tasks t ON t.id = i.task_id
+WHERE r.path = :path AND i.key IN (SELECT value FROM json_each(:keys))
