@@ -18,7 +18,7 @@ _HEADERS = ("WORKFLOW", "FROM", "STAGES", "ABOUT")
 _AFTER = {
     "fail": "the task fails",
     "continue": "the next stage begins all the same",
-    "pause": "it waits until you approve",
+    "pause": "it waits for you: `holdfast approve ID`",
     "back": "back to stage '{back_to}', at most {max_turns} times, then the task fails",
 }
 BROKEN = 1
@@ -121,7 +121,7 @@ def _facts(stage: Row) -> list[str]:
     if stage["reviews"]:
         facts.append(f"reviews: may send back to '{stage['back_to']}', at most {stage['max_turns']} times")
     if stage["approval"]:
-        facts.append("then a person has to approve it")
+        facts.append("then a person has to approve it: `holdfast approve ID`")
     if stage["on_failure"] != "fail":
         facts.append(f"if it fails in the end: {_AFTER[stage['on_failure']].format(**stage)}")
     return facts
