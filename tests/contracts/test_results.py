@@ -74,7 +74,6 @@ def test_results_need_the_fence_belong_to_a_generation_and_go_with_their_task(sc
     assert list(scene.write(lambda tx: tx.results.of_task(grip.task_id))) == [], "a retry begins anew"
     scene.cancel(grip.task_id)
     scene.tick(100)
-    scene.write(lambda tx: tx.events.close_alerts_of_task(grip.task_id, "test", scene.now))
     [old], _lowest = scene.write(lambda tx: tx.history.forgettable(10**9, scene.now.wall, 10))
     assert scene.write(lambda tx: tx.history.forget_task(old, scene.now.wall))
     assert scene.store.view("results", id=grip.task_id) == []
