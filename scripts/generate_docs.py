@@ -19,6 +19,7 @@ from typing import TypeVar
 from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, shown, variable_of
 from holdfast.config.parsers import takes
 from holdfast.config.schedulekeys import KEYS, MEANINGS
+from holdfast.config.workflowkeys import MEANINGS as STAGE_MEANINGS
 from holdfast.core.budgets import Budget, Limits, Spend
 from holdfast.core.events import EVENTS
 from holdfast.core.model import Instant, TaskSpec
@@ -31,6 +32,7 @@ from holdfast.core.states import (
     TASK_TERMINAL,
     WORKSPACE_MOVES,
 )
+from holdfast.core.templates import LONGEST_RENDERED, VARIABLES
 from holdfast.interfaces.cli.main import COMMANDS, parser_of
 from holdfast.interfaces.cli.manual import PAGES, description_of
 
@@ -291,6 +293,9 @@ with a mistake changes nothing. How to: [schedules](../howto/schedules.md). Thei
 
 {table(("key", "default", "meaning"), [(f"`{key}`", *MEANINGS[key]) for key in KEYS])}
 
+**Workflows.** `[workflow.NAME]` tables with `[[workflow.NAME.stage]]` make tasks of several stages, in your own file
+or in a repository's, whose commands need trust. Keys and variables: [workflows](workflows.md).
+
 **Per agent.** Every `health.*` and `limits.*` key may also stand in a table of one agent: `[per_agent.command.health]`
 with `stuck_after = "20m"`, or `per_agent.scripted.limits.memory = "2GB"`. Layers come first: a later layer wins over an
 earlier one, and within a layer the agent's own value wins over the plain one; flags of `add` and `run` win over all.
@@ -313,6 +318,35 @@ resembles a setting's is never an error; `config check` warns.
 {table(head, rows)}
 
 `HOLDFAST_HOME` is where everything is kept; without it, the XDG state directory (`~/.local/state/holdfast`).
+"""
+
+
+@page("docs/reference/workflows.md")
+def workflows_page() -> str:
+    rows = [(f"`{key}`", *meaning) for key, meaning in STAGE_MEANINGS.items()]
+    variables = [(f"`{{{{ {name} }}}}`", meaning) for name, meaning in VARIABLES.items()]
+    return f"""# Workflows
+
+`holdfast workflows` lists those that there are and checks all of them. How to: [workflows](../howto/workflows.md).
+
+`[workflow.NAME]` may have `about`, one sentence for people, and `prompt`: what a task asks for that says nothing.
+A repository's workflow takes the place of yours of the same name, and yours of a built-in one.
+
+## Keys of a stage
+
+{table(("key", "default", "meaning"), rows)}
+
+## Variables of prompts
+
+A prompt is text with variables and nothing else: no conditions, no expressions, nothing that runs. A variable that does
+not exist is a mistake of the file. Values are put in as they are, once: what an agent answered is never read as a
+template. One that has no value yet is empty. `{{{{{{{{` and `}}}}}}}}` stand for two braces. Where all of it
+would be larger than {LONGEST_RENDERED // 1024} KiB, the longest values are cut in their middle, and say so.
+
+{table(("variable", "meaning"), variables)}
+
+A stage may name the stages before it; between a stage and one that sends back to it, also those that come later, which
+are empty the first time.
 """
 
 

@@ -4,6 +4,7 @@ between changes (nothing)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.fleet import Fleet, lives, processes_of, wait_until
@@ -117,7 +118,10 @@ def test_from_the_plan_to_the_approval(fleet: Fleet) -> None:
     alerts = [alert for alert in fleet.json("alerts") if alert["task"] == task]
     assert [alert["key"] for alert in alerts] == [f"task:{task}:approval"]
     assert f"`holdfast approve {task}`" in alerts[0]["remedy"]
-    assert f"holdfast approve {task} --changes" in fleet.cli("why", task).stdout
+    why = fleet.cli("why", task).stdout
+    assert f"holdfast approve {task} --changes" in why
+    [log] = [line.rpartition(": ")[2] for line in why.splitlines() if line.startswith("What its last gate printed")]
+    assert Path(log).read_text().endswith("has 3 lines\nin build\n(exited with 0)\n")
     assert "stage 3 of 4 (review), turn 1 of workflow shop" in fleet.cli("show", task).stdout
 
     assert "stage 4 of 4 (sign) follows" in fleet.cli("approve", task).stdout

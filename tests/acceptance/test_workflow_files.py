@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from tests.fleet import Fleet
 
@@ -67,6 +68,7 @@ def test_workflows_are_listed_and_checked(fleet: Fleet) -> None:
     assert "gate: `make test` has to pass, within 10m 0s" in shown
     assert "│ Look at {{ stages.build.text }}." in shown
     assert "Did you mean 'mine'?" in fleet.cli("workflows", "mien", code=3).stderr
+    assert fleet.cli("__complete", "workflows", "x", "mi").stdout == "mine\tBuild and look.\n"
 
     config_of(fleet, FLOW.replace("stages.build", "stages.biuld").replace('back_to = "build"', 'back_to = "look"'))
     broken = fleet.cli("workflows", code=1)
@@ -125,3 +127,53 @@ def test_a_repositorys_gates_and_commands_need_trust(fleet: Fleet) -> None:
     fleet.cli("add", "x", "--workflow", "mine")
     (fleet.repo / "holdfast.toml").write_text(FLOW.replace("make test", "make evil"))
     assert "not trusted as it is now" in fleet.cli("add", "x", "--workflow", "mine", code=1).stderr
+
+
+HOSTILE = "mend $(touch {root}/PWNED) `touch {root}/PWNED`; touch {root}/PWNED # {{{{ task.id }}}} ' \""
+# Any command is an agent: this one keeps what it is told, and answers as its stage would.
+AGENT = """\
+n=$(ls {root}/told | wc -l); cat > {root}/told/$n
+case "$(head -1 {root}/told/$n)" in
+"You are planning"*) echo 'THE PLAN: $(touch {root}/PWNED) {{{{ task.id }}}}' ;;
+"Carry out"*) echo $n >> work.txt; git add .; git commit -qm work; echo "built $n" ;;
+"Review another"*) if grep -q "built 2" {root}/told/$n; then echo "1. a defect"; echo "VERDICT: changes"
+  else echo "VERDICT: approve"; fi ;;
+esac
+"""
+
+
+def test_plan_build_review_from_the_prompt_to_the_branch(fleet: Fleet) -> None:
+    """The built-in workflow with any command as its agent: the gate's output reaches the next try, the reviewer's
+    findings the next turn. Whatever a prompt or an answer says, it is text: nothing of it is run."""
+    (fleet.root / "told").mkdir()
+    hostile = HOSTILE.format(root=fleet.root)
+    agent = fleet.root / "agent.sh"
+    agent.write_text(AGENT.format(root=fleet.root))
+    gate = 'echo "only $(wc -l < work.txt) lines"; [ "$(wc -l < work.txt)" -ge 2 ]'
+    task = fleet.add(hostile, "--workflow", "plan-build-review", "--gate", gate, command=("sh", agent))
+    fleet.up()
+    fleet.wait_state(task, "completed", "failed", "paused")
+    told = [(fleet.root / "told" / str(n)).read_text() for n in range(len(list((fleet.root / "told").iterdir())))]
+    assert [text.split()[0] for text in told] == ["You", "Carry", "Carry", "Review", "Carry", "Review"], told
+    _plan, first, second, review, third, last = told
+    assert all(hostile in text for text in told)
+    assert "only 1 lines" not in first
+    assert "only 1 lines" in second
+    assert "built 2" in review
+    assert "1. a defect" in third
+    assert "built 4" in last
+    assert f"THE PLAN: $(touch {fleet.root}/PWNED) {{{{ task.id }}}}" in first
+    assert not (fleet.root / "PWNED").exists()
+    assert fleet.show(task)["state"] == "completed"
+    branch = fleet.branches()[0]
+    assert fleet.file_on_branch(branch, "work.txt") == "1\n2\n4"
+
+
+def test_the_rehearsal_of_the_documentation(fleet: Fleet) -> None:
+    """docs/howto/workflows.md says that this works."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "workflows.md").read_text()
+    config_of(fleet, page[page.index("[workflow.rehearsal]") :].partition("```")[0])
+    done = fleet.cli("run", "anything", "--workflow", "rehearsal")
+    assert done.stdout.startswith("completed"), done.stdout + done.stderr
+    assert fleet.file_on_branch(fleet.branches()[0], "work.txt") == "done"
+    fleet.cli("down")

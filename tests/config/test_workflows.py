@@ -275,3 +275,19 @@ def test_the_built_in_ones_have_no_mistakes() -> None:
     assert builtin_workflows.REVIEW_SWARM.wants_range
     assert not builtin_workflows.REVIEW_SWARM.wants_prompt
     assert builtin_workflows.PLAN_BUILD_REVIEW.wants_prompt
+
+
+def test_the_examples_of_the_documentation_are_true(tmp_path: Path) -> None:
+    """docs/howto/workflows.md: every example is read without a mistake, and its mistake is what is said of it."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "workflows.md").read_text()
+    examples = [block.partition("```")[0] for block in page.split("```toml\n")[1:]]
+    assert len(examples) == 4
+    for example in examples:
+        assert told(read(tmp_path, example)) == [], example
+    careful = examples[1]
+    shifted = careful.replace("They were made for this task:", "x").replace("{{ task.prompt }}", "  {{ task.promt }}")
+    (problem,) = read(tmp_path, shifted).problems
+    assert "prompt: line 3, column 3: there is no variable 'task.promt'; did you mean 'task.prompt'?" in str(problem)
+    assert problem.line == 22
+    for name in ("careful", "panel", "rehearsal"):
+        assert f"[workflow.{name}]" in page

@@ -58,6 +58,16 @@ class Commands:
         doorbell.ring(self.home)
         return task
 
+    def write(self, operation: Callable[[Any], Any]) -> Any:
+        """In one transaction, and the supervisor is told."""
+        done = self._store.write(operation)
+        doorbell.ring(self.home)
+        return done
+
+    def place_of(self, directory: str) -> tuple[str, str]:
+        """The repository that tasks added from there are for: its checkout, and its git directory."""
+        return self._repo_of(directory)
+
     @staticmethod
     def accepting(
         home: str,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 from typing import Any
 
 Row = dict[str, Any]
@@ -40,7 +42,7 @@ def words(stage: Row) -> str:
     return told + (f", turn {stage['turn']}" if stage["turn"] else "")
 
 
-def lines(task: Row) -> list[str]:
+def lines(task: Row, home: str) -> list[str]:
     """What `why` says of it."""
     stage = task["stage"]
     if stage is None or task["state"] in ("completed", "cancelled"):
@@ -49,7 +51,15 @@ def lines(task: Row) -> list[str]:
     told += _members(task, stage)
     if stage["feedback"] and not stage["awaits_approval"]:
         told.append(f"Its agent is told what was found out: `holdfast show {task['id']} --prompt`.")
-    return told
+    log = _newest_gate_log(home, task["id"])
+    return told if log is None else [*told, f"What its last gate printed: {log}"]
+
+
+def _newest_gate_log(home: str, task_id: str) -> str | None:
+    """As workspaces/names.setup_log has it."""
+    logs = glob.glob(os.path.join(glob.escape(home), "setup-logs", f"{task_id}.*.gate-*.log"))
+    found = [(os.lstat(log).st_mtime, log) for log in logs if os.path.exists(log)]
+    return max(found)[1] if found else None
 
 
 def _members(task: Row, stage: Row) -> list[str]:
@@ -80,7 +90,6 @@ def approve(home: str, task_id: str, changes: str | None = None) -> str:
 
     if changes is not None:
         check_prompt(changes)
-    store = open_store(home, create=False)
-    store.write(lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))
+    told = open_store(home, create=False).write(lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))
     doorbell.ring(home)
-    return str(store.view("task", id=task_id)[0]["reason"])
+    return told

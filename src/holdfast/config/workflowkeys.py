@@ -124,6 +124,59 @@ STAGE_KEYS = (*STAGE, *APART, "members", "member")
 WORKFLOW: Mapping[str, Read] = {"about": _short, "prompt": text}
 WORKFLOW_KEYS = (*WORKFLOW, "stage")
 
+# For the reference page: key → (default, meaning).
+MEANINGS: Mapping[str, tuple[str, str]] = {
+    "name": ("–", "Its name, once in the workflow (a member's: once in its stage). Other stages' prompts refer to it."),
+    "agent": ("the task's", "Who does it: any agent of `--agent`."),
+    "model": ("the task's", "The agent's model."),
+    "permission": (
+        "the task's",
+        "What the agent may do unasked: `read`, `edit` or `full`. `command` and `scripted` agents know no such bounds. "
+        "In a repository's file, `edit` and `full` need trust.",
+    ),
+    "account": ("the task's", "Under which of the agent's accounts. Needs trust in a repository's file."),
+    "command": ("–", "A command as the agent, as a list of words. Needs trust in a repository's file."),
+    "scenario": (
+        "–",
+        "For rehearsals: a scenario of the scripted agent, as a file or as a list of steps. Needs trust in a "
+        "repository's file.",
+    ),
+    "prompt": ("`{{ task.prompt }}`", "What the agent is told: a template."),
+    "prompt_file": ("–", "The same from a file, beside this one; of a repository's file: inside the repository."),
+    "timeout": (
+        "`--timeout`, else `health.max_runtime`",
+        "How long one run may take; of a stage with members: all of it, with 10 s more to collect.",
+    ),
+    "retry": ("0", "How many more tries it has when its agent or its gate failed, in the same session."),
+    "gate": (
+        "–",
+        "A shell command in the workspace; it passes with exit code 0. What it prints is told to the next try. `true`: "
+        "the command of `--gate` or of the setting `gate.command`. Needs trust in a repository's file.",
+    ),
+    "gate_timeout": ("10m", "How long the gate may take."),
+    "on_failure": (
+        "`fail`",
+        "When the tries are used up: `fail` (the task), `continue` (with the next stage), `pause` (a person decides: "
+        "`holdfast approve`), `back` (to `back_to`).",
+    ),
+    "approval": ("false", "A person has to approve what it did before the next stage begins: `holdfast approve`."),
+    "reviews": (
+        "false",
+        "The last line of its answer rules: `VERDICT: approve`, or `VERDICT: changes`, which goes back to `back_to` "
+        "with the answer as feedback. No such line: it failed. A prompt that does not ask for it gets that at its end.",
+    ),
+    "back_to": ("–", "The earlier stage that it sends back to."),
+    "max_turns": ("3", "How often it may do that; then `on_failure`."),
+    "members": (
+        "–",
+        "Several agents at the same time: a list of names, or of tables with `name`, a prompt, and what is said of "
+        "agents above; or write them as `[[workflow.NAME.stage.member]]`. What a member does not say is its stage's.",
+    ),
+    "apart": ("false", "Each member in a workspace and on a branch of its own; otherwise all in the task's."),
+    "at_once": ("0", "How many members at a time; 0: as many as there is room for."),
+    "least": ("1", "How many members have to complete, for the stage to count as completed."),
+}
+
 
 def meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
     import difflib

@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # whoever adds one task needs few of them, and has to start f
     from holdfast.store.shutting import Accounts
     from holdfast.store.staffing import Workers
     from holdfast.store.staging import Staging
+    from holdfast.store.taking import Intake
     from holdfast.store.tracking import Links
 
 Row = dict[str, object]
@@ -302,6 +303,8 @@ class Transaction(Protocol):
     def staging(self) -> Staging: ...
     @property
     def results(self) -> Results: ...
+    @property
+    def intake(self) -> Intake: ...
     @property
     def schedules(self) -> Schedules: ...
 

@@ -14,6 +14,7 @@ from holdfast.supervisor.context import Context, Tuning
 
 _NEVER = object()
 SETTLE = 0.3  # a file that is just being written is read when it has kept still for this long
+LONGEST = 5.0  # seconds; whoever writes it all the time does not keep it from being read
 
 
 class Stillness:
@@ -22,12 +23,18 @@ class Stillness:
     def __init__(self) -> None:
         self._stamp: object = _NEVER
         self._since = 0.0
+        self._restless: float | None = None  # since when it has not kept still; None: it does
 
     def left(self, stamp: object, now: float) -> float:
         """How long it has to stay as it is to be taken for finished."""
         if stamp != self._stamp:
             self._stamp, self._since = stamp, now
-        return max(0.0, SETTLE - (now - self._since))
+            self._restless = now if self._restless is None else self._restless
+        waited = LONGEST if self._restless is None else now - self._restless
+        left = max(0.0, min(SETTLE - (now - self._since), LONGEST - waited))
+        if left <= 0:
+            self._restless = None
+        return left
 
 
 class Reloading:

@@ -74,6 +74,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
             ("with a priority and a label", 'holdfast add "tidy the docs" --priority 5 --label area=docs -- my-agent'),
             ("after another task has completed", 'holdfast add "check the links" --after 7f3a -- my-agent'),
             ("tonight, and keep its workspace", 'holdfast add "long one" --delay 8h --keep-workspace -- my-agent'),
+            ("every open box of a checklist, each once", "holdfast add --from tasks.md --agent claude"),
             ("for scripts", 'holdfast add "tidy" --json -- my-agent'),
         ),
         (0, 2, 3, 4, 69),

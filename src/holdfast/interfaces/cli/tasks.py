@@ -15,6 +15,7 @@ from holdfast.api.repos import absolute
 from holdfast.api.subscribe import follow
 from holdfast.errors import Conflict, UsageError
 from holdfast.home import home_directory
+from holdfast.interfaces.cli import intake
 from holdfast.interfaces.cli.live import AgentWords, BottomLine
 from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json
 from holdfast.text import is_text
@@ -28,9 +29,12 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         "prompt", nargs="?", metavar="PROMPT", help="what the agent should do; `-` reads standard input"
     )
     parser.add_argument(
-        "--from", dest="source", metavar="FILE", help="read the prompt from a file (`-`: standard input)"
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="read the prompt from a file (`-`: standard input); add: or a list",
     )
-    parser.add_argument("--workflow", metavar="NAME", help="in several stages: `holdfast workflows` lists them")
+    parser.add_argument("--workflow", metavar="WORKFLOW", help="in several stages: `holdfast workflows` lists them")
     parser.add_argument("--gate", metavar="COMMAND", help="the check of the workflow's work (gate.command)")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")
@@ -186,11 +190,14 @@ def _labels(pairs: list[str]) -> dict[str, str]:
 
 def configure_add(parser: argparse.ArgumentParser) -> None:
     _task_options(parser)
+    intake.configure(parser)
 
 
 def run_add(arguments: argparse.Namespace) -> int:
     home = home_directory()
     commands = Commands(home)
+    if intake.is_list(arguments):
+        return intake.add_list(commands, _new_task(intake.without_source(arguments)), arguments)
     task = commands.add(_new_task(arguments))
     _say_notes(commands)
     running = Queries(home).supervisor()

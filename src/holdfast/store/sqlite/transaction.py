@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.store.sqlite.checkpoints import SqliteCheckpoints
     from holdfast.store.sqlite.history import SqliteHistory
     from holdfast.store.sqlite.holds import SqliteHolds
+    from holdfast.store.sqlite.intake import SqliteIntake
     from holdfast.store.sqlite.links import SqliteLinks
     from holdfast.store.sqlite.notices import SqliteNotices
     from holdfast.store.sqlite.results import SqliteResults
@@ -44,6 +45,7 @@ _LATER = (
     "history",
     "staging",
     "results",
+    "intake",
     "schedules",
 )
 
@@ -114,6 +116,12 @@ class SqliteTransaction:
         from holdfast.store.sqlite.staging import SqliteStaging
 
         return SqliteStaging(self._connection, self.events)
+
+    @cached_property
+    def intake(self) -> SqliteIntake:
+        from holdfast.store.sqlite.intake import SqliteIntake
+
+        return SqliteIntake(self._connection)
 
     @cached_property
     def results(self) -> SqliteResults:

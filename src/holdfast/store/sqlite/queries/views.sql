@@ -71,9 +71,7 @@ SELECT o.id FROM tasks o, tasks me WHERE me.id = :id AND me.strategy = 'none' AN
 
 -- name: ahead
 SELECT count(*) FROM tasks t, tasks me WHERE me.id = :id AND t.state = 'queued' AND t.id != me.id
-  AND CASE WHEN (t.progress IS NULL) = (me.progress IS NULL)
-           THEN t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq)
-           ELSE me.progress IS NULL END
+  AND (-t.priority, t.progress IS NULL, t.seq) < (-me.priority, me.progress IS NULL, me.seq)
 
 -- name: spends
 SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND generation = :generation ORDER BY id
@@ -307,3 +305,7 @@ SELECT r.name, r.visit, r.attempt, r.member, r.agent, r.outcome, r.reason, r.rul
        r.commit_id AS "commit", r.gate, r.started_at, r.ended_at, r.run_id AS run
 FROM results r JOIN tasks t ON t.id = r.task_id
 WHERE r.task_id = :id AND r.generation = t.generation ORDER BY r.number
+
+-- name: intake
+SELECT i.key, i.task_id AS task, t.state FROM repos r JOIN intake i ON i.repo_id = r.id LEFT JOIN tasks t ON t.id = i.task_id
+WHERE r.path = :path AND i.key IN (SELECT value FROM json_each(:keys))

@@ -1,0 +1,318 @@
+"""Lists of tasks as people write them: a checklist, lines of JSON, files in a folder. Pure; every mistake at once.
+
+What may be said of a task besides its prompt has the same names everywhere. JSON says them as fields, Markdown in a
+comment that nobody sees: `<!-- holdfast: key=parser agent=claude after=lexer label.area=core -->`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_ITEMS = 1000
+LONGEST_KEY = 200
+BY_TEXT = "sha256:"  # how a key begins that nobody gave
+_COMMENT = re.compile(r"<!--[ \t]{0,9}holdfast:((?:(?!<!--).){0,1000}?)-->")
+_PAIR = re.compile(r'([A-Za-z_][\w.]*)=("[^"]*"|\S*)')
+# name → the type of its value as JSON has it
+TEXTS = frozenset(
+    "key agent account model permission workflow base ref workspace timeout delay on_stuck".split()  # noqa: SIM905
+)
+NUMBERS = frozenset({"priority", "budget_tokens", "max_turns"})
+NAMES = frozenset({*TEXTS, *NUMBERS, "budget_usd", "labels", "after"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """A mistake, and where it is: a line, or a file of a folder."""
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """One task that is asked for."""
+
+    where: str
+    prompt: str
+    key: str  # given, or made of the text
+    after: tuple[str, ...] = ()  # keys
+    said: Mapping[str, Any] = field(default_factory=dict)  # what else was said of it, checked for its type only
+
+    @property
+    def has_own_key(self) -> bool:
+        return not self.key.startswith(BY_TEXT)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """What an earlier list had under a key."""
+
+    task_id: str
+    state: str | None  # None: the task is forgotten by now
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing comes of it any more, unless somebody asks for it again."""
+        return self.state in ("failed", "cancelled")
+
+
+@dataclass(kw_only=True, slots=True)
+class Listed:
+    """What was read from a list."""
+
+    items: list[Item] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    skipped: int = 0  # boxes that are ticked
+    loose: int = 0  # lines of a checklist that belong to no item, and are no headings
+
+    def add(self, where: str, prompt: str, said: Mapping[str, Any]) -> None:
+        """Everything that is wrong with it by itself is noted."""
+        problems = list(_problems(said))
+        if not prompt.strip():
+            problems.append("it says nothing: the prompt is empty")
+        self.problems += [Problem(where=where, text=text) for text in problems]
+        if problems:
+            return
+        rest = {name: value for name, value in said.items() if name not in ("key", "after")}
+        key = str(said["key"]) if "key" in said else key_of(prompt)
+        self.items.append(Item(where=where, prompt=prompt, key=key, after=_words(said.get("after")), said=rest))
+
+
+def key_of(text: str) -> str:
+    """The same for the same words, however they are broken into lines."""
+    return BY_TEXT + hashlib.sha256(" ".join(text.split()).encode(errors="replace")).hexdigest()[:32]
+
+
+def _problems(said: Mapping[str, Any]) -> Iterable[str]:
+    for name, value in said.items():
+        if name not in NAMES:
+            yield _unknown(name)
+        elif name in TEXTS and (not isinstance(value, str) or not value.strip()):
+            yield f"'{name}' is to be text, and not empty"
+        elif name in NUMBERS and (not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**31):
+            yield f"'{name}' is to be a whole number"
+        elif name == "budget_usd" and (isinstance(value, bool) or not isinstance(value, int | float)):
+            yield f"'{name}' is to be a number of dollars"
+        elif name == "labels" and not _is_labels(value):
+            yield "'labels' is to be names with texts"
+        elif name == "after" and (
+            _words(value) == () or not all(word and word.isprintable() for word in _words(value))
+        ):
+            yield "'after' is to be a key of this list, or several"
+    key = said.get("key")
+    if isinstance(key, str) and (len(key) > LONGEST_KEY or not key.isprintable() or key.startswith(BY_TEXT)):
+        yield f"its key is longer than {LONGEST_KEY} characters, has control characters or begins with '{BY_TEXT}'"
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name[:80], sorted({*NAMES, "prompt"}), n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else f" Known are: prompt, {', '.join(sorted(NAMES))}."
+    return f"'{name[:80]}' is nothing that can be said of a task.{hint}"
+
+
+def _is_labels(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) and name for name, text in value.items())
+
+
+def _words(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(word.strip() for word in value.split(","))
+    if isinstance(value, list):
+        return tuple(word if isinstance(word, str) else "" for word in value)
+    return ()
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------------------
+
+
+def commented(text: str) -> tuple[str, dict[str, Any], list[str]]:
+    """(the text without its comments for us, what they say, what is wrong with them)"""
+    said: dict[str, Any] = {}
+    wrong: list[str] = []
+    for found in _COMMENT.findall(text):
+        rest = _PAIR.sub("", found).strip()
+        if rest:
+            wrong.append(f"'{rest[:60]}' is not understood; write name=value, or name=\"several words\"")
+        for name, value in _PAIR.findall(found):
+            _say(said, name, value.strip('"'), wrong)
+    without = [line for line in (_strip(line) for line in _COMMENT.sub("\0", text).split("\n")) if line is not None]
+    return "\n".join(without).strip("\n"), said, wrong
+
+
+def _strip(line: str) -> str | None:
+    """A line that was nothing but a comment is none."""
+    return line if "\0" not in line else line.replace("\0", "").rstrip() if line.replace("\0", "").strip() else None
+
+
+def _say(said: dict[str, Any], name: str, value: str, wrong: list[str]) -> None:
+    if name.startswith("label."):
+        said.setdefault("labels", {})[name.removeprefix("label.")] = value
+        return
+    if name in said:
+        wrong.append(f"'{name}' is said twice")
+    if name in NUMBERS or name == "budget_usd":
+        kind = int if name in NUMBERS else float
+        try:
+            said[name] = kind(value) if len(value) <= 20 and value.isascii() else value
+        except ValueError:
+            said[name] = value  # told as what it is not
+        return
+    said[name] = value
+
+
+_ITEM = re.compile(r"^([ \t]*)(?:[-*+]|\d{1,9}[.)])[ \t]+\[([ xX])\](?:[ \t]+(.*))?$")
+_FENCE = re.compile(r"^[ \t]*(```+|~~~+)")
+_STRUCTURE = re.compile(r"^\s*(?:#{1,6}(?:\s.*)?|-{3,}|\*{3,}|={3,}|<!--.*-->)\s*$")
+
+
+def checklist(text: str) -> Listed:
+    """Open boxes are tasks; lines that are indented below one belong to it, boxes among them too."""
+    listed = Listed()
+    fence = ""
+    number, indent, is_open = 0, 0, False  # of the item that lines may belong to; number 0: none
+    body: list[str] = []
+
+    def close() -> None:
+        nonlocal number
+        if number and is_open:
+            prompt, said, wrong = commented(_dedented(body))
+            where = f"line {number}"
+            listed.problems += [Problem(where=where, text=each) for each in wrong]
+            if not wrong:
+                listed.add(where, prompt, said)
+        elif number:
+            listed.skipped += 1
+        number = 0
+
+    for at, line in enumerate(text.replace("\r\n", "\n").replace("\0", "").split("\n"), 1):
+        mark = _FENCE.match(line)
+        if fence:
+            fence = "" if mark and mark.group(1).startswith(fence) else fence
+            body.append(line)
+            continue
+        width = len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip(" "))
+        belongs = bool(number) and (width > indent or not line.strip())
+        found = None if belongs or mark else _ITEM.match(line)
+        if found:
+            close()
+            number, indent, is_open = at, width, found.group(2) == " "
+            body = [found.group(3) or ""]
+            continue
+        if not belongs:
+            close()
+            listed.loose += bool(line.strip()) and not _STRUCTURE.match(line)
+            body = []
+        if mark:
+            fence = mark.group(1)
+        body.append(line)
+    close()
+    return listed
+
+
+def _dedented(lines: Sequence[str]) -> str:
+    import textwrap
+
+    first, *rest = lines
+    return f"{first}\n{textwrap.dedent(chr(10).join(rest).expandtabs(4))}".strip()
+
+
+def file_of_folder(name: str, text: str) -> Listed:
+    """One prompt; its key is the file's name without its ending, unless it says another."""
+    listed = Listed()
+    prompt, said, wrong = commented(text)
+    listed.problems += [Problem(where=name, text=each) for each in wrong]
+    if not wrong:
+        listed.add(name, prompt, {"key": name.rpartition(".")[0]} | said)
+    return listed
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+class _Twice(ValueError):
+    pass
+
+
+def jsonl(text: str) -> Listed:
+    """An object per line; empty lines are none."""
+    listed = Listed()
+    for at, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"line {at}"
+        said = _object(line)
+        if isinstance(said, str):
+            listed.problems.append(Problem(where=where, text=said))
+            continue
+        prompt = said.pop("prompt", "")
+        if not isinstance(prompt, str):
+            listed.problems.append(Problem(where=where, text="'prompt' is to be text"))
+            continue
+        listed.add(where, prompt, said)
+    return listed
+
+
+def _object(line: str) -> dict[str, Any] | str:
+    """The object; or what is wrong."""
+    import json
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise _Twice
+        return found
+
+    try:
+        found = json.loads(line, object_pairs_hook=once, parse_constant=float)
+    except _Twice:
+        return "it says something twice"
+    except RecursionError:
+        return "it is nested too deeply"
+    except ValueError as error:
+        return f"it is no JSON ({str(error)[:80]})"
+    return found if isinstance(found, dict) else 'it is no object: write {"prompt": "…"}'
+
+
+# -- as a whole --------------------------------------------------------------------------------------------------------
+
+
+def unique(items: Sequence[Item]) -> tuple[list[Item], list[Item], list[Problem]]:
+    """(each key once, further items with the same words, keys that two different ones were given)"""
+    first: dict[str, Item] = {}
+    repeated, problems = [], []
+    for item in items:
+        earlier = first.setdefault(item.key, item)
+        if earlier is item:
+            continue
+        if item.has_own_key:
+            text = f"its key '{item.key}' is that of {earlier.where} too"
+            problems.append(Problem(where=item.where, text=text))
+        else:
+            repeated.append(item)
+    return list(first.values()), repeated, problems
+
+
+def in_order(items: Sequence[Item]) -> tuple[list[Item], list[Problem]]:
+    """What others wait for comes first, otherwise as written; and the circles, in which nothing could begin."""
+    by_key = {item.key: item for item in items}
+    waiting = dict(by_key)
+    done: dict[str, Item] = {}
+    while waiting:
+        free = [item for item in waiting.values() if all(key in done or key not in by_key for key in item.after)]
+        if not free:
+            circle = ", ".join(item.where for item in waiting.values())
+            text = f"they wait for one another (after): {circle}"
+            return [], [Problem(where=next(iter(waiting.values())).where, text=text)]
+        for item in free:
+            done[item.key] = waiting.pop(item.key)
+    return list(done.values()), []

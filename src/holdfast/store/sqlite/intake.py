@@ -1,0 +1,28 @@
+"""The SQLite side of store/taking.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import apsw
+
+from holdfast import faults
+from holdfast.core.intake import Known
+from holdfast.core.model import Instant
+from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.guard import refusing_duplicates
+from holdfast.store.sqlite.rows import encode
+
+
+class SqliteIntake:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._sql = Cursor(connection, "intake")
+
+    def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, Known]:
+        rows = self._sql.rows("known", repo_id=repo_id, keys=encode(list(keys)))
+        return {str(row["key"]): Known(task_id=str(row["task_id"]), state=row["state"]) for row in rows}
+
+    def take(self, repo_id: str, key: str, task_id: str, now: Instant) -> None:
+        with refusing_duplicates(f"The key {key} was taken in before; nothing was added."):
+            self._sql.change("take", repo_id=repo_id, key=key, task_id=task_id, now=now.wall)
+        faults.tx("intake.take")
