@@ -68,6 +68,7 @@ def test_workflows_are_listed_and_checked(fleet: Fleet) -> None:
     assert "gate: `make test` has to pass, within 10m 0s" in shown
     assert "│ Look at {{ stages.build.text }}." in shown
     assert "Did you mean 'mine'?" in fleet.cli("workflows", "mien", code=3).stderr
+    assert fleet.cli("__complete", "workflows", "x", "mi").stdout == "mine\tBuild and look.\n"
 
     config_of(fleet, FLOW.replace("stages.build", "stages.biuld").replace('back_to = "build"', 'back_to = "look"'))
     broken = fleet.cli("workflows", code=1)

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.store_contract import Scene, scene
 from tests.contracts.test_sqlite_store import bench
 
-from holdfast.core.schedules import Misfire, Schedule, ScheduleRecord
+from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.port import Transaction
 
@@ -182,6 +182,28 @@ class TestOccurrences:
         assert scene.write(lambda tx: tx.schedules.admit(record_in(tx), decided, first, scene.now)) == []
         free = ahead - 5 * 86400
         assert scene.write(lambda tx: tx.schedules.admit(record_in(tx), [free], first, scene.now)) == [free]
+
+    def test_they_go_with_their_repository(self, scene: Scene) -> None:
+        """R-CRON-01: what comes back later under the same path begins anew."""
+        here = replace(NIGHTLY, repo=scene.repo.path)
+        enrol(scene, here, NIGHTLY)
+        due = scene.tick(10).wall
+        for each in (here, NIGHTLY):
+            scene.write(lambda tx, key=each.key: tx.schedules.admit(tx.schedules.get(key), [due], due, scene.now))  # type: ignore[misc]  # a default
+        assert scene.write(lambda tx: tx.schedules.owed()) == 2
+        scene.write(lambda tx: tx.history.forget_repo(scene.repo, scene.now))
+        assert [one.schedule for one in scene.write(lambda tx: tx.schedules.all())] == [NIGHTLY]
+        assert scene.write(lambda tx: tx.schedules.owed()) == 1
+
+    def test_what_waits_for_the_last_task_keeps_nobody_here(self, scene: Scene) -> None:
+        """R-CRON-03: it may wait for an operator; when it has ended, the occurrence is ours to fire."""
+        enrol(scene, replace(NIGHTLY, overlap=Overlap.QUEUE))
+        due = scene.tick(10).wall
+        task = fire(scene, record(scene), due)
+        scene.write(lambda tx: tx.schedules.admit(record_in(tx), [due + 1], due + 1, scene.now))
+        assert scene.write(lambda tx: tx.schedules.owed()) == 0
+        scene.write(lambda tx: tx.tasks.cancel_waiting(task, "ada", "", scene.now))
+        assert scene.write(lambda tx: tx.schedules.owed()) == 1
 
 
 def record_in(tx: Transaction) -> ScheduleRecord:

@@ -58,23 +58,23 @@ ELSEWHERE = {
     "tx.notice.failed": "tests/contracts/test_outbox.py: tried again, given up, forgotten",
     "tx.notice.give_up": "likewise",
     "tx.notice.forget": "likewise",
-    "tx.schedule.insert": "tests/contracts/test_schedules.py",
-    "tx.schedule.define": "likewise",
-    "tx.schedule.leave_out": "likewise",
-    "tx.schedule.say": "likewise",
-    "tx.schedule.move": "likewise",
-    "tx.schedule.admit": "likewise",
-    "tx.schedule.begin": "likewise",
-    "tx.schedule.by_hand": "likewise",
-    "tx.schedule.rewind": "likewise",
-    "tx.schedule.decide": "likewise",
-    "tx.schedule.fire": "likewise",
-    "tx.schedule.replace": "likewise",
-    "tx.schedule.refuse": "likewise",
-    "tx.schedule.prune": "likewise",
     "tx.stage.keep": "tests/acceptance/test_stages.py: paused while its gate is asked",
     "tx.stage.return_to": "likewise: back to a checkpoint of an earlier stage",
     "tx.stage.retried": "likewise: an operator's retry",
+    "tx.schedule.insert": "the scenario scheduled of this matrix, in `make faults`; one of its steps in a test below",
+    "tx.schedule.move": "likewise",
+    "tx.schedule.admit": "likewise",
+    "tx.schedule.decide": "likewise",
+    "tx.schedule.fire": "likewise",
+    "tx.schedule.begin": "tests/contracts/test_schedules.py; tests/integration/test_schedule_model.py",
+    "tx.schedule.by_hand": "likewise",
+    "tx.schedule.define": "likewise",
+    "tx.schedule.leave_out": "likewise",
+    "tx.schedule.prune": "likewise",
+    "tx.schedule.refuse": "likewise",
+    "tx.schedule.replace": "likewise",
+    "tx.schedule.rewind": "likewise",
+    "tx.schedule.say": "likewise",
     "tx.worker.pardon": "tests/contracts/staffing_contract.py: crashes that were part of a mass death",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
@@ -224,6 +224,13 @@ def test_a_usurped_supervisor_harms_nothing() -> None:
     done = matrix("--usurp", "--scenario", "success", "--actions", "", "--sample", 6, "--seed", SEED, "--jobs", 3)
     assert done.returncode == 0, done.stdout[-6000:]
     assert "6 usurped" in done.stdout
+
+
+def test_a_schedule_of_every_second_is_survived() -> None:
+    """R-CRON-02: killed at one of the steps of a fire, another every day: no second has two tasks, and it goes on."""
+    point = ("move", "admit", "decide", "fire", "insert")
+    done = matrix("--case", f"scheduled/up/tx.schedule.{point[SEED % len(point)]}:1:kill")
+    assert done.returncode == 0, done.stdout[-6000:]
 
 
 def test_going_back_to_a_checkpoint_is_survived() -> None:

@@ -14,8 +14,10 @@ from tests.integration.played import Ending, World
 from tests.integration.timetable import Board
 
 from holdfast.core.budgets import Limits
+from holdfast.core.model import Event
 from holdfast.core.outcome import Outcome
 from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord
+from holdfast.store.sqlite import copies
 from holdfast.supervisor import reloading
 
 DONE = Ending(name="done", said=Outcome.COMPLETED)
@@ -317,6 +319,17 @@ class TestTrouble:
 
         live(play, a(HOURLY, misfire=Misfire.SKIP))
 
+    def test_a_fire_that_takes_longer_to_prepare_than_its_period_is_made(self) -> None:
+        """R-CRON-03: git is slow; what was due at the beginning is not given up for what came meanwhile."""
+
+        async def play(world: Clockwork) -> None:
+            world.board.meanwhile = lambda: world.pass_time(3)
+            await world.at(BEGIN + 1)
+            assert world.fires == [BEGIN + 1]
+            assert [json.loads(one["data"])["fire_time"] for one in world.told("schedule.skipped")] == [BEGIN + 4]
+
+        live(play, EVERY_SECOND)
+
     def test_a_broken_file_changes_nothing_but_for_an_alert(self) -> None:
         """R-CRON-01."""
 
@@ -350,5 +363,24 @@ class TestTrouble:
             assert world.fires == []
             await world.at(hour(4))
             assert world.fires == [hour(4)]
+
+        live(play, HOURLY)
+
+    def test_a_store_that_was_brought_back_makes_up_for_nothing(self) -> None:
+        """R-CRON-02: what has fired since the backup is not known to it."""
+
+        async def play(world: Clockwork) -> None:
+            copy = f"{world.home}/copy.db"
+            copies.copy_out(world.home, copy)
+            await world.at(hour(1))
+            assert world.fires == [hour(1)]
+            await world._leave()
+            world.pass_time(60)
+            copies.raise_marks(copy, copies.marks_of(world.home), Event(kind="store.restored", message=""), world.now)
+            copies.switch_content(world.home, copy)
+            await world.start()
+            assert world.fires == []
+            await world.at(hour(2))
+            assert world.fires == [hour(2)]
 
         live(play, HOURLY)

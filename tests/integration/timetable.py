@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast.core.model import Repo, Strategy, Task, TaskSpec
@@ -25,6 +26,7 @@ class Board:
         self._problem: str | None = None
         self.refuses: str | None = None  # why no task can be made
         self.asked = 0
+        self.meanwhile: Callable[[], object] = lambda: None  # what happens while a task is prepared
 
     def write(self, *schedules: Schedule, problem: str | None = None) -> None:
         self._schedules, self._problem = schedules, problem
@@ -40,6 +42,8 @@ class Board:
 
     async def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         self.asked += 1
+        await asyncio.sleep(0)
+        self.meanwhile()
         if self.refuses is not None:
             raise LaunchError(self.refuses)
         spec = TaskSpec(

@@ -83,7 +83,7 @@ class Schedules(Protocol):
         ...
 
     def owed(self) -> int:
-        """Occurrences that wait for nothing but a supervisor: nothing has refused them."""
+        """Occurrences that wait for nothing but a supervisor: nothing has refused them, and the last task has ended."""
         ...
 
     def prune(self, key: str, keep: int) -> int:

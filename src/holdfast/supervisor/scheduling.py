@@ -8,10 +8,10 @@ cancelled or killed, and what was not made is still due at the next look.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.core.firing import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
-from holdfast.core.model import Instant, Level, RequestKind, Task
+from holdfast.core.model import Instant, Level, Repo, RequestKind, Task
 from holdfast.core.schedules import Schedule, ScheduleRecord
 from holdfast.errors import HoldfastError, NotFound, Unavailable
 from holdfast.store.port import Transaction
@@ -38,11 +38,13 @@ class Scheduling:
         timetables = self._context.timetables
         if timetables is None:
             return
-        await self._read(timetables)
+        repos, records = await self._context.writer.write(lambda tx: (tx.workspaces.repos(), tx.schedules.all()))
+        if await self._read(timetables, repos):
+            records = await self._context.writer.write(lambda tx: tx.schedules.all())
         if self._seen is _NEVER:
             return  # what was stored last may be out of date: nothing fires before the files are read
         self.due = None
-        for record in await self._context.writer.write(lambda tx: tx.schedules.all()):
+        for record in records:
             if record.enabled:
                 await self._serve_alone(timetables, record)
 
@@ -63,20 +65,21 @@ class Scheduling:
 
     # -- the files -----------------------------------------------------------------------------------------------
 
-    async def _read(self, timetables: Timetables) -> None:
-        """A file with mistakes changes nothing: its schedules of before hold, and one alert says why."""
-        repos = await self._context.writer.write(lambda tx: tx.workspaces.repos())
+    async def _read(self, timetables: Timetables, repos: Sequence[Repo]) -> bool:
+        """Whether something was read. A file with mistakes changes nothing: its schedules of before hold, and one alert
+        says why."""
         stamp = timetables.stamp(repos), tuple(repo.path for repo in repos)
         if stamp == self._seen or not self._has_settled(stamp):
-            return
+            return False
         try:
             found = timetables.read(repos)
         except Exception as error:  # noqa: BLE001 - told once per change: what was read before holds
             say_trouble("the schedules could not be read, so those of before hold: ", error)
             self._seen = stamp
-            return
+            return False
         await self._context.writer.write(lambda tx: self._take_over(tx, found))
         self._seen = stamp
+        return True
 
     def _has_settled(self, stamp: object) -> bool:
         loop = asyncio.get_running_loop()
@@ -107,8 +110,9 @@ class Scheduling:
             await self._context.writer.write(lambda tx: self._rewind(tx, record))
             self._again_at(now.wall)
             return
-        waiting = let_in(record, due(record, now))
-        if due(record, now) is None and (not waiting or next_step(record, now)[0] is Step.WAIT):
+        found = due(record, now)
+        waiting = let_in(record, found)
+        if found is None and (not waiting or next_step(record, now)[0] is Step.WAIT):
             self._again_at(next_moment(record, now))
             return
         accept: Accept | None = None
@@ -116,12 +120,12 @@ class Scheduling:
         if waiting and next_step(record, now)[0] is Step.FIRE:
             accept, trouble = await self._prepared(timetables, record, waiting[0])
         try:
-            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, waiting, accept, trouble))
+            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, found, accept, trouble))
         except Unavailable:
             raise  # the store itself: the schedule is not to blame
         except HoldfastError as error:
             why = str(error)
-            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, waiting, None, why))
+            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, found, None, why))
         if fired:
             await self._count(record)
         self._again_at(now.wall)  # whatever it is now, look once more
@@ -145,17 +149,15 @@ class Scheduling:
         self,
         tx: Transaction,
         record: ScheduleRecord,
-        waiting: tuple[float, ...],
+        found: Due | None,
         accept: Accept | None,
         trouble: str | None,
     ) -> bool:
-        """All in one transaction, if nothing is new since `record` was read; else the next look decides."""
+        """All in one transaction, if nothing is new since `record` was read; else the next look decides. What was due
+        then is decided, even if another occurrence came while it was prepared: that one is due at the next look."""
         now = self._context.clock()
         if self._moved_on(tx, record):
             return False
-        found = due(record, now)
-        if let_in(record, found) != waiting:
-            return False  # time went on: another occurrence is due
         left = self._admit(tx, record, found or Due(occurrences=(), cursor=record.cursor), now)
         if not left:
             return False
@@ -171,7 +173,7 @@ class Scheduling:
             wait = back_off(record.failures)
             tx.schedules.refused(record, trouble or "it could not be prepared", now.wall + wait, now)
             return False
-        if left[0] != waiting[0]:
+        if left[0] != let_in(record, found)[0]:
             return False  # it was decided before; what was prepared is for another one
         task = accept(tx)
         tx.schedules.fire(record, left[0], task.id, now)

@@ -98,6 +98,9 @@ def raise_marks(copy_path: str, present: Marks | None, event: Event, now: Instan
             copy.execute("UPDATE tasks SET fence = ? + 1", (floor,))
             # Since then an agent may have worked in it: one that is only intended would be made anew, unsaved.
             copy.execute("UPDATE workspaces SET state = 'ready' WHERE state = 'intended'")
+            # Since then a schedule may have fired: what was due until now is not made up for.
+            copy.execute("UPDATE schedules SET cursor = ?, replacing = NULL", (now.wall,))
+            copy.execute("UPDATE occurrences SET state = 'skipped', why = 'restored' WHERE state = 'waiting'")
             for name in {*own.counters, *(present.counters if present else ())}:
                 mine = own.counters.get(name, 0)
                 counter = max(mine, present.counters.get(name, 0)) if present else mine + FAR

@@ -93,6 +93,8 @@ class SqliteHistory:
         self._sql.change("forget_links_of_repo", repo=repo.id)
         self._sql.change("forget_tracker_of_repo", repo=repo.id)
         self._sql.change("forget_intake_of_repo", repo=repo.id)
+        for table in ("schedules", "occurrences", "spans"):
+            self._sql.change(f"forget_{table}_of_repo", path=repo.path)
         self._sql.change("forget_repo", repo=repo.id)
         faults.tx("history.repo")
         self._events.emit(

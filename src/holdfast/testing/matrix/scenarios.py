@@ -18,6 +18,7 @@ from holdfast.testing.matrix import (
     families,
     pausing,
     providers,
+    scheduled,
     staffed,
     staged,
     swarming,
@@ -174,15 +175,6 @@ def operator(world: World) -> None:
     up_to_the_end(world, "up3")
 
 
-def expiry(world: World) -> None:
-    """Kept by an operator while it waits, for no time at all: preserved at its end, salvaged, removed."""
-    add(world, "expire", write("kept.txt", "kept") + "exit 1")
-    pin = lambda: workspaces.keep(str(world.home), task_id(world, "expire"), 0.0)  # noqa: E731 - in the child
-    insist(world, "keep", pin, lambda: events_tell(world, "workspace.pinned"))
-    up_to_the_end(world, "up")
-    world.up("up-to-expire")  # the first one may have gone when it had nothing left to do
-
-
 def _is_over(world: World) -> bool:
     return state(world, "never run") == "cancelled"
 
@@ -245,13 +237,6 @@ def leftovers(world: World) -> None:
     up_to_the_end(world, "up2")
 
 
-def held(world: World) -> None:
-    """The machine has no room at first: the task waits, and runs when there is."""
-    add(world, "wait for room", write("done.txt", "done"))
-    if world.up_held("up") != 0:
-        world.up("up-again")
-
-
 SCENARIOS: dict[str, Scenario] = {
     "success": Scenario(success, {"succeed": ("completed",)}, "a commit and a leftover, both on the branch"),
     "failure": Scenario(failure, {"fail": ("failed",)}, "what a failed agent left is salvaged"),
@@ -308,7 +293,7 @@ SCENARIOS: dict[str, Scenario] = {
         {"be kept": ("failed",), "never run": ("cancelled",), "never run either": ("cancelled",)},
         "preserve, retry in place, clean, cancel with dependents",
     ),
-    "expiry": Scenario(expiry, {"expire": ("failed",)}, "kept by an operator, expired, salvaged, removed"),
+    "expiry": Scenario(variations.expiry, {"expire": ("failed",)}, "kept by an operator, expired, salvaged, removed"),
     "retry": Scenario(retry_from_salvage, {"be retried": ("completed",)}, "salvaged work comes back"),
     "backup": Scenario(backup, {"be backed up": ("failed",)}, "backup and restore of store and saved work"),
     "retention": Scenario(retention, {"be forgotten": ("failed",)}, "old history goes, what matters stays"),
@@ -318,7 +303,10 @@ SCENARIOS: dict[str, Scenario] = {
         "things that no row waits for, swept at a start",
     ),
     "held": Scenario(
-        held, {"wait for room": ("completed",)}, "held back by the pressure gate, then let in", is_attended=True
+        variations.held,
+        {"wait for room": ("completed",)},
+        "held back by the pressure gate, then let in",
+        is_attended=True,
     ),
     "budget": Scenario(budget, {"spend": ("completed",)}, "over its budget and the day's, paused, given more"),
     "worker": Scenario(
@@ -332,6 +320,13 @@ SCENARIOS: dict[str, Scenario] = {
         also=tracked.problems,
     ),
     "stages": Scenario(staged.stages, staged.EXPECTED, "a gate, a turn and an approval", also=staged.problems),
+    "scheduled": Scenario(
+        scheduled.every_second,
+        {scheduled.TICK: ("completed",), scheduled.WAIT: ("completed",)},
+        "a schedule of every second, on the real clock: one task for each that is fired",
+        is_variation=True,
+        also=scheduled.problems,
+    ),
     "swarm": Scenario(swarming.swarm, swarming.EXPECTED, "a parallel stage, its trees apart", also=swarming.problems),
     "clone": Scenario(
         variations.clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"

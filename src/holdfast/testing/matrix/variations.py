@@ -12,7 +12,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.storage import open_store
 from holdfast.store.port import Transaction
-from holdfast.testing.matrix.steps import COMMIT, add, insist, state, task_id, up_to_the_end, write
+from holdfast.testing.matrix.steps import COMMIT, add, events_tell, insist, state, task_id, up_to_the_end, write
 from holdfast.testing.matrix.world import World
 
 _COMMIT = COMMIT.replace("\n", " || :\n")  # after a crash there may be nothing left to commit
@@ -134,3 +134,19 @@ def clone(world: World) -> None:
     script = write("done.txt", "done") + COMMIT + write("left.txt", "left")
     add(world, "work in a clone", script, workspace="clone")
     world.up("up")
+
+
+def held(world: World) -> None:
+    """The machine has no room at first: the task waits, and runs when there is."""
+    add(world, "wait for room", write("done.txt", "done"))
+    if world.up_held("up") != 0:
+        world.up("up-again")
+
+
+def expiry(world: World) -> None:
+    """Kept by an operator while it waits, for no time at all: preserved at its end, salvaged, removed."""
+    add(world, "expire", write("kept.txt", "kept") + "exit 1")
+    pin = lambda: workspaces.keep(str(world.home), task_id(world, "expire"), 0.0)  # noqa: E731 - in the child
+    insist(world, "keep", pin, lambda: events_tell(world, "workspace.pinned"))
+    up_to_the_end(world, "up")
+    world.up("up-to-expire")  # the first one may have gone when it had nothing left to do

@@ -144,5 +144,14 @@ DELETE FROM needs WHERE needs_id IN (SELECT id FROM tasks WHERE repo_id = :repo)
 -- name: forget_salvages_of_repo
 DELETE FROM salvages WHERE repo_id = :repo
 
+-- name: forget_schedules_of_repo
+DELETE FROM schedules WHERE repo = :path
+
+-- name: forget_occurrences_of_repo
+DELETE FROM occurrences WHERE repo = :path
+
+-- name: forget_spans_of_repo
+DELETE FROM occurrence_spans WHERE repo = :path
+
 -- name: forget_repo
 DELETE FROM repos WHERE id = :repo

@@ -27,7 +27,7 @@ WHERE repo = :repo AND name = :schedule
 UPDATE schedules SET listed = 0 WHERE repo = :repo AND name = :schedule AND listed = 1
 
 -- name: begin
-UPDATE schedules SET cursor = :now, replacing = NULL, trouble = NULL, failures = 0, tried_at = NULL, next_try = NULL
+UPDATE schedules SET cursor = :now, trouble = NULL, failures = 0, tried_at = NULL, next_try = NULL
 WHERE repo = :repo AND name = :schedule
 
 -- name: say
@@ -55,7 +55,9 @@ SELECT fire_time FROM occurrences WHERE repo = :repo AND name = :schedule AND st
 
 -- name: owed
 SELECT count(*) FROM occurrences o JOIN schedules s ON s.repo = o.repo AND s.name = o.name
+LEFT JOIN tasks t ON t.id = s.last_task
 WHERE o.state = 'waiting' AND s.listed = 1 AND s.trouble IS NULL
+  AND (t.state IS NULL OR t.state IN ('completed', 'failed', 'cancelled'))
 
 -- name: decide
 UPDATE occurrences SET state = :state, task_id = :task, why = :why, decided_at = :now
