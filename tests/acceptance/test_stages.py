@@ -4,6 +4,7 @@ between changes (nothing)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tests.fleet import Fleet, lives, processes_of, wait_until
@@ -110,14 +111,17 @@ def test_from_the_plan_to_the_approval(fleet: Fleet) -> None:
     ]  # fmt: skip
     assert waiting["stage"] | {"feedback": ""} == {
         "workflow": "shop", "name": "review", "number": 3, "of": 4, "try": 1, "turn": 1, "awaits_approval": True,
-        "feedback": "", "names": ["plan", "build", "review", "sign"],
+        "feedback": "", "names": ["plan", "build", "review", "sign"], "members": [],
     }  # fmt: skip
     assert {row["stage"] for row in waiting["checkpoints"]} >= {1, 2}
     assert "waits for your approval" in fleet.cli("resume", task, code=4).stderr
     alerts = [alert for alert in fleet.json("alerts") if alert["task"] == task]
     assert [alert["key"] for alert in alerts] == [f"task:{task}:approval"]
     assert f"`holdfast approve {task}`" in alerts[0]["remedy"]
-    assert f"holdfast approve {task} --changes" in fleet.cli("why", task).stdout
+    why = fleet.cli("why", task).stdout
+    assert f"holdfast approve {task} --changes" in why
+    [log] = [line.rpartition(": ")[2] for line in why.splitlines() if line.startswith("What its last gate printed")]
+    assert Path(log).read_text().endswith("has 3 lines\nin build\n(exited with 0)\n")
     assert "stage 3 of 4 (review), turn 1 of workflow shop" in fleet.cli("show", task).stdout
 
     assert "stage 4 of 4 (sign) follows" in fleet.cli("approve", task).stdout
