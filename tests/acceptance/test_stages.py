@@ -111,7 +111,7 @@ def test_from_the_plan_to_the_approval(fleet: Fleet) -> None:
     ]  # fmt: skip
     assert waiting["stage"] | {"feedback": ""} == {
         "workflow": "shop", "name": "review", "number": 3, "of": 4, "try": 1, "turn": 1, "awaits_approval": True,
-        "feedback": "", "names": ["plan", "build", "review", "sign"],
+        "feedback": "", "names": ["plan", "build", "review", "sign"], "members": [],
     }  # fmt: skip
     assert {row["stage"] for row in waiting["checkpoints"]} >= {1, 2}
     assert "waits for your approval" in fleet.cli("resume", task, code=4).stderr

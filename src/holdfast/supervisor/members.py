@@ -57,7 +57,8 @@ def seen_by(task: Task, stage: Stage, gathering: Gathering, member: Member, now:
         timeout=members_timeout(stage, gathering, now),
         adaptive_floor=None,
     )
-    return replace(task, spec=spec, session_id=None, account=None)
+    named = member.agent_options.get("account")
+    return replace(task, spec=spec, session_id=None, account=named if isinstance(named, str) else None)
 
 
 class MemberRun(RunDriver):
