@@ -26,7 +26,7 @@ from holdfast.supervisor.scheduling import Scheduling
 from holdfast.testing.stepping import Case, Mode, run_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
-FIRES = int(os.environ.get("HOLDFAST_STORM_FIRES", "5"))
+FIRES = int(os.environ.get("HOLDFAST_STORM_FIRES", "3"))
 RECOVER_EVERY = 5  # fires: a supervisor takes over what they left
 FILE = "/schedules.toml"
 SWARM = draft({"one": "echo 1", "two": "echo 2; sleep 0.02"}, name="storm")
