@@ -61,6 +61,13 @@ def seen_by(task: Task, stage: Stage, gathering: Gathering, member: Member, now:
     return replace(task, spec=spec, session_id=None, account=named if isinstance(named, str) else None)
 
 
+def with_agent_of(task: Task, run: Run) -> Task:
+    """The task as its agent in that run saw it, as far as its output and what it used are concerned."""
+    stages = [stage for stage in task.spec.stages if stage.name == run.stage]
+    found = [member for stage in stages for member in stage.members if member.name == run.member]
+    return replace(task, spec=replace(task.spec, agent=found[0].agent), session_id=None) if found else task
+
+
 class MemberRun(RunDriver):
     """Until it has ended, and what it came to is recorded. Nothing of it is started a second time here."""
 
