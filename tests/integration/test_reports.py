@@ -55,7 +55,7 @@ ANY = st.one_of(
 @given(words=ANY, output=ANY, name=ANY, prompt=ANY)
 @example(words=TAGS, output=TAGS, name=TAGS, prompt=TAGS)
 @example(words=HOSTILE, output=HOSTILE, name=HOSTILE, prompt=HOSTILE)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_nothing_that_an_agent_or_a_gate_wrote_gets_out_of_its_place(
     words: str, output: str, name: str, prompt: str
 ) -> None:
