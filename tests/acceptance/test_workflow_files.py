@@ -62,6 +62,9 @@ def test_workflows_are_listed_and_checked(fleet: Fleet) -> None:
     assert rows["mine"]["place"] == f"{place}:1"
     assert [stage["gate"] for stage in rows["mine"]["stages"]] == ["make test", None]
     assert rows["plan-build-review"]["stages"][1]["gate"] is True, "that of the setting"
+    assert f'workflow.mine.stages = ["build", "look"] # {place}:1' in " ".join(
+        fleet.cli("config", "show", "--origin").stdout.split()
+    )
     listed = fleet.cli("workflows")
     assert "mine               user        build+gate → look ↺ build" in listed.stdout
     shown = fleet.cli("workflows", "mine").stdout
@@ -99,6 +102,7 @@ def test_a_task_gets_the_workflow_that_it_names(fleet: Fleet) -> None:
     assert (spec.workflow, spec.agent, spec.prompt) == ("mine", "command", "do it")
     assert [stage.name for stage in spec.stages] == ["build", "look"]
     assert spec.stages[0].gate == "make test"
+    assert "'--yolo' cannot be the name of a model" in added("x", "--agent", "claude", "--model=--yolo", code=2)
     assert "There is no workflow 'mien'. Did you mean 'mine'?" in added("x", "--workflow", "mien", code=2)
     assert "The workflow 'mine' needs a prompt" in added("--workflow", "mine", code=2)
     assert "--base BASE" in added("--workflow", "review-swarm", "--agent", "claude", code=2)

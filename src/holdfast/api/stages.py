@@ -30,12 +30,14 @@ def standing(settings: Row, progress: str | None) -> Row | None:
         "awaits_approval": kept.get("awaits", False),
         "feedback": kept.get("feedback", ""),
         "names": [stage["name"] for stage in stages],
+        "members": [member["name"] for member in stages[index].get("members", ())],
     }
 
 
 def words(stage: Row) -> str:
     """ "stage 2 of 3 (build), try 2, turn 1"."""
     told = f"stage {stage['number']} of {stage['of']} ({stage['name']})"
+    told += f", {len(stage['members'])} members" if stage["members"] else ""
     told += f", try {stage['try']}" if stage["try"] > 1 else ""
     return told + (f", turn {stage['turn']}" if stage["turn"] else "")
 
@@ -46,6 +48,7 @@ def lines(task: Row, home: str) -> list[str]:
     if stage is None or task["state"] in ("completed", "cancelled"):
         return []
     told = [f"It is in {words(stage)} of its workflow '{stage['workflow']}'."]
+    told += _members(task, stage)
     if stage["feedback"] and not stage["awaits_approval"]:
         told.append(f"Its agent is told what was found out: `holdfast show {task['id']} --prompt`.")
     log = _newest_gate_log(home, task["id"])
@@ -57,6 +60,18 @@ def _newest_gate_log(home: str, task_id: str) -> str | None:
     logs = glob.glob(os.path.join(glob.escape(home), "setup-logs", f"{task_id}.*.gate-*.log"))
     found = [(os.lstat(log).st_mtime, log) for log in logs if os.path.exists(log)]
     return max(found)[1] if found else None
+
+
+def _members(task: Row, stage: Row) -> list[str]:
+    """How the last run of each member of a parallel stage stands."""
+    latest = {run["member"]: run for run in task["runs"] if run["member"] and run["stage"] == stage["name"]}
+    told = []
+    for name in stage["members"]:
+        run = latest.get(name)
+        how = "waits for a place" if run is None else run["outcome"] or f"is {run['state']}"
+        told.append(f"Member {name}: {how}." if run is None or run["outcome"] is None else f"Member {name}: {how}, "
+                    f"{run['reason']}.")  # fmt: skip
+    return [*told, f"What one of them says: `holdfast logs {task['id']} --member NAME`."] if told else []
 
 
 def how_to_approve(task_id: str) -> str:
