@@ -75,13 +75,17 @@ def test_a_supervisor_that_is_killed_and_stopped_in_the_middle_of_a_swarm_runs_n
     waits = f"echo $$ >> {fleet.root}/NAME; until [ -e {go} ]; do sleep 0.05; done; echo NAME is done"
     scripts = {name: waits.replace("NAME", name) for name in ("one", "two")}
     scripts["quick"] = f"echo $$ >> {fleet.root}/quick; echo quick is done"
-    task_id = queue_swarm(fleet, draft(scripts, least=3))
+    task_id = queue_swarm(fleet, draft(scripts, least=3, timeout=600.0))
     first = fleet.up("--agents", 3)
     wait_until(lambda: "quick" in results(fleet, task_id), "one member has its result")
     wait_members(fleet, task_id, 2)
     fleet.kill_supervisor(first)
     second = fleet.up("--agents", 3, "--idle-exit", "0s")
     wait_until(lambda: "task.adopted" in fleet.kinds(task_id), "the next one has adopted it")
+    told = fleet.cli("why", task_id).stdout
+    assert "stage 1 of 1 (review), 3 members" in told
+    assert ("Member quick: completed" in told, "Member one: is started" in told) == (True, True), told
+    fleet.cli("doctor", "--invariants")
     second.send_signal(signal.SIGSTOP)
     time.sleep(STOPPED_FOR)  # what is tested: that time passes for everybody but the supervisor
     second.send_signal(signal.SIGCONT)
@@ -95,4 +99,7 @@ def test_a_supervisor_that_is_killed_and_stopped_in_the_middle_of_a_swarm_runs_n
     assert sorted(run["outcome"] for run in task["runs"]) == ["completed"] * 3
     assert fleet.kinds(task_id).count("stage.collected") == 1
     assert (fleet.worktrees(), fleet.branches()) == ([], [])
+    assert fleet.cli("logs", task_id, "--member", "two").stdout == "two is done\n"
+    assert "it has one, quick, two" in fleet.cli("logs", task_id, "--member", "x", code=3).stderr
+    fleet.cli("doctor", "--invariants")
     wait_until(lambda: processes_of(fleet.root) == {}, "nothing of it lives")

@@ -62,12 +62,16 @@ def test_workflows_are_listed_and_checked(fleet: Fleet) -> None:
     assert rows["mine"]["place"] == f"{place}:1"
     assert [stage["gate"] for stage in rows["mine"]["stages"]] == ["make test", None]
     assert rows["plan-build-review"]["stages"][1]["gate"] is True, "that of the setting"
+    assert f'workflow.mine.stages = ["build", "look"] # {place}:1' in " ".join(
+        fleet.cli("config", "show", "--origin").stdout.split()
+    )
     listed = fleet.cli("workflows")
     assert "mine               user        build+gate → look ↺ build" in listed.stdout
     shown = fleet.cli("workflows", "mine").stdout
     assert "gate: `make test` has to pass, within 10m 0s" in shown
     assert "│ Look at {{ stages.build.text }}." in shown
     assert "Did you mean 'mine'?" in fleet.cli("workflows", "mien", code=3).stderr
+    assert fleet.cli("__complete", "workflows", "x", "mi").stdout == "mine\tBuild and look.\n"
 
     config_of(fleet, FLOW.replace("stages.build", "stages.biuld").replace('back_to = "build"', 'back_to = "look"'))
     broken = fleet.cli("workflows", code=1)
@@ -98,6 +102,7 @@ def test_a_task_gets_the_workflow_that_it_names(fleet: Fleet) -> None:
     assert (spec.workflow, spec.agent, spec.prompt) == ("mine", "command", "do it")
     assert [stage.name for stage in spec.stages] == ["build", "look"]
     assert spec.stages[0].gate == "make test"
+    assert "'--yolo' cannot be the name of a model" in added("x", "--agent", "claude", "--model=--yolo", code=2)
     assert "There is no workflow 'mien'. Did you mean 'mine'?" in added("x", "--workflow", "mien", code=2)
     assert "The workflow 'mine' needs a prompt" in added("--workflow", "mine", code=2)
     assert "--base BASE" in added("--workflow", "review-swarm", "--agent", "claude", code=2)
@@ -105,6 +110,8 @@ def test_a_task_gets_the_workflow_that_it_names(fleet: Fleet) -> None:
     assert swarm.prompt == "Review this range as you would before a release."
     assert len(swarm.stages[0].members) == 4
     assert all(member.agent_options["permission"] == "read" for member in swarm.stages[0].members)
+    assert "give --workflow too" in added("x", "--gate", "make test", "--agent", "claude", code=2)
+    assert "would check nothing" in added("x", "--workflow", "work", "--gate", "a", "--agent", "claude", code=2)
     ungated = fleet.cli("add", "x", "--workflow", "plan-build-review", "--agent", "claude").stderr
     assert "Stage 'build' has no gate" in ungated
     gated = added("x", "--workflow", "plan-build-review", "--agent", "claude", "--gate", "make check")
@@ -176,3 +183,29 @@ def test_the_rehearsal_of_the_documentation(fleet: Fleet) -> None:
     assert done.stdout.startswith("completed"), done.stdout + done.stderr
     assert fleet.file_on_branch(fleet.branches()[0], "work.txt") == "done"
     fleet.cli("down")
+
+
+def test_the_review_swarm_over_a_branch(fleet: Fleet) -> None:
+    """R-CRON-05, by the built-in workflow with any command as its agent: four reviewers over the range, one sums up
+    what they found; the branch that they looked at is as it was."""
+    first = fleet.git("rev-parse", "HEAD")
+    fleet.git("checkout", "--quiet", "-b", "feature")
+    (fleet.repo / "new.txt").write_text("new\n")
+    fleet.git("add", ".")
+    fleet.git("commit", "--quiet", "-m", "More")
+    ref = fleet.git("rev-parse", "HEAD")
+    fleet.git("checkout", "--quiet", "main")
+    (fleet.root / "told").mkdir()
+    script = f'cat > "{fleet.root}/told/$$"; echo "$(cat new.txt) seen by $$"'
+    task = fleet.add("--workflow", "review-swarm", "--base", "main", "--ref", "feature", command=("sh", "-c", script))
+    fleet.up()
+    fleet.wait_state(task, "completed", "failed", "paused")
+    told = {path.name: path.read_text() for path in (fleet.root / "told").iterdir()}
+    reviewers = [pid for pid, text in told.items() if text.startswith(f"Review the commits {first}..{ref}")]
+    (summary,) = [text for pid, text in told.items() if pid not in reviewers]
+    assert len(reviewers) == 4
+    assert all(f"git diff {first}...HEAD" in told[pid] for pid in reviewers)
+    assert all(f"new seen by {pid}" in summary for pid in reviewers), summary
+    assert all(f"## {name}" in summary for name in ("correctness", "security", "tests", "design"))
+    assert fleet.show(task)["state"] == "completed"
+    assert fleet.git("rev-parse", "feature") == ref

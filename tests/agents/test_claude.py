@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,10 @@ def test_a_new_session_gets_our_id_and_an_old_one_is_resumed() -> None:
     assert list(again.argv[-4:]) == ["--permission-mode", "acceptEdits", "--resume", "s9"]
     assert "interrupted" in again.stdin
     assert again.stdin.endswith("do it")
+    sent_back = CLAUDE.build(replace(order("s9"), is_sent_back=True))
+    assert "is not accepted yet" in sent_back.stdin
+    assert "interrupted" not in sent_back.stdin
+    assert sent_back.stdin.endswith("do it"), "what is to be mended stands in its prompt"
 
 
 def test_full_permissions_for_root_need_a_sandbox_and_are_never_silent() -> None:

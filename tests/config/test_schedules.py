@@ -51,6 +51,7 @@ HEAD = "[[schedule]]\nname = 'a'\nrepo = '/r'\ncron = '0 2 * * *'\nprompt = 'p'\
 MISTAKES = {
     "no list": ("schedule = 3\n", 1, "'schedule' is a list of schedules", "[[schedule]]"),
     "one table": ("[schedule]\nname = 'a'\n", 1, "'schedule' is a list of schedules", "[[schedule]]"),
+    "many": ("[[schedules]]\nname = 'a'\n", 1, "there is no section 'schedules'", "did you mean [[schedule]]?"),
     "no name": ("[[schedule]]\nrepo = '/r'\ncron = '* * * * *'\nprompt = 'p'\n", 1, "a schedule needs a name", ""),
     "an odd name": (HEAD.replace("'a'", "'a b'"), 2, "'a b' cannot be the name of a schedule", "letters, digits"),
     "a long name": (HEAD.replace("'a'", f"'{'a' * 65}'"), 2, "cannot be the name of a schedule", "at most 64"),

@@ -248,6 +248,7 @@ def test_all_mistakes_are_told_at_once_each_on_its_line(tmp_path: Path) -> None:
         ("[[workflow.x.stage]]\nname='a'\nprompt_file='big'", "it is larger than 64 KiB"),
         ("[[workflow.x.stage]]\nname='a'\nprompt_file='binary'", "it is not UTF-8 text"),
         ("[[workflow.x.stage]]\nname='a'\nscenario='deep.toml'", "it is nested too deeply"),
+        ("[[workflow.x.stage]]\nname='a'\nmodel='--yolo'", "'--yolo' cannot be the name of a model"),
         ("[[workflow.x.stage]]\nname='a'\nretry='2'", "is not a whole number"),
     ],
 )

@@ -88,12 +88,9 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         store.close()
 
 
-def test_the_row_names_the_next_stage_and_it_goes_before_what_has_not_begun(shop: Shop) -> None:
+def test_the_row_names_the_next_stage(shop: Shop) -> None:
     """R-RES-09, R-CRASH-03: agent, options, account, timeout and provider are the next stage's, its session is new; a
     stale owner changes nothing."""
-    shop.add("urgent", priority=9)
-    task = shop.claim()
-    assert task.id == "urgent"
     task = shop.claim()
     stale = Grip(task_id="task1", fence=task.fence - 1, owner="host")
     following = follow(STAGES, task.progress, DONE)
@@ -111,10 +108,21 @@ def test_the_row_names_the_next_stage_and_it_goes_before_what_has_not_begun(shop
     assert queued.progress == Progress(stage=1, visit=1)
     assert "task.stage" in shop.kinds()
     assert "task.requeued" not in shop.kinds()
-    shop.add("more urgent", priority=99)
+
+
+def test_of_the_same_priority_who_has_begun_goes_first(shop: Shop) -> None:
+    first = shop.claim()
+    shop.add("task2", stages=STAGES, agent="alpha")
+    second = shop.claim()
+    shop.end_stage(second)
+    again = Decision(action=Action.REQUEUE, reason="down")
+    grip = Grip(task_id="task1", fence=first.fence, owner="host")
+    shop.store.write(lambda tx: tx.tasks.settle(grip, None, SAID, again, None, NOW))
+    shop.add("urgent", priority=9)
+    names = ["urgent", "task2", "task1"]
+    assert [shop.store.view("ahead", id=name)[0]["count(*)"] for name in names] == [0, 1, 2]
     assert shop.store.write(lambda tx: tx.tasks.something_waits(NOW))
-    assert shop.claim().id == "task1", "it has begun"
-    assert shop.claim().id == "more urgent"
+    assert [shop.claim().id for _ in names] == names
     assert not shop.store.write(lambda tx: tx.tasks.something_waits(NOW))
 
 
@@ -145,11 +153,14 @@ def test_a_person_approves_sends_back_or_is_told_why_not(shop: Shop) -> None:
     with pytest.raises(Conflict, match="`holdfast approve task1`"):
         shop.store.write(lambda tx: tx.tasks.resume("task1", "ann", NOW))
     assert len(shop.store.view("alerts", all=0)) == 1
-    again = shop.store.write(lambda tx: tx.staging.approve("task1", "ann", NOW, "shorter"))
+    shop.store.write(lambda tx: tx.staging.approve("task1", "ann", NOW, "shorter"))
+    again = shop.task()
     assert (again.state, again.progress.feedback, again.session_id) == ("queued", "shorter", "session-1")
     assert shop.store.view("alerts", all=0) == []
     shop.end_stage(shop.claim())
-    on = shop.store.write(lambda tx: tx.staging.approve("task1", "ann", NOW))
+    told = shop.store.write(lambda tx: tx.staging.approve("task1", "ann", NOW))
+    assert told == "stage 2 of 3 (build) approved by ann; stage 3 of 3 (ship) follows"
+    on = shop.task()
     assert (on.spec.agent, on.progress.stage, on.session_id, on.resume_attempts) == ("gamma", 2, None, 0)
     assert shop.kinds().count("task.approved") == 2
     with pytest.raises(Conflict):

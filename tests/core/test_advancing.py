@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.advancing import (
@@ -178,6 +179,7 @@ ends = st.builds(
 )
 
 
+@settings(max_examples=int(os.environ.get("HOLDFAST_FUZZ_ENDS", "50")), deadline=None)
 @given(stages_of, st.data())
 def test_every_step_that_nobody_was_asked_about_brings_it_nearer_to_its_end(
     stages: Stages, data: st.DataObject
@@ -206,6 +208,7 @@ def test_every_step_that_nobody_was_asked_about_brings_it_nearer_to_its_end(
     raise AssertionError("it goes on and on")
 
 
+@settings(max_examples=25, deadline=None)
 @given(stages_of)
 def test_stages_come_back_from_the_store_as_they_were(stages: Stages) -> None:
     assert tuple(stage_from(plain_stage(stage)) for stage in stages) == stages

@@ -48,7 +48,7 @@ def test_a_group_that_is_cancelled_is_finished_by_the_next_supervisor(stage: Sta
         assert stage.fleet.branches() == []
         stage.assert_nothing_left()
 
-    walk(make, check, second=True, most=8, apart=True)
+    walk(make, check, second=True, most=4, apart=True)
 
 
 @pytest.mark.parametrize("why", [StopWhy.CANCEL, StopWhy.DOWN])
@@ -86,4 +86,4 @@ def test_a_group_that_is_stopped_ends_as_stopped(stage: Stage, why: StopWhy) -> 
             assert stage.events(current[0]).count("stage.collected") == 1
         stage.assert_nothing_left()
 
-    walk(make, check, most=6, apart=True, interrupt=stop)
+    walk(make, check, most=3, apart=True, interrupt=stop)

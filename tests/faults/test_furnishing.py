@@ -14,6 +14,7 @@ from tests.faults.stage import Stage, cleanup_bound
 from tests.fleet import Fleet
 from tests.integration.conftest import Workshop
 
+from holdfast.core.results import GateResult
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.supervisor.attempt import Attempt
@@ -107,3 +108,24 @@ def test_set_up_commands_cancelled_at_any_await(workshop: Workshop) -> None:
 
     env = {"PATH": os.environ["PATH"], "HERE": workshop.home}
     walk(lambda: furnisher.set_up(workspace, commands, env, 60.0), check, second=True, most=8)
+
+
+def test_a_gate_cancelled_at_any_await(workshop: Workshop) -> None:
+    """R-TREE-01: the same for the gate of a stage; what it printed, on both streams, is told and kept."""
+    workspace, _path = workshop.made()
+    furnisher = Furnisher(workshop.home, workshop.git, HelperRunner(Children()))
+    env = {"PATH": os.environ["PATH"], "HERE": workshop.home}
+
+    def check(ended: Ended[GateResult]) -> None:
+        assert_no_process(workshop.fleet)
+        if ended.how == "returned":
+            assert ended.value is not None
+            assert (ended.value.passed, ended.value.how, ended.value.output) == (False, "exited with 3", "one\ntwo\n")
+            log = Path(setup_log(workshop.home, workspace, "gate-build"))
+            assert log.read_text().endswith("one\ntwo\n(exited with 3)\n")
+
+    command = "(setsid sleep 1000 &) ; echo one; echo two >&2; exit 3"
+    walk(lambda: furnisher.gate(workspace, "gate-build", command, env, 60.0), check, most=6)
+    late = workshop.run(furnisher.gate(workspace, "gate-late", "printf 'so far'; sleep 1000", env, 0.2))
+    assert (late.passed, late.how, late.output) == (False, "timed out after 200ms", "so far")
+    assert_no_process(workshop.fleet)

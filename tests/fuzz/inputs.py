@@ -318,3 +318,23 @@ def _spoilt(draw: Draw, step: object) -> object:
         changed[name if draw.random() < 0.8 else mutated(draw, name)] = draw.choice(values)
         return changed
     return noise(draw)
+
+
+# -- lists of tasks ----------------------------------------------------------------------------------------------------
+
+LISTED = (
+    "- [ ] Fix it <!-- holdfast: key=a priority=5 label.x=y -->",
+    "- [x] Done",
+    "  - [ ] below",
+    "* [ ] After <!-- holdfast: after=a timeout=5m -->",
+    '{"prompt": "Fix it", "key": "a", "labels": {"x": "y"}}',
+    '{"prompt": "After", "after": ["a"], "priority": 5, "timeout": "5m"}',
+    "```",
+    "# A heading",
+    "",
+)
+
+
+def list_file(draw: Draw) -> bytes:
+    lines = [either(draw, LISTED) for _ in range(draw.randrange(8))]
+    return "\n".join(lines).encode(errors="surrogateescape")

@@ -117,7 +117,7 @@ class Player:
         draw = random.Random(f"{self.seed}:{number}")
         dice = draw.random()
         kind: Callable[[random.Random], None] = (
-            self._line if dice < 0.6 else self._settings if dice < 0.85 else self._scenario
+            self._line if dice < 0.6 else self._settings if dice < 0.8 else self._list if dice < 0.9 else self._scenario
         )
         with self._surroundings(draw if kind is not self._scenario else None):
             kind(draw)
@@ -168,21 +168,35 @@ class Player:
             trouble = f"exit code {code} is not documented"
         elif "Traceback" in complained:
             trouble = "a traceback"
+        elif name == "add" and complained.endswith(" mistake(s).\n"):
+            trouble = None if code == 2 and added == 0 else "a list with mistakes was not refused"
         elif code in REFUSALS and name != "run" and not _is_one_line(complained):
             trouble = "not exactly one line of complaint"
         elif code in (2, 3, 4) and said:
             trouble = "a refusal with output"
         elif any(letter in complained for letter in "\x1b\x07\x9b"):
             trouble = "an escape sequence in a complaint"
-        elif os.environ["HOLDFAST_HOME"] == str(self._home) and added != self._expected(name, argv, code):
+        elif os.environ["HOLDFAST_HOME"] == str(self._home) and added != self._expected(name, argv, code, said):
             trouble = f"{added} task(s) were added"
         if trouble:
             raise Broken(f"{trouble}: {argv!r} → {code}\nstdout: {said[:500]!r}\nstderr: {complained[:500]!r}")
 
-    def _expected(self, name: str, argv: list[str], code: int) -> int:
-        """How many tasks such an answer adds to the store: what is refused adds none."""
+    def _expected(self, name: str, argv: list[str], code: int, said: str) -> int:
+        """How many tasks such an answer adds to the store: what is refused adds none; a list, as many as it says."""
         helped = any(word in ("-h", "--help") for word in argv)
+        if name == "add" and code == 0 and not helped and any(word.startswith("--f") for word in argv):
+            if said.startswith('{"source"'):
+                return sum(row["id"] is not None for row in json.loads(said)["queued"])
+            return 0 if "--dry-run" in argv else len(said.split())
         return int(not helped and ((name == "add" and code == 0) or (name == "run" and code not in REFUSALS)))
+
+    def _list(self, draw: random.Random) -> None:
+        """A list of tasks, nearly right: what is wrong with it is told, or it is taken in."""
+        path = self._root / "list"
+        path.write_bytes(inputs.list_file(draw))
+        how = draw.choice(("checklist", "jsonl", "prompt"))
+        flags = [flag for flag in ("--json", "--dry-run") if how != "prompt" and draw.random() < 0.3]
+        self._run(["add", "--from", str(path), "--as", how, *flags, "--", "true"])
 
     def _settings(self, draw: random.Random) -> None:
         mine, theirs = self._root / "user.toml", self._root / "repo" / "holdfast.toml"

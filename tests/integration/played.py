@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from holdfast.core.budgets import Limits
 from holdfast.core.holds import Sight
 from holdfast.core.model import Instant, StopWhy, Strategy, TaskSpec
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.results import GateResult
 from holdfast.core.signs import Sign
 from holdfast.core.staffing import Staff
 from holdfast.core.streams import Stream
@@ -52,6 +54,7 @@ class Ending:
     signal: int | None = None
     resets_in: float | None = None
     judged: StopWhy | None = None
+    answer: str = ""  # its last words
 
 
 class PlayedRun:
@@ -145,6 +148,20 @@ class PlayedProcesses:
         return 0
 
 
+class PlayedGates:
+    """The part of the Furnishing port that stages use: gates that pass or fail as the test says."""
+
+    def __init__(self) -> None:
+        self.verdicts: Iterator[bool] = itertools.repeat(True)
+
+    async def gate(self, _workspace: object, _kind: str, command: str, _env: object, _timeout: float) -> GateResult:
+        passed = next(self.verdicts)
+        return GateResult(command=command, passed=passed, how=f"exited with {0 if passed else 1}", output="played")
+
+    def cut_short(self, task_id: str) -> None:
+        return
+
+
 class PlayedAgent:
     """An adapter that believes what the played run says."""
 
@@ -224,6 +241,7 @@ class World:
         self.agents = agents
         self.staff = staff or Staff()
         self.processes = PlayedProcesses()
+        self.gates = PlayedGates()
         self.store = SqliteStore(self.home)
         self.repo = self.store.write(lambda tx: tx.workspaces.register_repo(self.home, self.home, self.now))
         self.timetables: Timetables | None = None  # what a supervisor that starts will go by
@@ -254,6 +272,7 @@ class World:
             settings=Settings(agents=self.agents, keeping=FOR_EVER, staff=self.staff),
             accounts=TwoAccounts(),
             timetables=self.timetables,
+            furnishing=self.gates,  # type: ignore[arg-type]  # as far as stages use it
         )
         self.supervisor = Supervisor(context)
         self.context = context
@@ -319,6 +338,10 @@ class World:
                 if any(driver.run is not None and driver.run.id == run_id for driver in attempt.runs):
                     await attempt.stop(ending.judged, fast=False, reason="judged")
         if run.lives:
+            if ending.answer:
+                os.makedirs(os.path.join(self.home, "runs", run_id), exist_ok=True)
+                with open(os.path.join(self.home, "runs", run_id, "out.log"), "w", encoding="utf-8") as out:
+                    out.write(ending.answer)
             run.end(ending, self.now.wall)
         await self.look()
 

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from holdfast.core.budgets import Limits
 from holdfast.core.holds import MOST_STORMS, Scope
 from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.outcome import Cause, Outcome
+from holdfast.core.workflows import OnFailure, Stage, Stages
 from holdfast.errors import HoldfastError
 from holdfast.store.holding import MASS_DEATH_ALERT
 
@@ -63,6 +64,8 @@ ENDINGS: Sequence[Ending] = (
     Ending(name="unproven", cause=Cause.UNPROVEN),
     Ending(name="stuck", judged=StopWhy.STUCK, cause=Cause.STOPPED),
     Ending(name="looping", judged=StopWhy.LOOPING, cause=Cause.STOPPED),
+    Ending(name="approves", said=Outcome.COMPLETED, answer="VERDICT: approve"),
+    Ending(name="wants changes", said=Outcome.COMPLETED, answer="no\nVERDICT: changes"),
 )
 BY_NAME = {ending.name: ending for ending in ENDINGS}
 GOES_ON = [  # those after which a task may go on by itself
@@ -175,6 +178,9 @@ class Play:
                 self._pause(task_id, None if what == "pause" else 3600.0)
             elif what == "retry":
                 world.write(lambda tx: tx.tasks.retry(task_id, "ann", False, world.now))
+            elif what.startswith("approve"):
+                changes = None if what == "approve" else "otherwise"
+                world.write(lambda tx: tx.staging.approve(task_id, "ann", world.now, changes))
             elif world.row(task_id)["state"] == "running":
                 world.write(lambda tx: tx.requests.ask(RequestKind.CANCEL, task_id, "ann", "", {}, world.now))
             else:
@@ -247,10 +253,14 @@ async def played(
     trouble: Sequence[tuple[str, Any] | None],
     tasks: int,
     most: int,
+    stages: Stages = (),
+    gates: Sequence[bool] = (True,),
 ) -> int:
     world = World(LIMITS)
+    world.gates.verdicts = itertools.cycle(gates)
     try:
-        play = Play(world, [world.add(max_resumes=MOST_RESUMES) for _ in range(tasks)])
+        added = {"stages": stages, "workflow": "played"} if stages else {}
+        play = Play(world, [world.add(max_resumes=MOST_RESUMES, **added) for _ in range(tasks)])
         await world.start()
         for kind, what in script:
             await play.step(kind, what)
@@ -282,6 +292,61 @@ def test_any_sequence_comes_to_rest(
     script: list[tuple[str, Any]], ends: list[str], trouble: list[tuple[str, Any] | None], tasks: int
 ) -> None:
     asyncio.run(played(script, ends, trouble, tasks, MOST * tasks))
+
+
+def stage(**changes: Any) -> Stage:
+    return Stage(**{"agent": "played", **changes})
+
+
+STAGES = (
+    stage(name="plan", retry=1),
+    stage(name="build", gate="check", retry=1, on_failure=OnFailure.CONTINUE),
+    stage(name="review", reviews=True, back_to="build", max_turns=2),
+    stage(name="last", on_failure=OnFailure.BACK, back_to="plan", max_turns=1),
+)
+# Whatever the other ends, each stage is tried so often, in so many turns of all of them.
+MOST_STAGED = MOST + (1 + sum(one.max_turns for one in STAGES)) * sum(one.retry + 1 for one in STAGES)
+STAGED = ["completed", "failed", "approves", "wants changes"]
+
+
+@settings(config, max_examples=EXAMPLES // 2)
+@given(
+    script=st.lists(
+        st.one_of(
+            st.tuples(st.just("end"), st.sampled_from([*STAGED, *STAGED, *sorted(BY_NAME)])),
+            st.tuples(st.just("command"), st.sampled_from([*COMMANDS, "approve", "approve with changes"])),
+            disturbances,
+        ),
+        max_size=12,
+    ),
+    ends=st.lists(st.sampled_from([*STAGED, *STAGED, *GOES_ON]), min_size=1, max_size=6),
+    trouble=st.lists(st.one_of(st.none(), disturbances), min_size=1, max_size=4),
+    gates=st.lists(st.booleans(), min_size=1, max_size=3),
+    asks=st.integers(-1, 3),
+)
+def test_any_sequence_of_stages_comes_to_rest(
+    script: list[tuple[str, Any]],
+    ends: list[str],
+    trouble: list[tuple[str, Any] | None],
+    gates: list[bool],
+    asks: int,
+) -> None:
+    """R-RES-12: gates, reviewers and crashes together; `asks` is the stage whose work a person has to approve."""
+    stages = tuple(replace(one, approval=index == asks) for index, one in enumerate(STAGES))
+    asyncio.run(played(script, ends, trouble, 1, MOST_STAGED, stages, gates))
+
+
+@pytest.mark.parametrize(
+    ("ends", "gates", "runs"),
+    [
+        (["wants changes"], [True], 7),  # plan, build, and a review three times, with two builds between them
+        (["completed"], [False], 4),  # plan, build twice, and then a review without a verdict
+        (["failed"], [True], 2),
+        (["approves"], [True], 4),
+    ],
+)
+def test_a_workflow_takes_as_many_runs_as_its_settings_allow(ends: list[str], gates: list[bool], runs: int) -> None:
+    assert asyncio.run(played([], ends, [None], 1, MOST_STAGED, STAGES, gates)) == runs
 
 
 @pytest.mark.parametrize("name", GOES_ON)

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,14 @@ from tests.faults.stage import Stage
 from tests.fleet import Fleet, lives, wait_until
 from tests.swarm import draft, queue_swarm, results
 
+from holdfast import clock
 from holdfast.core import groups
 from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
-from holdfast.core.model import StopWhy
+from holdfast.core.model import RequestKind, StopWhy
+from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.policy import Action, Decision
+from holdfast.errors import Conflict, NotOwner
+from holdfast.store.port import Grip, Host, Role
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.places import Places
@@ -180,7 +186,9 @@ def test_one_of_whom_nobody_can_prove_that_it_ended_freezes_the_task_and_nobody_
     assert "task.frozen" in stage.events(task_id)
     assert outcomes(stage, task_id) == {"two": "completed"}
     assert stage.task(task_id)["state"] == "running"
-    stage.fleet.cli("cancel", task_id, "--assume-dead", code=None)
+    store = SqliteStore(stage.home)
+    store.write(lambda tx: tx.requests.ask(RequestKind.CANCEL, task_id, "tess", "", {"assume_dead": True}, clock.now()))
+    store.close()
     stage.recover()
     assert stage.task(task_id)["state"] == "cancelled"
     stage.assert_nothing_left()
@@ -213,8 +221,7 @@ def test_members_with_workspaces_of_their_own_keep_their_work_apart(stage: Stage
     stage.assert_nothing_left()
 
 
-@pytest.mark.parametrize("at", ["start", "end"])
-def test_a_cancelled_or_killed_member_of_its_own_tree_leaves_nothing(stage: Stage, at: str) -> None:
+def test_a_cancelled_member_with_a_tree_of_its_own_leaves_nothing(stage: Stage) -> None:
     """R-TREE-03: all trees of a task are of one guard."""
     scripts = {"one": f"echo 1 > x; touch {stage.at_work}; sleep 1000", "two": "sleep 1000"}
     task_id = queue_swarm(stage.fleet, draft(scripts, apart=True))
@@ -223,7 +230,7 @@ def test_a_cancelled_or_killed_member_of_its_own_tree_leaves_nothing(stage: Stag
     async def drive() -> None:
         driving = asyncio.create_task(stage.drive(attempts))
         async with asyncio.timeout(30):
-            while not (stage.at_work.exists() if at == "end" else attempts):  # noqa: ASYNC110
+            while not stage.at_work.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await attempts[0].stop(StopWhy.CANCEL, fast=True)
         await driving
@@ -255,13 +262,29 @@ def test_places_are_never_more_than_there_are() -> None:
     assert places.for_groups == 0
 
 
-def test_the_store_settles_a_member_only_under_its_fence(stage: Stage) -> None:
-    """And never twice: its result and its account's fate are of one end."""
-    task_id = queue_swarm(stage.fleet, draft({"one": "true"}))
-    asyncio.run(stage.drive([]))
-    store = SqliteStore(stage.home)
+def test_the_store_settles_a_member_once_and_only_under_its_fence(stage: Stage) -> None:
+    """One open run per member, whatever happens; and the task is not settled while one of them is open."""
+    task_id = queue_swarm(stage.fleet, draft({"one": "true", "two": "true"}))
+    store, now = SqliteStore(stage.home), clock.now()
+    host = Host(id="host", boot_id=now.boot_id, pid=1, start_ticks=1, version="test", agents=1)
+    done, over = Verdict(outcome=Outcome.COMPLETED, reason="ok"), Decision(action=Action.COMPLETE, reason="ok")
     try:
-        assert [result.member for result in store.write(lambda tx: tx.results.of_task(task_id))] == ["one", ""]
-        assert store.write(lambda tx: tx.runs.open_runs(task_id)) == []
+        store.write(lambda tx: tx.hosts.open(host, 30.0, now))
+        task = store.write(lambda tx: tx.tasks.claim("host", now))
+        assert task is not None
+        grip = Grip(task_id=task_id, fence=task.fence, owner="host")
+        for run_id, name in (("r1", "one"), ("r2", "two")):
+            store.write(lambda tx, run=run_id, name=name: tx.runs.intend(grip, run, now, role=Role(member=name)))  # type: ignore[misc]
+        with pytest.raises(Conflict):
+            store.write(lambda tx: tx.runs.intend(grip, "r3", now, role=Role(member="one")))
+        store.write(lambda tx: tx.runs.ended(grip, "r1", done, now))
+        with pytest.raises(NotOwner):
+            store.write(lambda tx: tx.tasks.settle_member(replace(grip, fence=9), "r1", done, over, now))
+        store.write(lambda tx: tx.tasks.settle_member(grip, "r1", done, over, now))
+        with pytest.raises(Conflict):
+            store.write(lambda tx: tx.tasks.settle_member(grip, "r1", done, over, now))
+        with pytest.raises(Conflict):
+            store.write(lambda tx: tx.tasks.settle(grip, None, done, over, None, now))
+        assert [run.id for run in store.write(lambda tx: tx.runs.open_runs(task_id))] == ["r2"]
     finally:
         store.close()

@@ -15,6 +15,8 @@ from holdfast.api.results import in_words
 Row = dict[str, Any]
 HOSTILE = "```\n# Broken out\n````\n~~~\n</details></blockquote><h1>Out</h1>\n<!-- \n[x]: /y\n===\n---\n| a | b |"
 
+TAGS = "</blockquote><b>\n\n<!-- x"
+
 
 def stage(name: str = "review", **more: Any) -> Row:
     return {
@@ -46,13 +48,14 @@ def headings(text: str) -> list[str]:
 ANY = st.one_of(
     st.text(alphabet=st.sampled_from("`~<>!-#|[]()\\\n \t*_=+1.a/\x1b\0&;"), max_size=60),
     st.text(max_size=60),
-    st.just(HOSTILE),
+    st.sampled_from([HOSTILE, TAGS]),
 )
 
 
 @given(words=ANY, output=ANY, name=ANY, prompt=ANY)
+@example(words=TAGS, output=TAGS, name=TAGS, prompt=TAGS)
 @example(words=HOSTILE, output=HOSTILE, name=HOSTILE, prompt=HOSTILE)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_nothing_that_an_agent_or_a_gate_wrote_gets_out_of_its_place(
     words: str, output: str, name: str, prompt: str
 ) -> None:
@@ -74,16 +77,21 @@ def test_nothing_that_an_agent_or_a_gate_wrote_gets_out_of_its_place(
 
 def test_a_report_reads_well() -> None:
     swarm = {"name": "review", "visit": 1, "total": 3, "outcomes": {"completed": 1, "timeout": 1, "crashed": 1}}
-    members = [stage(member=name, visit=1, outcome=how, passed=how == "completed") for name, how in
+    members = [stage(member=name, visit=3, outcome=how, passed=how == "completed") for name, how in
                (("a", "completed"), ("b", "timeout"), ("c", "crashed"))]  # fmt: skip
     gate = {"command": "make test", "passed": True, "how": "exited with 0", "output": "ok ```\n"}
-    text = markdown(found([stage("build", gate=gate, attempt=2, text="Done.\n\n- one"), *members], members=[swarm]))
+    sent_back = stage(visit=1, ruling="changes", passed=False)
+    failed = stage("build", visit=2, passed=False, gate=gate | {"passed": False, "how": "exited with 1"})
+    build = stage("build", gate=gate, attempt=2, text="Done.\n\n- one")
+    text = markdown(found([build, sent_back, failed, *members], members=[swarm]))
     for wanted in (
         "Task `7f3a` is **completed** by the workflow **plan-build-review**: done.",
         "2 runs, 1m 30s from its acceptance to its end, 1 000 tokens in, 20 out, $0.5000, 3 turns",
         "| 1 | build, try 2 | claude | ✓ completed | ✓ exited with 0 | 1m 0s |",
-        "| 3 | review (member b), visit 2 | claude | ✗ timeout |  | 1m 0s |",
+        "| 5 | review (member b), again (2) | claude | ✗ timeout |  | 1m 0s |",
         "Members of review: 1 of 3 completed: 1 timeout, 1 crashed.",
+        "## 2. review\n\nIt did not pass: it asked for changes.",
+        "## 3. build, again (2)\n\nIt did not pass: its gate failed.",
         "> Done.\n>\n> - one",
         "````\nok ```\n````",
         "- `a.py`",

@@ -32,7 +32,7 @@ class Stage:
     def __init__(self, fleet: Fleet, stub: StubServer, name: str, binary: str) -> None:
         self.fleet, self.stub, self.name, self.binary = fleet, stub, name, binary
         self.adapter = AGENTS[name]
-        self.config_dir = fleet.root / "login"
+        self.config_dir = fleet.root / f"login-{name}"
         self.config_dir.mkdir()
         self.scratch = fleet.root / "tmp"
         self.scratch.mkdir(exist_ok=True)

@@ -14,6 +14,7 @@ from holdfast.agents.port import DEFAULT_ACCOUNT
 from holdfast.core.rules import BudgetRules
 from holdfast.errors import UsageError
 from holdfast.places import surroundings
+from holdfast.text import one_line
 
 if TYPE_CHECKING:  # most tasks have no workflow
     from holdfast.core.drafts import Draft
@@ -121,9 +122,12 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
                 "Nothing was queued."
             )
         return {}
+    model = str(new.model or settings[f"{name}.model"])
+    if model.startswith("-"):  # some CLIs would take it for an option, and a repository's file needs no trust for it
+        raise UsageError(f"'{one_line(model, 60)}' cannot be the name of a model. Nothing was queued.")
     found = {
         "binary": settings[f"{name}.binary"],
-        "model": new.model or settings[f"{name}.model"],
+        "model": model,
         "permission": new.permission or settings["permissions.mode"],
         "max_turns": new.max_turns,
         "account": account,

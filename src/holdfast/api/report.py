@@ -7,10 +7,10 @@ it is more than text: whatever holds a tag is fenced.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.results import heading, in_words, results
+from holdfast.api.results import headings, in_words, results, why_not
 from holdfast.api.show import duration, took
 from holdfast.text import clean, one_line
 
@@ -74,7 +74,8 @@ def _summary(found: Row) -> str:
     facts = [runs, *([f"{duration(max(0.0, since))} from its acceptance to its end"] if found["ended_at"] else [])]
     lines.append(f"It took {', '.join([*facts, *([_inline(cost)] if cost else [])])}.")
     if found["branch"]:
-        commit = f" at `{found['commit'][:12]}`" if found["commit"] else ""
+        # Of a workflow, what its last stage left uncommitted is a commit that came after.
+        commit = f" at `{found['commit'][:12]}`" if found["commit"] and not found["workflow"] else ""
         lines.append(f"Its work is on branch {code(found['branch'])}{commit}, from {code(found['base_ref'])}.")
     return "\n".join(lines)
 
@@ -84,13 +85,13 @@ def _stages(found: Row) -> Iterable[str]:
         yield "## Stages\n\nNo stage has ended yet."
         return
     rows = [("#", "Stage", "Agent", "Outcome", "Gate", "Took")]
-    for number, stage in enumerate(found["stages"], 1):
+    for number, (name, stage) in enumerate(zip(headings(found["stages"]), found["stages"], strict=True), 1):
         ruling = f", {stage['ruling']}" if stage["ruling"] else ""
         mark = "✓" if stage["passed"] else "✗"
         gate = "" if stage["gate"] is None else f"{'✓' if stage['gate']['passed'] else '✗'} {stage['gate']['how']}"
         times = stage["started_at"], stage["ended_at"]
         spent = duration(max(0.0, times[1] - times[0])) if None not in times else ""
-        rows.append((str(number), heading(stage), stage["agent"], f"{mark} {stage['outcome']}{ruling}", gate, spent))
+        rows.append((str(number), name, stage["agent"], f"{mark} {stage['outcome']}{ruling}", gate, spent))
     lines = ["| " + " | ".join(_inline(one_line(cell, 120)) for cell in row) + " |" for row in rows]
     lines.insert(1, "|" + " --- |" * len(rows[0]))
     yield "## Stages\n\n" + "\n".join(lines)
@@ -98,11 +99,11 @@ def _stages(found: Row) -> Iterable[str]:
         yield f"Members of {_inline(counted['name'])}: {in_words(counted)}."
 
 
-def _answers(stages: Sequence[Row]) -> Iterable[str]:
-    for number, stage in enumerate(stages, 1):
-        yield f"## {number}. {_inline(heading(stage))}"
+def _answers(stages: list[Row]) -> Iterable[str]:
+    for number, (name, stage) in enumerate(zip(headings(stages), stages, strict=True), 1):
+        yield f"## {number}. {_inline(name)}"
         if not stage["passed"]:
-            yield f"It did not pass: {_inline(one_line(stage['reason'], 300))}."
+            yield f"It did not pass: {_inline(one_line(why_not(stage), 300))}."
         yield _words(stage["text"]) if stage["text"] else "It gave no answer."
         gate = stage["gate"]
         if gate is not None:

@@ -56,9 +56,23 @@ def in_words(counted: Row) -> str:
     return f"{done}: {', '.join(others)}" if others else done
 
 
-def heading(stage: Row) -> str:
-    """Which result this is: "review (member codex), turn 2, try 2"."""
-    member = f" (member {stage['member']})" if stage["member"] else ""
-    again = f", visit {stage['visit'] + 1}" if stage["visit"] else ""
-    tries = f", try {stage['attempt']}" if stage["attempt"] > 1 else ""
-    return f"{stage['name']}{member}{again}{tries}"
+def headings(stages: list[Row]) -> list[str]:
+    """Which result each of them is: "review (member codex), again (2), try 2"."""
+    visits: dict[str, list[int]] = {}  # of each stage, by its name: the task's visits of it
+    found = []
+    for stage in stages:
+        seen = visits.setdefault(stage["name"], [])
+        if stage["visit"] not in seen:
+            seen.append(stage["visit"])
+        member = f" (member {stage['member']})" if stage["member"] else ""
+        again = f", again ({len(seen)})" if len(seen) > 1 else ""
+        tries = f", try {stage['attempt']}" if stage["attempt"] > 1 else ""
+        found.append(f"{stage['name']}{member}{again}{tries}")
+    return found
+
+
+def why_not(stage: Row) -> str:
+    """Of one that did not pass."""
+    if stage["gate"] is not None and not stage["gate"]["passed"]:
+        return "its gate failed"
+    return "it asked for changes" if stage["ruling"] == "changes" else str(stage["reason"])

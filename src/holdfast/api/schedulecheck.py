@@ -11,7 +11,8 @@ from holdfast.api.schedules import has_supervisor, schedules
 def schedule_findings(home: str) -> Iterator[Finding]:
     rows, problems = schedules(home)
     for problem in problems.values():
-        yield Finding("problem", "schedules", f"{problem}; what held before holds")
+        level = "note" if "`holdfast trust " in problem else "problem"  # a decision that nobody has made yet
+        yield Finding(level, "schedules", problem)
     for row in rows:
         if row["trouble"] is not None:
             yield Finding("problem", "schedules", f"{row['name']} of {row['repo']} cannot fire: {row['trouble']}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 from typing import Any
 
 Row = dict[str, Any]
@@ -28,25 +30,48 @@ def standing(settings: Row, progress: str | None) -> Row | None:
         "awaits_approval": kept.get("awaits", False),
         "feedback": kept.get("feedback", ""),
         "names": [stage["name"] for stage in stages],
+        "members": [member["name"] for member in stages[index].get("members", ())],
     }
 
 
 def words(stage: Row) -> str:
     """ "stage 2 of 3 (build), try 2, turn 1"."""
     told = f"stage {stage['number']} of {stage['of']} ({stage['name']})"
+    told += f", {len(stage['members'])} members" if stage["members"] else ""
     told += f", try {stage['try']}" if stage["try"] > 1 else ""
     return told + (f", turn {stage['turn']}" if stage["turn"] else "")
 
 
-def lines(task: Row) -> list[str]:
+def lines(task: Row, home: str) -> list[str]:
     """What `why` says of it."""
     stage = task["stage"]
     if stage is None or task["state"] in ("completed", "cancelled"):
         return []
     told = [f"It is in {words(stage)} of its workflow '{stage['workflow']}'."]
+    told += _members(task, stage)
     if stage["feedback"] and not stage["awaits_approval"]:
         told.append(f"Its agent is told what was found out: `holdfast show {task['id']} --prompt`.")
-    return told
+    log = _newest_gate_log(home, task["id"])
+    return told if log is None else [*told, f"What its last gate printed: {log}"]
+
+
+def _newest_gate_log(home: str, task_id: str) -> str | None:
+    """As workspaces/names.setup_log has it."""
+    logs = glob.glob(os.path.join(glob.escape(home), "setup-logs", f"{task_id}.*.gate-*.log"))
+    found = [(os.lstat(log).st_mtime, log) for log in logs if os.path.exists(log)]
+    return max(found)[1] if found else None
+
+
+def _members(task: Row, stage: Row) -> list[str]:
+    """How the last run of each member of a parallel stage stands."""
+    latest = {run["member"]: run for run in task["runs"] if run["member"] and run["stage"] == stage["name"]}
+    told = []
+    for name in stage["members"]:
+        run = latest.get(name)
+        how = "waits for a place" if run is None else run["outcome"] or f"is {run['state']}"
+        told.append(f"Member {name}: {how}." if run is None or run["outcome"] is None else f"Member {name}: {how}, "
+                    f"{run['reason']}.")  # fmt: skip
+    return [*told, f"What one of them says: `holdfast logs {task['id']} --member NAME`."] if told else []
 
 
 def how_to_approve(task_id: str) -> str:
@@ -65,7 +90,6 @@ def approve(home: str, task_id: str, changes: str | None = None) -> str:
 
     if changes is not None:
         check_prompt(changes)
-    store = open_store(home, create=False)
-    store.write(lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))
+    told = open_store(home, create=False).write(lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))
     doorbell.ring(home)
-    return str(store.view("task", id=task_id)[0]["reason"])
+    return told

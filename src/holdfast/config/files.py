@@ -32,6 +32,13 @@ if TYPE_CHECKING:  # all pay for what every command reads
 
 REPO_FILE = "holdfast.toml"
 WORKFLOWS = "workflow"
+_TABLES = {
+    SCHEDULES: f"[[{SCHEDULES}]]",
+    WORKERS: f"[[{WORKERS}]]",
+    WORKFLOWS: f"[[{WORKFLOWS}.NAME.stage]]",
+    ACCOUNTS: f"[{ACCOUNTS}.AGENT.NAME]",
+    PER_AGENT: f"[{PER_AGENT}.AGENT]",
+}
 MOST_DOTS = 1000  # on a line: tomllib takes quadratic time for `a.a.a.…`, and a clone's file must not hang us
 DEEPEST = 8  # parts of a key; our longest has three
 _POSITION = re.compile(r" ?\(at line (\d+), column (\d+)\)$")
@@ -248,12 +255,24 @@ def _flatten(document: Mapping[str, Any], layer: Layer, prefix: str = "") -> Ite
 
 def _strangers(key: str, value: object, layer: Layer) -> Iterator[tuple[str, Any]]:
     """A table that nobody knows: each key in it deserves its own suggestion."""
+    table = _table_meant(key) if isinstance(value, dict | list) else None
+    if table is not None:
+        layer.complain(key, f"there is no section '{shown(key)}'; did you mean {table}?")
+        return
     if isinstance(value, dict) and value and key.count(".") < DEEPEST:
         for name, inner in value.items():
             yield from _strangers(f"{key}.{name}", inner, layer)
         return
     what = "section" if isinstance(value, dict) else "setting"
     layer.complain(key, f"there is no {what} '{shown(key)}'{nearest(key, what)}")
+
+
+def _table_meant(key: str) -> str | None:
+    """Of the tables that are no settings: how the one begins that was probably meant."""
+    import difflib
+
+    close = difflib.get_close_matches(key, _TABLES, n=1, cutoff=0.8)
+    return _TABLES[close[0]] if close else None
 
 
 def nearest(key: str, what: str = "setting") -> str:

@@ -45,6 +45,13 @@ def _short(value: object) -> str:
     return word
 
 
+def _model(value: object) -> str:
+    word = _short(value)
+    if word.startswith("-"):  # some CLIs would take it for an option, and a repository's file needs no trust for it
+        raise ValueError(f"'{shown(word)}' cannot be the name of a model")
+    return word
+
+
 def _agent(value: object) -> str:
     agent = text(value)
     if agent not in AGENTS:
@@ -95,7 +102,7 @@ def _on_failure(value: object) -> OnFailure:
 # What chooses an agent: of stages and of members.
 CHOOSING: Mapping[str, Read] = {
     "agent": _agent,
-    "model": _short,
+    "model": _model,
     "permission": one_of("read", "edit", "full"),
     "account": _short,
     "command": _argv,

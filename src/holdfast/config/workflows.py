@@ -58,6 +58,14 @@ def read_workflows(tables: object, layer: Layer, *, of_repository: bool) -> dict
     return found
 
 
+def lines_to_show(drafts: Mapping[str, Draft]) -> list[tuple[str, Any, str]]:
+    """Full key, value and origin for `config show`; `holdfast workflows` has all of it."""
+    return [
+        (f"{SECTION}.{name}.stages", [stage.name for stage in draft.stages], draft.place)
+        for name, draft in drafts.items()
+    ]
+
+
 def needing_trust(drafts: Mapping[str, Draft]) -> dict[str, Any]:
     """What of a repository's workflows could run commands or show secrets: full key → value."""
     found: dict[str, Any] = {}

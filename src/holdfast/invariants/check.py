@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from holdfast.invariants.evidence import Evidence, Row, git
+from holdfast.invariants.evidence import Evidence, Row, git, task_of
 from holdfast.invariants.violation import Violation
 from holdfast.invariants.witness import LIVE, Witness, read_witness, witnessed
 
@@ -161,7 +161,7 @@ def _no_stray_git(evidence: Evidence) -> Iterator[Violation]:
             if ours and path not in live and not inside:
                 yield Violation("leaked", "worktree entry", f"{name} in {repo['path']} stands for '{path}'")
         for branch, tip in evidence.branches(repo["common_dir"]).items():
-            task = evidence.tasks.get(branch.removeprefix("holdfast/").split("-r")[0])
+            task = evidence.tasks.get(task_of(branch))
             if task is None or branch in in_use or task["state"] not in TERMINAL:
                 continue
             if tip == task["base_commit"]:
@@ -212,10 +212,15 @@ def _fences_rise(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _one_agent_at_a_time(evidence: Evidence) -> Iterator[Violation]:
-    open_runs = Counter(run["task_id"] for run in evidence.runs.values() if run["state"] != "settled")
-    for task_id, count in open_runs.items():
+    """One for a task; one for each member, while a parallel stage is under way: then none of the task's own."""
+    left = [run for run in evidence.runs.values() if run["state"] != "settled"]
+    open_runs = Counter((run["task_id"], run["member"]) for run in left)
+    for (task_id, member), count in open_runs.items():
         if count > 1:
-            yield Violation("twice", "runs", f"task {task_id} has {count} open runs")
+            who = f"member {member} of task {task_id}" if member else f"task {task_id}"
+            yield Violation("twice", "runs", f"{who} has {count} open runs")
+        if not member and any(run["task_id"] == task_id and run["member"] for run in left):
+            yield Violation("twice", "runs", f"task {task_id} has an open run beside those of its members")
         if evidence.tasks[task_id]["state"] != "running":
             state = evidence.tasks[task_id]["state"]
             yield Violation("twice", "runs", f"task {task_id} is {state}, but a run of it is open")

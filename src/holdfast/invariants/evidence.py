@@ -176,6 +176,11 @@ class Evidence:
         return False
 
 
+def task_of(branch: str) -> str:
+    """`holdfast/TASK`, `holdfast/TASK-r2` of a fresh start, `holdfast/TASK--NAME` of a member of a parallel stage."""
+    return branch.removeprefix("holdfast/").partition("-")[0]
+
+
 def living() -> list[int]:
     """Pids of processes that are not zombies, our own left out."""
     found = []

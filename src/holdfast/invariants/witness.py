@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.invariants.evidence import Evidence, git
+from holdfast.invariants.evidence import Evidence, git, task_of
 from holdfast.invariants.violation import Violation
 
 LIVE = ("intended", "ready", "preserved")
@@ -61,7 +61,7 @@ def _kept_blobs(evidence: Evidence, task_id: str) -> set[str]:
     repo = next(row for row in evidence.tables["repos"] if row["id"] == task["repo_id"])
     found: set[str] = set()
     for branch, tip in evidence.branches(repo["common_dir"]).items():
-        if branch.removeprefix("holdfast/").split("-r")[0] == task_id:
+        if task_of(branch) == task_id:
             found |= evidence.blobs_beyond(repo["common_dir"], tip, None)
     for row in evidence.tables["salvages"]:
         if row["task_id"] == task_id:

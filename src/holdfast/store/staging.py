@@ -29,8 +29,9 @@ class Staging(Protocol):
         one that is done gives back what was resumed before it."""
         ...
 
-    def approve(self, task_id: str, by: str, now: Instant, changes: str | None = None) -> Task:
+    def approve(self, task_id: str, by: str, now: Instant, changes: str | None = None) -> str:
         """A person approves what the last stage did, and the next one begins; or wants `changes`, and it goes again.
+        What follows, in words: the task may have moved on since, when this is told.
         Conflict, with what to type instead, if nobody waits for that."""
         ...
 

@@ -18,6 +18,7 @@ from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.ending import settle
 from holdfast.supervisor.launching import agents_word
+from holdfast.supervisor.members import with_agent_of
 from holdfast.supervisor.saying import say, say_trouble
 from holdfast.workspaces.threads import in_thread
 
@@ -139,11 +140,12 @@ class Attempts:
     async def _take_for_dead(self, attempt: Attempt, run: Run, verdict: Verdict) -> Verdict:
         if run.outcome is not None:
             return verdict
-        final = await self._with_what_it_took(attempt.task, run, verdict)
+        task = with_agent_of(attempt.task, run)
+        final = await self._with_what_it_took(task, run, verdict)
 
         def record(tx: Transaction) -> None:
             tx.runs.ended(attempt.grip, run.id, final, self._context.clock())
-            record_usage(self._context, tx, attempt.task, run.id, final)
+            record_usage(self._context, tx, task, run.id, final)
             if run.member:
                 decision = Decision(action=Action.CANCEL, reason=final.reason)
                 tx.tasks.settle_member(attempt.grip, run.id, final, decision, self._context.clock())

@@ -99,7 +99,7 @@ class Checkpoints:
 
     def hasten(self, run_id: str) -> None:
         """Its task is to end at once: its last one is not waited for."""
-        if run_id in self._ends:
+        if run_id in self._ends and not self._ends[run_id].expired():
             self._ends[run_id].reschedule(asyncio.get_running_loop().time())
 
     def ended(self, task_id: str) -> None:
@@ -263,7 +263,11 @@ class Checkpoints:
         same = last.key if last is not None and last.workspace_id == workspace.id and not always else None
         try:
             kept = await self._context.strategy_of(task.spec).checkpoint(
-                repo, workspace, checkpoint_ref(task.id, number), rules_for(self._context, task), same
+                repo,
+                workspace,
+                checkpoint_ref(task.id, number, subject.grip.fence),
+                rules_for(self._context, task),
+                same,
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
             await self._tell_failed(subject, why, str(error) or type(error).__name__)

@@ -57,7 +57,15 @@ def seen_by(task: Task, stage: Stage, gathering: Gathering, member: Member, now:
         timeout=members_timeout(stage, gathering, now),
         adaptive_floor=None,
     )
-    return replace(task, spec=spec, session_id=None, account=None)
+    named = member.agent_options.get("account")
+    return replace(task, spec=spec, session_id=None, account=named if isinstance(named, str) else None)
+
+
+def with_agent_of(task: Task, run: Run) -> Task:
+    """The task as its agent in that run saw it, as far as its output and what it used are concerned."""
+    stages = [stage for stage in task.spec.stages if stage.name == run.stage]
+    found = [member for stage in stages for member in stage.members if member.name == run.member]
+    return replace(task, spec=replace(task.spec, agent=found[0].agent), session_id=None) if found else task
 
 
 class MemberRun(RunDriver):

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from holdfast.core.model import Task
 from holdfast.core.results import GateResult, Result
-from holdfast.core.templates import parse, render
+from holdfast.core.templates import TemplateError, parse, render
 from holdfast.core.workflows import Member, stage_of
+from holdfast.errors import LaunchError
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.stageends import turn_of
 
@@ -22,7 +23,10 @@ async def prompted(context: Context, task: Task, member: Member | None = None) -
     if stage is None:
         return task
     results = await context.writer.write(lambda tx: tx.results.of_task(task.id))
-    template = parse((member.prompt if member is not None else "") or stage.prompt)
+    try:
+        template = parse((member.prompt if member is not None else "") or stage.prompt)
+    except TemplateError as error:  # it was one when the task was added: Holdfast is another since
+        raise LaunchError(f"The prompt of stage '{stage.name}' cannot be read: {error}.") from error
     values = values_of(task, results) | {"member": "" if member is None else member.name}
     text, feedback = render(template, values), task.progress.feedback
     if feedback and "feedback" not in template.names:
@@ -53,11 +57,10 @@ def values_of(task: Task, results: Sequence[Result]) -> dict[str, str]:
 
 
 def _of_stage(name: str, results: Sequence[Result]) -> dict[str, str]:
-    """Its last visit, and the last try of that."""
-    last = results[-1]
-    latest = [one for one in results if (one.visit, one.attempt) == (last.visit, last.attempt)]
-    members = [one for one in latest if one.member]
-    whole = next((one for one in reversed(latest) if not one.member), last)
+    """Its last visit: of the stage, and of each of its members, the last try."""
+    last = [one for one in results if one.visit == results[-1].visit]
+    members = {one.member: one for one in last if one.member}.values()
+    whole = next((one for one in reversed(last) if not one.member), last[-1])
     answers = "\n\n".join(f"## {one.member} ({one.outcome})\n\n{one.text.strip()}" for one in members)
     return {
         f"stages.{name}.text": answers or whole.text,

@@ -57,8 +57,9 @@ def salvage_ref(task_id: str, workspace_id: str) -> str:
     return f"{SALVAGE_REFS}{task_id}/{workspace_id}"
 
 
-def checkpoint_ref(task_id: str, number: int) -> str:
-    return f"{CHECKPOINT_REFS}{task_id}/{number}"
+def checkpoint_ref(task_id: str, number: int, fence: int = 0) -> str:
+    """With the fence of whoever takes it: one that was usurped meanwhile does not write over the next one's."""
+    return f"{CHECKPOINT_REFS}{task_id}/{number}-{fence}"
 
 
 def setup_log(home: str, workspace: Workspace, kind: str) -> str:

@@ -23,7 +23,7 @@ def run_approve(arguments: argparse.Namespace) -> int:
     task_id = queries.resolve(arguments.id)
     told = approve(home, task_id, arguments.changes)
     if arguments.json:
-        print_json({"id": task_id, "state": queries.state(task_id)["state"], "reason": told})
+        print_json({"id": task_id, "state": "queued", "reason": told})
         return 0
     print(f"{task_id}: {clean(told)}.")
     if queries.supervisor() is None:

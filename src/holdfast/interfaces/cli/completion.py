@@ -17,11 +17,13 @@ STATES_FOR = {
     "resume": ["paused"],
     "approve": ["paused"],
 }
-IDS, SCHEDULES, FILES, FOLDERS, NOTHING = "ids", "schedules", "files", "folders", ""
+IDS, SCHEDULES, WORKFLOWS, FILES, FOLDERS, NOTHING = "ids", "schedules", "workflows", "files", "folders", ""
+NAMED = (SCHEDULES, WORKFLOWS)  # things of the settings, by name
 
 _KINDS = {
     "ID": IDS,
     "SCHEDULE": SCHEDULES,
+    "WORKFLOW": WORKFLOWS,
     "FILE": FILES,
     "SCENARIO": FILES,
     "DIR": FOLDERS,
@@ -81,14 +83,14 @@ def run_completion(arguments: argparse.Namespace) -> int:
 
 
 def complete(arguments: list[str]) -> int:
-    """`__complete ids COMMAND PREFIX`: a task per line, `id TAB state: prompt`; `schedules` in the place of `ids`:
-    names. Never an error: a tab is quiet."""
+    """`__complete ids COMMAND PREFIX`: a task per line, `id TAB state: prompt`; `schedules` or `workflows` in the place
+    of `ids`: names. Never an error: a tab is quiet."""
     from holdfast.api.queries import Queries
     from holdfast.home import home_directory
     from holdfast.text import one_line
 
-    if len(arguments) == 3 and arguments[0] == SCHEDULES:
-        return _complete_schedules(arguments[2])
+    if len(arguments) == 3 and arguments[0] in NAMED:
+        return _complete_schedules(arguments[2]) if arguments[0] == SCHEDULES else _complete_workflows(arguments[2])
     if len(arguments) != 3 or arguments[0] != "ids" or not (arguments[2] or "a").isalnum():
         return 0
     try:
@@ -107,6 +109,22 @@ def _complete_schedules(prefix: str) -> int:
         for row in schedules(home_directory())[0]:
             if row["name"].startswith(prefix):
                 print(f"{row['name']}\t{row['words']}")
+    except (HoldfastError, OSError):
+        return 0
+    return 0
+
+
+def _complete_workflows(prefix: str) -> int:
+    """Those of the repository that one stands in, too."""
+    from holdfast.api.workflow_rows import workflows
+    from holdfast.home import home_directory
+    from holdfast.interfaces.cli.workflows import repository_of
+    from holdfast.text import one_line
+
+    try:
+        for row in workflows(home_directory(), repository_of(".")).rows:
+            if row["name"].startswith(prefix):
+                print(f"{row['name']}\t{one_line(row['about'], 70)}")
     except (HoldfastError, OSError):
         return 0
     return 0
@@ -149,8 +167,8 @@ def bash_script(all_commands: list[Command]) -> str:
         '    [[ -n "$words" ]] && COMPREPLY=( $(compgen -W "$words" -- "$cur") )',
         '    case "$kind" in',
         '        *ids*) COMPREPLY+=( $("${COMP_WORDS[0]}" __complete ids "$command" "$cur" 2>/dev/null | cut -f1) ) ;;',
-        "        schedules)",
-        '            COMPREPLY+=( $("${COMP_WORDS[0]}" __complete schedules x "$cur" 2>/dev/null | cut -f1) ) ;;',
+        f"        {'|'.join(NAMED)})",
+        '            COMPREPLY+=( $("${COMP_WORDS[0]}" __complete "$kind" x "$cur" 2>/dev/null | cut -f1) ) ;;',
         '        files) compopt -o filenames 2>/dev/null; COMPREPLY+=( $(compgen -f -- "$cur") ) ;;',
         '        folders) compopt -o filenames 2>/dev/null; COMPREPLY+=( $(compgen -d -- "$cur") ) ;;',
         "    esac",
@@ -179,11 +197,11 @@ def zsh_script(all_commands: list[Command]) -> str:
         '        < <("${words[1]}" __complete ids "${words[2]}" "${words[CURRENT]}" 2>/dev/null)',
         "    _describe -V task found",
         "}",
-        "_holdfast_schedules() {",
+        "_holdfast_named() {",
         "    local -a found; local name text",
         "    while IFS=$'\\t' read -r name text; do found+=(\"${name}:${text//:/\\\\:}\"); done \\",
-        '        < <("${words[1]}" __complete schedules x "${words[CURRENT]}" 2>/dev/null)',
-        "    _describe -V schedule found",
+        '        < <("${words[1]}" __complete "$1" x "${words[CURRENT]}" 2>/dev/null)',
+        '    _describe -V "$1" found',
         "}",
         "_holdfast() {",
         "    local -a found; local command=${words[2]} prev=${words[CURRENT-1]}",
@@ -223,9 +241,8 @@ def _zsh_offer(words: tuple[Word, ...]) -> str:
     if choices:
         steps.append(f"compadd -- {' '.join(map(shlex.quote, choices))}")
     for word in words:
-        step = {IDS: "_holdfast_ids", SCHEDULES: "_holdfast_schedules", FILES: "_files", FOLDERS: "_files -/"}.get(
-            word.kind
-        )
+        named = {kind: f"_holdfast_named {kind}" for kind in NAMED}
+        step = {IDS: "_holdfast_ids", **named, FILES: "_files", FOLDERS: "_files -/"}.get(word.kind)
         if step is not None and step not in steps:
             steps.append(step)
     return "; ".join(steps) or ":"
@@ -255,8 +272,8 @@ def _fish_offer(command: str, word: Word) -> str:
     offers = [f" -a {_fish(' '.join(word.choices))}"] if word.choices else []
     if word.kind == IDS:
         offers.append(f" -a '(holdfast __complete ids {command} (commandline -ct))'")
-    if word.kind == SCHEDULES:
-        offers.append(" -a '(holdfast __complete schedules x (commandline -ct))'")
+    if word.kind in NAMED:
+        offers.append(f" -a '(holdfast __complete {word.kind} x (commandline -ct))'")
     if word.kind == FILES:
         offers.append(" -F")
     if word.kind == FOLDERS:

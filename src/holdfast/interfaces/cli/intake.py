@@ -52,16 +52,18 @@ def add_list(commands: Commands, template: NewTask, arguments: argparse.Namespac
     from holdfast.api.intake import Intake, read_list
 
     listed = read_list(arguments.source, arguments.how)
-    if not arguments.json:
-        print(_understood(arguments, listed), file=sys.stderr)
     taken = Intake(commands, template).take(listed, rehearse=arguments.dry_run)
     if arguments.json:
         print_json(_row(commands.home, arguments, listed, taken))
-    elif taken.problems:
-        _tell_problems(taken.problems)
     else:
+        print(_understood(arguments, listed), file=sys.stderr)
+        _tell_problems(taken.problems)
+    if taken.problems:
+        print(f"holdfast: Nothing was queued: {len(taken.problems)} mistake(s).", file=sys.stderr)
+        return 2
+    if not arguments.json:
         _tell(commands.home, taken, rehearse=arguments.dry_run)
-    return 2 if taken.problems else 0
+    return 0
 
 
 def _understood(arguments: argparse.Namespace, listed: Listed) -> str:
@@ -81,7 +83,6 @@ def _tell_problems(problems: Any) -> None:
         print(f"{', '.join(places[:10])}{more}: {text}", file=sys.stderr)
     if len(by_text) > MOST_SHOWN:
         print(f"and {len(by_text) - MOST_SHOWN} more mistakes", file=sys.stderr)
-    print(f"holdfast: Nothing was queued: {len(problems)} mistake(s).", file=sys.stderr)
 
 
 def _text(problem: Problem) -> str:

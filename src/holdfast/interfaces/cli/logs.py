@@ -24,6 +24,7 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the task ends")
     parser.add_argument("--run", type=number(1), metavar="N", help="the task's N-th run (the last one by default)")
+    parser.add_argument("--member", metavar="NAME", help="of a parallel stage: only this member's runs")
     parser.add_argument("--err", action="store_true", help="standard error instead of standard output, as it is")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--raw", action="store_true", help="what the agent wrote, byte for byte: nothing is filtered")
@@ -37,7 +38,7 @@ def run_logs(arguments: argparse.Namespace) -> int:
     task_id = queries.resolve(arguments.id)
     shown: Printer | None = None
     while True:
-        task = queries.task(task_id)
+        task = _only(queries.task(task_id), arguments.member)
         run = _pick_run(task, arguments.run, shown)
         if run is None and not arguments.follow:
             raise NotFound(f"Task {task_id} has no run yet; see `holdfast why {task_id}`.")
@@ -95,6 +96,19 @@ def _refuse_gone(queries: Queries, task: Row, run: Row, arguments: argparse.Name
         )
 
 
+def _only(task: Row, member: str | None) -> Row:
+    """The task, as if only this member had had runs."""
+    if member is None:
+        return task
+    names = {run["member"] for run in task["runs"] if run["member"]}
+    if task["stage"] is not None:
+        names.update(task["stage"]["members"])
+    if member not in names:
+        known = f"it has {', '.join(sorted(names))}" if names else "none of its stages had members so far"
+        raise NotFound(f"Task {task['id']} has no member '{member}': {known}.")
+    return {**task, "runs": [run for run in task["runs"] if run["member"] == member]}
+
+
 def _pick_run(task: Row, number: int | None, shown: Printer | None) -> Row | None:
     """The run that was asked for; else the last one, or the one behind that which is shown: none is left out."""
     runs: list[Row] = task["runs"]
@@ -117,7 +131,9 @@ class EventPrinter:
         from holdfast.interfaces.cli.telling import Teller
 
         self.run_id = str(run["id"])
-        self._transcript = Transcript(queries.run_directory(self.run_id), task["agent"], run, task.get("time_zone"))
+        self._transcript = Transcript(
+            queries.run_directory(self.run_id), run["agent"] or task["agent"], run, task.get("time_zone")
+        )
         self._teller = None if as_json else Teller(sys.stdout.write)
         self._follows = follows
         self._has_caught_up = False  # from now on what comes is new, and its time is known

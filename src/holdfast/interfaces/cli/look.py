@@ -271,7 +271,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     used, in_all = budgets(queries, task), spent_in_all(queries, task)
     task["kept_back"] = kept_back(queries, task) or wants_more(task, used)
     lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
-    lines += stage_lines(task)
+    lines += stage_lines(task, queries.home)
     waits = (waits_for_account(queries, task), waits_for_budget(queries, task), waits_for_worker(queries, task))
     lines += [why for why in waits if why]
     lines += held_back(queries, task)

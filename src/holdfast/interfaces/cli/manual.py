@@ -149,6 +149,7 @@ PAGES: dict[str, Page] = WORK_PAGES | {
             ("one event per line, for scripts", "holdfast logs 7f3a --json"),
             ("what its CLI wrote, byte for byte", "holdfast logs 7f3a --raw"),
             ("standard error of the first run", "holdfast logs 7f3a --run 1 --err"),
+            ("one member of a parallel stage", "holdfast logs 7f3a --member security"),
         ),
         (*READS, 4),
         ("show", "events"),

@@ -15,7 +15,7 @@ MOST_NAMES = 20  # of changed files on a terminal
 
 
 def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
-    from holdfast.api.results import heading, in_words, results
+    from holdfast.api.results import headings, in_words, results, why_not
     from holdfast.api.show import duration
 
     found = results(queries, task_id)
@@ -26,14 +26,14 @@ def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
     print(f"{paint('task', 'bold')} {task_id}  {found['state']}{clean(workflow)}")
     if not found["stages"]:
         print("No stage has ended yet: there is no result.")
-    for stage in found["stages"]:
+    for name, stage in zip(headings(found["stages"]), found["stages"], strict=True):
         times = stage["started_at"], stage["ended_at"]
         spent = f"  {duration(max(0.0, times[1] - times[0]))}" if None not in times else ""
         how = paint(stage["outcome"], "green" if stage["passed"] else "red")
         ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
-        print(f"\n{paint(clean(heading(stage)), 'bold')}  {clean(stage['agent'])}  {how}{clean(ruling)}{spent}")
+        print(f"\n{paint(clean(name), 'bold')}  {clean(stage['agent'])}  {how}{clean(ruling)}{spent}")
         if not stage["passed"]:
-            print(f"  {clean(stage['reason'])}")
+            print(f"  It did not pass: {clean(why_not(stage))}")
         _indented(stage["text"] or "(no answer)")
         if stage["gate"] is not None:
             print(f"  gate `{clean(stage['gate']['command'])}`: {clean(stage['gate']['how'])}")

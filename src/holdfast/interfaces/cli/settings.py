@@ -74,6 +74,11 @@ def _show(found: Survey, arguments: argparse.Namespace) -> int:
         _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
     for full, value, origin in schedules_to_show(found.config.schedules):
         _print(full, value, toml(value), origin, arguments)
+    if found.config.workflows:
+        from holdfast.config.workflows import lines_to_show as workflows_to_show
+
+        for full, value, origin in workflows_to_show(found.config.workflows):
+            _print(full, value, toml(value), origin, arguments)
     for text in (*map(str, found.problems), *found.warnings, *_ignored(found)):
         print(clean(f"holdfast: {text}"), file=sys.stderr)
     return UsageError.exit_code if found.problems else 0

@@ -34,7 +34,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="read the prompt from a file (`-`: standard input); add: or a list",
     )
-    parser.add_argument("--workflow", metavar="NAME", help="in several stages: `holdfast workflows` lists them")
+    parser.add_argument("--workflow", metavar="WORKFLOW", help="in several stages: `holdfast workflows` lists them")
     parser.add_argument("--gate", metavar="COMMAND", help="the check of the workflow's work (gate.command)")
     parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
     parser.add_argument("--agent", help="which agent")

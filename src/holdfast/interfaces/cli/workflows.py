@@ -25,13 +25,13 @@ BROKEN = 1
 
 
 def configure_workflows(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help="everything about this one, its prompts too")
+    parser.add_argument("name", nargs="?", metavar="WORKFLOW", help="everything about this one, its prompts too")
     parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have them")
     parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
 
 
 def run_workflows(arguments: argparse.Namespace) -> int:
-    found = workflows(home_directory(), _repository(arguments.repo))
+    found = workflows(home_directory(), repository_of(arguments.repo))
     rows = [one_workflow(found, arguments.name)] if arguments.name and not found.problems else list(found.rows)
     if arguments.name and found.problems:  # it may be one of those with mistakes: then those say it
         rows = [row for row in found.rows if row["name"] == arguments.name]
@@ -49,7 +49,7 @@ def run_workflows(arguments: argparse.Namespace) -> int:
     return BROKEN if found.problems else 0
 
 
-def _repository(directory: str) -> str | None:
+def repository_of(directory: str) -> str | None:
     """The checkout around `directory`. None outside of one: then there are the built-in ones and the user's own."""
     from holdfast.api import repos
 

@@ -68,7 +68,7 @@ class SqliteStaging:
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
-    def approve(self, task_id: str, by: str, now: Instant, changes: str | None = None) -> Task:
+    def approve(self, task_id: str, by: str, now: Instant, changes: str | None = None) -> str:
         task = self._get(task_id)
         if task.state is not TaskState.PAUSED or not task.progress.awaits:
             raise Conflict(
@@ -109,7 +109,7 @@ class SqliteStaging:
             ),
             now,
         )
-        return self._get(task_id)
+        return reason
 
     def return_to(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
         task, stage = self._get(task_id), checkpoint.goes_to

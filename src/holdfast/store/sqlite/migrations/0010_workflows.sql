@@ -47,7 +47,8 @@ CREATE TABLE occurrence_spans (
 -- == stages ==
 ALTER TABLE tasks ADD COLUMN progress TEXT;            -- JSON: where it stands in its workflow; null: at the beginning
 ALTER TABLE runs ADD COLUMN stage TEXT;                -- the stage that it was a run of; null: the task has no workflow
-CREATE INDEX tasks_begun ON tasks (priority DESC, seq) WHERE state = 'queued' AND progress IS NOT NULL;
+DROP INDEX tasks_waiting;
+CREATE INDEX tasks_waiting ON tasks (priority DESC, progress IS NULL, seq) WHERE state = 'queued';
 
 -- == groups ==
 -- Members of a parallel stage: each has its own run, and may have its own workspace. Empty: not of a member.

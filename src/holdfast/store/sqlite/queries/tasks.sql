@@ -28,10 +28,14 @@ CASE WHEN t.forced THEN 0
           AND t.agent || '/' || t.account NOT IN (SELECT value FROM json_each(:still_open))
           AND t.account IS NOT json_extract(t.settings, '$.agent_options.account') END
 
+-- name: turn
+-- By priority; of the same, who is between two stages goes before who has not begun. As the index `tasks_waiting` has it.
+t.priority DESC, t.progress IS NULL, t.seq
+
 -- name: claimable
--- Who is between two stages goes before who has not begun: an index of its own says at once that nobody is.
-SELECT coalesce(({may_start} AND t.progress IS NOT NULL ORDER BY t.priority DESC, t.seq LIMIT 1),
-                ({may_start} ORDER BY t.priority DESC, t.seq LIMIT 1))
+{may_start}
+    ORDER BY {turn}
+    LIMIT 1
 
 -- name: on_terms
 -- What core/dispatch.Terms says. Only asked while something holds back, or for a worker.
@@ -50,8 +54,10 @@ NOT ({shut_out})
               WHERE mine.key = wanted.key AND mine.value = wanted.value))
 
 -- name: claimable_on_terms
-SELECT coalesce(({may_start} AND t.progress IS NOT NULL AND {on_terms} ORDER BY t.priority DESC, t.seq LIMIT 1),
-                ({may_start} AND {on_terms} ORDER BY t.priority DESC, t.seq LIMIT 1))
+{may_start}
+      AND {on_terms}
+    ORDER BY {turn}
+    LIMIT 1
 
 -- name: something_waits
 {claimable}

@@ -71,9 +71,7 @@ SELECT o.id FROM tasks o, tasks me WHERE me.id = :id AND me.strategy = 'none' AN
 
 -- name: ahead
 SELECT count(*) FROM tasks t, tasks me WHERE me.id = :id AND t.state = 'queued' AND t.id != me.id
-  AND CASE WHEN (t.progress IS NULL) = (me.progress IS NULL)
-           THEN t.priority > me.priority OR (t.priority = me.priority AND t.seq < me.seq)
-           ELSE me.progress IS NULL END
+  AND (-t.priority, t.progress IS NULL, t.seq) < (-me.priority, me.progress IS NULL, me.seq)
 
 -- name: spends
 SELECT budget, wall, boottime, boot_id FROM spends WHERE task_id = :id AND generation = :generation ORDER BY id
