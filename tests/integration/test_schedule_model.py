@@ -374,7 +374,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from([1, 1, 1, 2, 3, 7]))
     def a_moment_is_lived_through_again(self, number: int) -> None:
-        """The clock is set back to just before an occurrence that had its task; nothing is in the way of another one."""
+        """The clock is set back to just before an occurrence that had its task; nothing is in the way of another."""
         if not self.fires:
             return
         event("lived again")
