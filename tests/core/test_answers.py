@@ -72,7 +72,7 @@ def test_an_endless_answer_keeps_its_end_and_says_so() -> None:
     st.lists(st.one_of(st.text(), st.builds(lambda text: json.dumps({"type": "result", "result": text}), st.text()))),
     st.sampled_from(sorted(AGENTS)),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_output_whatsoever_raises_and_what_comes_can_be_stored(lines: list[str], name: str) -> None:
     """An agent's JSON may hold halves of characters and NULs."""
     agent = AGENTS[name]

@@ -103,7 +103,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(st.one_of(WORDS, st.text(max_size=8)), max_size=25), st.sampled_from(["\n", " ", ""]))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_no_list_whatsoever_raises(words: list[str], between: str) -> None:
     text = between.join(words)
     for listed in (checklist(text), jsonl(text), file_of_folder("a.md", text)):

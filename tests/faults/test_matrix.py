@@ -16,6 +16,10 @@ from tests.sampling import amount
 
 SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # another sample every day, the same all day
 
+# Of those below, what a scenario was seen to reach on a busy machine: it is proven elsewhere, reached here or not.
+NOW_AND_THEN = frozenset(
+    {"reclaim.reclaimed", "reclaim.ref", "reclaim.repack", "reclaim.unlock", "tx.checkpoint.forget", "tx.stage.keep"}
+)
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
     "tx.schedule.unfire": "tests/faults/test_swarm_storm.py: only a deliberate break comes here",
@@ -198,7 +202,7 @@ def test_every_point_is_reached_and_survived() -> None:
     listed = set(re.search(r"^reached without faults: (.*)$", done.stdout, re.M).group(1).split())  # type: ignore[union-attr]  # it is printed
     unreached = {point for point in points_in_source() - listed if not point.startswith("purge.")}  # test_purge.py
     assert unreached - set(ELSEWHERE) == set()
-    assert set(ELSEWHERE) & listed == set(), "it is reached now: take it out of ELSEWHERE"
+    assert (set(ELSEWHERE) - NOW_AND_THEN) & listed == set(), "it is reached now: take it out of ELSEWHERE"
 
 
 def test_a_second_crash_during_the_recovery_is_survived() -> None:

@@ -15,6 +15,8 @@ from holdfast.api.results import in_words
 Row = dict[str, Any]
 HOSTILE = "```\n# Broken out\n````\n~~~\n</details></blockquote><h1>Out</h1>\n<!-- \n[x]: /y\n===\n---\n| a | b |"
 
+TAGS = "</blockquote><b>\n\n<!-- x"
+
 
 def stage(name: str = "review", **more: Any) -> Row:
     return {
@@ -46,13 +48,14 @@ def headings(text: str) -> list[str]:
 ANY = st.one_of(
     st.text(alphabet=st.sampled_from("`~<>!-#|[]()\\\n \t*_=+1.a/\x1b\0&;"), max_size=60),
     st.text(max_size=60),
-    st.just(HOSTILE),
+    st.sampled_from([HOSTILE, TAGS]),
 )
 
 
 @given(words=ANY, output=ANY, name=ANY, prompt=ANY)
+@example(words=TAGS, output=TAGS, name=TAGS, prompt=TAGS)
 @example(words=HOSTILE, output=HOSTILE, name=HOSTILE, prompt=HOSTILE)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_nothing_that_an_agent_or_a_gate_wrote_gets_out_of_its_place(
     words: str, output: str, name: str, prompt: str
 ) -> None:
