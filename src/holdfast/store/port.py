@@ -141,7 +141,7 @@ class Runs(Protocol):
         ...
 
     def has_had(self, task_id: str, stage: str, member: str, since: int) -> bool:
-        """Whether this member of the stage has had a run after the one of that number, and since the last fresh start."""
+        """Whether this member of the stage has had a run after that number, and since the last fresh start."""
         ...
 
     def open_ids(self) -> list[str]:
