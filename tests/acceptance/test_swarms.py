@@ -9,6 +9,9 @@ import time
 from tests.fleet import Fleet, lives, processes_of, wait_until
 from tests.swarm import draft, queue_swarm, results, wait_members
 
+from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.testing.scenario import check
+
 STOPPED_FOR = float(os.environ.get("HOLDFAST_TEST_STOPPED_FOR", "1"))  # seconds; R-TREE-17 says 100
 
 
@@ -56,7 +59,9 @@ def test_a_cancelled_swarm_is_gone_at_once(fleet: Fleet) -> None:
     task_id = queue_swarm(fleet, draft(scripts))
     fleet.up("--agents", 3, "--idle-exit", "0s")
     wait_members(fleet, task_id, 3)
-    pids = [int(wait_until(lambda name=name: (fleet.root / name).read_text(), name)) for name in names[:3]]  # type: ignore[misc]
+    said = [fleet.root / name for name in names[:3]]
+    wait_until(lambda: all(path.exists() and path.read_text() for path in said), "each has said which process it is")
+    pids = [int(path.read_text()) for path in said]
     fleet.cli("cancel", task_id)
     began = time.monotonic()
     fleet.wait_state(task_id, "cancelled")
@@ -103,3 +108,17 @@ def test_a_supervisor_that_is_killed_and_stopped_in_the_middle_of_a_swarm_runs_n
     assert "it has one, quick, two" in fleet.cli("logs", task_id, "--member", "x", code=3).stderr
     fleet.cli("doctor", "--invariants")
     wait_until(lambda: processes_of(fleet.root) == {}, "nothing of it lives")
+
+
+def test_the_members_of_a_swarm_share_the_budget_of_their_task(fleet: Fleet) -> None:
+    """Neither of them has used it up alone: together they have, and both are ended; an operator decides."""
+    steps = check({"step": [{"usage": {"input": 60, "output": 0}}, {"hang": True}]}, "test")
+    members = tuple(MemberDraft(name=name, chosen=AgentChoice(scenario=tuple(steps))) for name in ("one", "two"))
+    workflow = Draft(name="dear", stages=(StageDraft(name="review", members=members, timeout=600.0),))
+    task_id = queue_swarm(fleet, workflow, budget_tokens=100)
+    fleet.up("--agents", 2, "--idle-exit", "0s")
+    task = fleet.wait_state(task_id, "paused", "completed", "failed")
+    assert (task["state"], task["pause_reason"]) == ("paused", "budget"), task["reason"]
+    assert {run["outcome"] for run in task["runs"]} == {"over_budget"}
+    fleet.cli("cancel", task_id)
+    fleet.wait_state(task_id, "cancelled")

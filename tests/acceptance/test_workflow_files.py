@@ -110,6 +110,8 @@ def test_a_task_gets_the_workflow_that_it_names(fleet: Fleet) -> None:
     assert swarm.prompt == "Review this range as you would before a release."
     assert len(swarm.stages[0].members) == 4
     assert all(member.agent_options["permission"] == "read" for member in swarm.stages[0].members)
+    assert "give --workflow too" in added("x", "--gate", "make test", "--agent", "claude", code=2)
+    assert "would check nothing" in added("x", "--workflow", "work", "--gate", "a", "--agent", "claude", code=2)
     ungated = fleet.cli("add", "x", "--workflow", "plan-build-review", "--agent", "claude").stderr
     assert "Stage 'build' has no gate" in ungated
     gated = added("x", "--workflow", "plan-build-review", "--agent", "claude", "--gate", "make check")
@@ -181,3 +183,29 @@ def test_the_rehearsal_of_the_documentation(fleet: Fleet) -> None:
     assert done.stdout.startswith("completed"), done.stdout + done.stderr
     assert fleet.file_on_branch(fleet.branches()[0], "work.txt") == "done"
     fleet.cli("down")
+
+
+def test_the_review_swarm_over_a_branch(fleet: Fleet) -> None:
+    """R-CRON-05, by the built-in workflow with any command as its agent: four reviewers over the range, one sums up
+    what they found; the branch that they looked at is as it was."""
+    first = fleet.git("rev-parse", "HEAD")
+    fleet.git("checkout", "--quiet", "-b", "feature")
+    (fleet.repo / "new.txt").write_text("new\n")
+    fleet.git("add", ".")
+    fleet.git("commit", "--quiet", "-m", "More")
+    ref = fleet.git("rev-parse", "HEAD")
+    fleet.git("checkout", "--quiet", "main")
+    (fleet.root / "told").mkdir()
+    script = f'cat > "{fleet.root}/told/$$"; echo "$(cat new.txt) seen by $$"'
+    task = fleet.add("--workflow", "review-swarm", "--base", "main", "--ref", "feature", command=("sh", "-c", script))
+    fleet.up()
+    fleet.wait_state(task, "completed", "failed", "paused")
+    told = {path.name: path.read_text() for path in (fleet.root / "told").iterdir()}
+    reviewers = [pid for pid, text in told.items() if text.startswith(f"Review the commits {first}..{ref}")]
+    (summary,) = [text for pid, text in told.items() if pid not in reviewers]
+    assert len(reviewers) == 4
+    assert all(f"git diff {first}...HEAD" in told[pid] for pid in reviewers)
+    assert all(f"new seen by {pid}" in summary for pid in reviewers), summary
+    assert all(f"## {name}" in summary for name in ("correctness", "security", "tests", "design"))
+    assert fleet.show(task)["state"] == "completed"
+    assert fleet.git("rev-parse", "feature") == ref

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -109,6 +112,32 @@ class TestOccurrences:
         assert record(scene).cursor == scene.now.wall
         assert scene.write(lambda tx: tx.schedules.admit(record_in(tx), [due], due, scene.now)) == []
         assert told(scene, "schedule.fired") == told(scene, "task.queued") == 1
+
+    def test_two_hosts_that_race_make_one_task_of_each(self, scene: Scene) -> None:
+        """R-CRON-02: each with its own way to the store, at the same time, for the same occurrences."""
+        enrol(scene, NIGHTLY)
+        moments = [scene.now.wall + number for number in range(1, 16)]
+        together = threading.Barrier(2)
+
+        def host() -> int:
+            store, won = scene.bench.store(), 0
+            for moment in moments:
+                seen = store.write(record_in)
+                together.wait(30)
+                with contextlib.suppress(Conflict):
+                    store.write(lambda tx, seen=seen, at=moment: made(tx, seen, at))  # type: ignore[misc]  # defaults
+                    won += 1
+                together.wait(30)
+            return won
+
+        def made(tx: Transaction, seen: ScheduleRecord, moment: float) -> None:
+            waiting = tx.schedules.admit(seen, [moment], moment, scene.now)
+            tx.schedules.fire(seen, waiting[0], tx.tasks.add(scene.spec(), scene.now).id, scene.now)
+
+        with ThreadPoolExecutor(2) as pool:
+            wins = [future.result() for future in [pool.submit(host), pool.submit(host)]]
+        assert sum(wins) == told(scene, "schedule.fired") == told(scene, "task.queued") == len(moments)
+        assert record(scene).cursor == moments[-1]
 
     def test_a_fire_that_fails_half_way_leaves_nothing(self, scene: Scene) -> None:
         """R-CRON-02."""

@@ -110,7 +110,9 @@ def compare(cron: str, zone: str, begin: int, end: int, samples: int) -> None:
     known = oracle(cron, zone, begin, end)
     chosen = random.Random(f"{cron}{zone}{begin}")
     near = [moment + chosen.choice((-1, -0.5, 0, 0.5, 1)) for moment in chosen.sample(known, min(samples, len(known)))]
-    for moment in [*near, *(chosen.uniform(begin + 60, end - 60) for _ in range(samples))]:
+    middle, step = (begin + end) // 2, min(600, (end - begin) // 20)  # the clock is set in the middle
+    around = [middle + step * number + 1 for number in range(-8, 9)]
+    for moment in [*near, *around, *(chosen.uniform(begin + 60, end - 60) for _ in range(samples // 2))]:
         later = bisect.bisect_left(known, moment)
         if later < len(known):
             assert first_from(cron, zone, moment) == known[later], (cron, zone, moment)

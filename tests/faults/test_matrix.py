@@ -16,12 +16,11 @@ from tests.sampling import amount
 
 SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # another sample every day, the same all day
 
-# Points that no scenario of the matrix reaches, and the test that does.
-# Reached by a scenario on a slow machine only: checkpoints of a workflow that completed go while it still runs, and
-# whatever else ends a run while its gate is asked.
+# Of those below, what a scenario was seen to reach on a busy machine: it is proven elsewhere, reached here or not.
 NOW_AND_THEN = frozenset(
     {"reclaim.reclaimed", "reclaim.ref", "reclaim.repack", "reclaim.unlock", "tx.checkpoint.forget", "tx.stage.keep"}
 )
+# Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
     "tx.schedule.unfire": "tests/faults/test_swarm_storm.py: only a deliberate break comes here",
     "tx.hold.free": "tests/contracts/test_holds.py; a probe that is frozen",

@@ -16,6 +16,7 @@ import pytest
 from tests.sampling import amount
 
 from holdfast import config
+from holdfast.agents.port import WorkOrder
 from holdfast.api.newtask import NewTask
 from holdfast.api.workflows import Crew, crew_of
 from holdfast.config.files import read_file
@@ -24,6 +25,7 @@ from holdfast.config.workflows import needing_trust
 from holdfast.core import templates
 from holdfast.core.drafts import Draft, flaws, prompts
 from holdfast.errors import HoldfastError
+from holdfast.roster import AGENTS
 
 SEED = os.environ.get("HOLDFAST_FUZZ_SEED") or str(random.randrange(10**9))
 COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", amount(300, in_all=10_000)))
@@ -263,3 +265,25 @@ def nothing_is_put_in(draft: Draft, crew: Crew, case: str) -> None:
     for text in prompts(draft):
         values = dict.fromkeys(templates.parse(text).names, HOSTILE)
         assert templates.render(templates.parse(text), values) == simple(text, values), case
+
+
+@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("session", [None, "0f8fad5b-d9cb-469f-a165-70867728950e"])
+def test_no_prompt_is_an_argument_or_a_variable(name: str, session: str | None) -> None:
+    """What was rendered goes to an agent by its standard input or a private file: no shell and no option parser sees
+    it, in a first run, a later one and one that takes over."""
+    steps = [{"do": "print", "with": "x", "run": None}]
+    for hand_over in (None, f"hand-over {HOSTILE}"):
+        order = WorkOrder(
+            prompt=f"--yolo {HOSTILE}",
+            run_number=1,
+            session_id=session,
+            options={"argv": ["true"], "steps": steps, "permission": "read"},
+            files_directory="/files",
+            hand_over=hand_over,
+        )
+        command = AGENTS[name].build(order)
+        for word in (*command.argv, *command.env.values()):
+            assert "PWNED" not in word
+            assert "--yolo " not in word
+        assert "PWNED" in command.stdin + "".join(command.files.values())

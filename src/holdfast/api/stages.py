@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from typing import Any
@@ -57,6 +56,8 @@ def lines(task: Row, home: str) -> list[str]:
 
 def _newest_gate_log(home: str, task_id: str) -> str | None:
     """As workspaces/names.setup_log has it."""
+    import glob  # only `why` asks
+
     logs = glob.glob(os.path.join(glob.escape(home), "setup-logs", f"{task_id}.*.gate-*.log"))
     found = [(os.lstat(log).st_mtime, log) for log in logs if os.path.exists(log)]
     return max(found)[1] if found else None

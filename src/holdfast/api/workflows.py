@@ -64,6 +64,8 @@ class Crew:
 def crew_of(new: NewTask, settings: config.Config) -> Crew:
     """Who works on it, or a refusal that says what to write."""
     if not new.workflow:
+        if new.gate is not None:
+            raise UsageError("--gate checks the work of a workflow's stages: give --workflow too. Nothing was queued.")
         agent, options = agent_of(new, settings)
         return Crew(agent=agent, options=options, prompt=new.prompt)
     draft = _named(new.workflow, settings) if isinstance(new.workflow, str) else _checked(new.workflow)
@@ -73,24 +75,30 @@ def crew_of(new: NewTask, settings: config.Config) -> Crew:
             raise UsageError(f"The workflow '{draft.name}' needs a prompt: say what the agent should do.")
         prompt = draft.about or f"Run the workflow '{draft.name}'."
     stages = stages_of(draft, new, settings)
-    ungated = [stage.name for stage in draft.stages if stage.has_set_gate and not settings["gate.command"]]
-    note = (
-        (
-            f"Stage '{ungated[0]}' has no gate: nothing but the agent's own word says that its work is good. "
-            "--gate COMMAND gives it one, and so does the setting gate.command."
-        )
-        if ungated
-        else ""
-    )
     return Crew(
         prompt=prompt,
-        notes=(note,) if note else (),
+        notes=tuple(_ungated(draft, new, settings)),
         agent=stages[0].agent,
         options=dict(stages[0].agent_options),
         workflow=draft.name,
         stages=stages,
         wants_range=draft.wants_range,
     )
+
+
+def _ungated(draft: Draft, new: NewTask, settings: config.Config) -> Iterator[str]:
+    """What is to be said of gates whose command the workflow leaves to the task; refused where it leaves none."""
+    left = [stage.name for stage in draft.stages if stage.has_set_gate]
+    if new.gate is not None and not left:
+        raise UsageError(
+            f"No stage of the workflow '{draft.name}' has `gate = true`, so --gate would check nothing. "
+            "Nothing was queued."
+        )
+    if left and not settings["gate.command"]:
+        yield (
+            f"Stage '{left[0]}' has no gate: nothing but the agent's own word says that its work is good. "
+            "--gate COMMAND gives it one, and so does the setting gate.command."
+        )
 
 
 def stages_of(draft: Draft, new: NewTask, settings: config.Config, only: int | None = None) -> Stages:

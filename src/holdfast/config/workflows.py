@@ -29,7 +29,18 @@ from holdfast.config.parsers import shown
 from holdfast.config.problems import Problem, where
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.workflowfiles import FilesBeside
-from holdfast.core.drafts import NAME, NAMES, THE_PROMPT, AgentChoice, Draft, Flaw, MemberDraft, StageDraft, flaws
+from holdfast.core.drafts import (
+    MOST_STAGES,
+    NAME,
+    NAMES,
+    THE_PROMPT,
+    AgentChoice,
+    Draft,
+    Flaw,
+    MemberDraft,
+    StageDraft,
+    flaws,
+)
 
 if TYPE_CHECKING:
     from holdfast.config.files import Layer
@@ -131,6 +142,9 @@ class _Reader:
         if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
             text = f"'{self._place}.stage' is a list of stages: begin each with a line [[{self._place}.stage]]"
             self._complain(f"{self._place}.stage", text)
+            return None
+        if len(stages) > MOST_STAGES:
+            self._complain(f"{self._place}.stage", f"it has {len(stages)} stages; {MOST_STAGES} is the most")
             return None
         draft = Draft(
             name=self._name,

@@ -14,6 +14,7 @@ from holdfast.core.workflows import OnFailure
 
 MOST_STAGES = 50
 MOST_MEMBERS = 32
+MOST_FLAWS = 100  # about so many are told at once: a stranger's file must not keep us busy
 NAMES = "letters, digits, '_' and '-', begins with a letter or digit, and has at most 40 of them"
 THE_PROMPT = "{{ task.prompt }}"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -124,6 +125,8 @@ def flaws(draft: Draft) -> list[Flaw]:
         found += _sending_back(number, stage, names)
         found += _members(number, stage)
         found += _templates(number, draft)
+        if len(found) >= MOST_FLAWS:
+            break
     return found
 
 
@@ -179,7 +182,7 @@ def _templates(number: int, draft: Draft) -> Iterator[Flaw]:
         yield Flaw(number, None, "prompt", "the prompt is empty: say what the agent should do, or leave it out")
     for mistake in templates.mistakes_of(stage.prompt, here):
         yield Flaw(number, None, "prompt", str(mistake), mistake.line)
-    for index, member in enumerate(stage.members):
+    for index, member in enumerate(stage.members[:MOST_MEMBERS]):
         for mistake in templates.mistakes_of(member.prompt, here):
             yield Flaw(number, index, "prompt", str(mistake), mistake.line)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 LONGEST = 128 * 1024  # characters of a template
 MOST_PLACES = 500  # variables and doubled braces in one
@@ -129,11 +130,11 @@ def parse(text: str) -> Template:
 
 
 def mistakes_of(text: str, here: Surroundings) -> list[Mistake]:
-    """All of them, in order."""
+    """All of them, in order; not more than anybody reads."""
     try:
-        return list(check(parse(text), here))
+        return list(islice(check(parse(text), here), MOST_MISTAKES))
     except TemplateError as error:
-        found = [*error.mistakes, *check(error.template, here)]
+        found = [*error.mistakes, *islice(check(error.template, here), MOST_MISTAKES)]
         return sorted(found, key=lambda mistake: (mistake.line, mistake.column))[:MOST_MISTAKES]
 
 

@@ -100,6 +100,9 @@ class SqliteWorkspaces:
     def all_current(self, task_id: str) -> Sequence[Workspace]:
         return [workspace_of(row) for row in self._sql.rows("all_current", task_id=task_id)]
 
+    def branches_of(self, task_id: str, member: str) -> Sequence[str | None]:
+        return [row["branch"] for row in self._sql.rows("branches_of", task_id=task_id, member=member)]
+
     def open_ones(self) -> Sequence[Workspace]:
         return [workspace_of(row) for row in self._sql.rows("open")]
 

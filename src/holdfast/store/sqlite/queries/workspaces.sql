@@ -11,6 +11,9 @@ SELECT * FROM workspaces WHERE task_id = :task_id AND member = :member AND state
 -- name: all_current
 SELECT * FROM workspaces WHERE task_id = :task_id AND state IN ('intended', 'ready', 'preserved') ORDER BY member
 
+-- name: branches_of
+SELECT branch FROM workspaces WHERE task_id = :task_id AND member = :member ORDER BY created_at, rowid
+
 -- name: move
 UPDATE workspaces
 SET state = :state, reason = :reason, updated_at = :now, disposition = CASE WHEN :state = 'ready' THEN NULL ELSE disposition END,

@@ -1,0 +1,43 @@
+"""A real CLI goes through stages: what a gate printed is told in the same session, and a later stage reads an earlier
+one's answer in a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.live.stage import Stage, account_of
+from tests.swarm import queue_swarm
+
+from holdfast.core.drafts import AgentChoice, Draft, StageDraft
+from holdfast.testing.stub.catalogue import OUT_FILE, OUT_TEXT
+
+pytestmark = pytest.mark.agents
+GATE = "test -e seen || { touch seen; echo 'the gate wants a second look'; exit 3; }"
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_a_gates_words_reach_the_same_session_and_the_next_stage_reads_the_answer(
+    name: str, stage: Callable[[str], Stage]
+) -> None:
+    """R-RES-09."""
+    on = stage(name)
+    on.settle("tool", "ok")
+    build, review = (AgentChoice(agent=name, account=account_of(scenario)) for scenario in ("tool", "ok"))
+    flow = Draft(
+        name="live",
+        stages=(
+            StageDraft(name="build", prompt="play", chosen=build, gate=GATE, retry=1),
+            StageDraft(name="review", prompt="It says: {{ stages.build.text }}", chosen=review),
+        ),
+    )
+    task = queue_swarm(on.fleet, flow)
+    on.fleet.up("--idle-exit", "0s")
+    done = on.wait_completed(task)
+    first, second, third = (run["session_id"] for run in done["runs"])
+    assert first == second != third, on.why()
+    told = [prompt for exchange in on.stub.requests("tool") for prompt in exchange.prompts]
+    assert any("the gate wants a second look" in prompt for prompt in told), told
+    read = [prompt for exchange in on.stub.requests("ok") for prompt in exchange.prompts]
+    assert any("It says: Hello, the task is done." in prompt for prompt in read), read
+    assert on.fleet.file_on_branch(done["branch"], OUT_FILE).strip() == OUT_TEXT
