@@ -13,11 +13,16 @@ from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.marked import VARIABLE, end_marked
 
+MOST_PRINTED = 256 * 1024 * 1024  # bytes to `output`: a command in an endless loop must not fill the disk
+TOO_MUCH = b"printed more than 256 MiB"
+LOOK_EVERY = 0.25  # seconds, for that
+
 
 class HelperRunner:
     """Runs one command to its end. Cancelled or late, its whole group is ended and reaped before we return.
 
-    Output goes to unlinked temporary files: no pipe that a grandchild could hold open, no limit on its size.
+    Output goes to unlinked temporary files: no pipe that a grandchild could hold open, no limit on its size. One with
+    `output` that prints more than a log is for is ended, and only so much of it is kept.
     """
 
     def __init__(self, children: Children, lock: HelperLock | None = None) -> None:
@@ -71,14 +76,33 @@ class HelperRunner:
             )
             try:
                 async with asyncio.timeout(timeout):
-                    await wait_exit(pid)
+                    within = await _ended_within(pid, output)
             except TimeoutError:
                 self._children.end_group_and_reap(pid)
                 return 124, _content(out), f"timed out after {timeout:.0f} s: {' '.join(argv)}".encode()
             except BaseException:
                 self._children.end_group_and_reap(pid)
                 raise
+            if output is not None and not within:
+                self._children.end_group_and_reap(pid)
+                os.ftruncate(output, MOST_PRINTED)
+                return 124, b"", TOO_MUCH
             return self._children.kill_group_and_reap(pid), _content(out), _content(err)
+
+
+async def _ended_within(pid: int, output: int | None) -> bool:
+    """Until it has ended; False: until it has printed too much."""
+    if output is None:
+        await wait_exit(pid)
+        return True
+    while os.fstat(output).st_size <= MOST_PRINTED:
+        try:
+            async with asyncio.timeout(LOOK_EVERY):
+                await wait_exit(pid)
+                return True
+        except TimeoutError:
+            continue
+    return False
 
 
 async def wait_exit(pid: int) -> None:

@@ -148,4 +148,6 @@ class Furnisher:
 def _how(code: int, err: bytes, timeout: float) -> str:
     if code == TIMED_OUT and err.startswith(LATE):
         return f"took longer than {show_duration(timeout)} and was ended"
+    if code == TIMED_OUT and err:
+        return f"{err.decode()} and was ended"
     return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -33,11 +33,16 @@ async def run_gate(
         os.write(output, f"$ {command}\n".encode(errors="surrogateescape"))
         began = os.fstat(output).st_size
         faults.effect("gate.command")
-        code, _out, err = await runner(
-            ["/bin/sh", "-c", command], cwd=workspace.path, env=env, timeout=timeout, output=output, mark=new_id()
-        )
+        try:
+            code, _out, err = await runner(
+                ["/bin/sh", "-c", command], cwd=workspace.path, env=env, timeout=timeout, output=output, mark=new_id()
+            )
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            # The agent removed its workspace, or shut it: then nothing passes there, now or later.
+            code, how = TIMED_OUT, f"could not be run: {error.strerror}: {error.filename}"
+        else:
+            how = _how(code, err, timeout)
         faults.passed("gate.commanded")
-        how = _how(code, err, timeout)
         end = os.fstat(output).st_size
         tail = os.pread(output, MOST_GATE, max(began, end - MOST_GATE)).replace(b"\0", b"")
         os.write(output, f"({how})\n".encode())
@@ -51,4 +56,6 @@ async def run_gate(
 def _how(code: int, err: bytes, timeout: float) -> str:
     if code == TIMED_OUT and err.startswith(LATE):
         return f"timed out after {show_duration(timeout)}"
+    if code == TIMED_OUT and err:
+        return f"{err.decode()} and was ended"
     return f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
