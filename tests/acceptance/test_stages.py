@@ -289,3 +289,4 @@ def test_a_limit_in_a_stage_goes_on_in_that_stage(fleet: Fleet) -> None:
     done = fleet.wait_state(task, "completed")
     assert [run["stage"] for run in done["runs"]] == ["one", "two", "two", "three", "two", "three"]
     assert results(fleet, task)[-1].text == "one", "its tree came back with it"
+    assert "run.handed-over" not in fleet.kinds(task), "nobody is told of another stage's runs"

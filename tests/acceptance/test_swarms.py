@@ -59,7 +59,9 @@ def test_a_cancelled_swarm_is_gone_at_once(fleet: Fleet) -> None:
     task_id = queue_swarm(fleet, draft(scripts))
     fleet.up("--agents", 3, "--idle-exit", "0s")
     wait_members(fleet, task_id, 3)
-    pids = [int(wait_until(lambda name=name: (fleet.root / name).read_text(), name)) for name in names[:3]]  # type: ignore[misc]
+    said = [fleet.root / name for name in names[:3]]
+    wait_until(lambda: all(path.exists() and path.read_text() for path in said), "each has said which process it is")
+    pids = [int(path.read_text()) for path in said]
     fleet.cli("cancel", task_id)
     began = time.monotonic()
     fleet.wait_state(task_id, "cancelled")

@@ -192,6 +192,18 @@ def test_a_checkpoint_leads_back_to_its_stage(shop: Shop) -> None:
     )  # fmt: skip
     shop.store.write(lambda tx: tx.staging.return_to("task1", replace(point, stage=1), NOW))
     assert shop.task().progress.visit == 1, "it is there"
+    task = shop.claim()
+    grip = Grip(task_id="task1", fence=task.fence, owner="host")
+
+    def cut_short(tx: Transaction) -> None:
+        tx.staging.keep(grip, replace(task.progress, checks="run1", tries=1), NOW)
+        tx.tasks.settle(grip, None, SAID, Decision(action=Action.REQUEUE, reason="down"), None, NOW)
+
+    shop.store.write(cut_short)
+    shop.store.write(lambda tx: tx.staging.return_to("task1", replace(point, stage=1), NOW))
+    again = shop.task()
+    assert (again.progress.checks, again.progress.visit, again.progress.tries) == ("", 1, 1), "its agent runs again"
+    assert again.session_id == "old"
     shop.store.write(lambda tx: tx.staging.return_to("task1", replace(point, stage=0), NOW))
     back = shop.task()
     assert (back.progress.stage, back.spec.agent, back.session_id, back.progress.visit) == (0, "alpha", "old", 2)

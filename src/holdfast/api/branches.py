@@ -30,7 +30,7 @@ from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.shadow import Shadow
 
 Row = dict[str, Any]
-_TASK = re.compile(re.escape(BRANCH_PREFIX) + r"([a-z0-9]+)(?:-r\d+)?")
+_TASK = re.compile(re.escape(BRANCH_PREFIX) + r"([a-z0-9]+)(?:-r\d+|--[A-Za-z0-9_.-]+)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,8 +129,8 @@ def remove(home: str, branch: Branch) -> bool:
 async def _remove(home: str, store: SqliteStore, branch: Branch, task_id: str) -> bool:
     async with repo_lock(branch.repo.common_dir):  # no worktree is added meanwhile
         task = store.write(lambda tx: tx.tasks.get(task_id))
-        workspace = store.write(lambda tx: tx.workspaces.current(task_id))
-        if task.state not in TASK_TERMINAL or workspace is not None:
+        workspaces = store.write(lambda tx: tx.workspaces.all_current(task_id))
+        if task.state not in TASK_TERMINAL or workspaces:
             return False
         if _holder(branch.repo, branch.tip) is None:  # looked at again: what had it may have been deleted or reset
             await _save(home, store, branch, task)
@@ -156,7 +156,7 @@ async def _save(home: str, store: SqliteStore, branch: Branch, task: Task) -> No
             if await _reaches(shadow, str(row["commit"]), branch.tip):
                 return
         workspace = _last_workspace(store, task.id)
-        ref = salvage_ref(task.id, f"{workspace.id}-branch")
+        ref = salvage_ref(task.id, f"{workspace.id}-branch-{branch.tip[:12]}")  # it may have several
         await shadow.fetch(branch.repo.common_dir, branch.tip)
         await shadow.keep(ref, branch.tip)
         base = task.base_commit

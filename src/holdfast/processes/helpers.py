@@ -13,16 +13,11 @@ from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.marked import VARIABLE, end_marked
 
-MOST_PRINTED = 256 * 1024 * 1024  # bytes to `output`: a command in an endless loop must not fill the disk
-TOO_MUCH = b"printed more than 256 MiB"
-LOOK_EVERY = 0.25  # seconds, for that
-
 
 class HelperRunner:
     """Runs one command to its end. Cancelled or late, its whole group is ended and reaped before we return.
 
-    Output goes to unlinked temporary files: no pipe that a grandchild could hold open, no limit on its size. One with
-    `output` that prints more than a log is for is ended, and only so much of it is kept.
+    Output goes to unlinked temporary files: no pipe that a grandchild could hold open, no limit on its size.
     """
 
     def __init__(self, children: Children, lock: HelperLock | None = None) -> None:
@@ -41,13 +36,16 @@ class HelperRunner:
         mark: str | None = None,
     ) -> tuple[int, bytes, bytes]:
         """`output`: a descriptor that gets everything it prints, instead of us. `mark`: what it starts carries this,
-        and ends with it, whatever group it went to."""
+        and ends with it, whatever group it went to; also what dropped its environment, by a file that it has open."""
         if mark is None:
             return await self._run(argv, cwd, env, timeout, stdin, output)
-        try:
-            return await self._run(argv, cwd, {**env, VARIABLE: mark}, timeout, stdin, output)
-        finally:
-            end_marked(mark)
+        with tempfile.TemporaryFile() as badge:
+            try:
+                marked = {**env, VARIABLE: mark}
+                return await self._run(argv, cwd, marked, timeout, stdin, output, badge.fileno())
+            finally:
+                end_marked(mark)
+                self._children.end_strays_with(os.fstat(badge.fileno()))
 
     async def _run(
         self,
@@ -57,7 +55,9 @@ class HelperRunner:
         timeout: float,
         stdin: bytes,
         output: int | None,
+        badge: int | None = None,
     ) -> tuple[int, bytes, bytes]:
+        kept = () if self._lock is None else (self._lock.fd,)
         with (
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as err,
@@ -72,37 +72,18 @@ class HelperRunner:
                 stdin=given.fileno() if stdin else subprocess.DEVNULL,
                 stdout=out.fileno() if output is None else output,
                 stderr=err.fileno() if output is None else output,
-                pass_fds=() if self._lock is None else (self._lock.fd,),
+                pass_fds=kept if badge is None else (*kept, badge),
             )
             try:
                 async with asyncio.timeout(timeout):
-                    within = await _ended_within(pid, output)
+                    await wait_exit(pid)
             except TimeoutError:
                 self._children.end_group_and_reap(pid)
                 return 124, _content(out), f"timed out after {timeout:.0f} s: {' '.join(argv)}".encode()
             except BaseException:
                 self._children.end_group_and_reap(pid)
                 raise
-            if output is not None and not within:
-                self._children.end_group_and_reap(pid)
-                os.ftruncate(output, MOST_PRINTED)
-                return 124, b"", TOO_MUCH
             return self._children.kill_group_and_reap(pid), _content(out), _content(err)
-
-
-async def _ended_within(pid: int, output: int | None) -> bool:
-    """Until it has ended; False: until it has printed too much."""
-    if output is None:
-        await wait_exit(pid)
-        return True
-    while os.fstat(output).st_size <= MOST_PRINTED:
-        try:
-            async with asyncio.timeout(LOOK_EVERY):
-                await wait_exit(pid)
-                return True
-        except TimeoutError:
-            continue
-    return False
 
 
 async def wait_exit(pid: int) -> None:

@@ -19,7 +19,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.massdeath import spared
 from holdfast.supervisor.probes import after_end
 from holdfast.supervisor.results import result_at_end
-from holdfast.supervisor.saving import deliver_work, save_work
+from holdfast.supervisor.saving import deliver_work, litter_of, save_work
 from holdfast.supervisor.stageends import Ended, advance, move
 
 _TERMINAL = {
@@ -178,7 +178,7 @@ async def _save_one(
 async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: Workspace) -> None:
     title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
     message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
-    leave = (*task.spec.workspace.copy, *context.agents[task.spec.agent].litter)
+    leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
     commit = await context.strategy_of(task.spec).commit_leftovers(
         repo, workspace, task.spec.commit_leftovers, message, leave
     )

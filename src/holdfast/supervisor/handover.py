@@ -11,6 +11,7 @@ from holdfast.core.model import Event, Run, Task, Workspace
 from holdfast.core.recollection import Recollection
 from holdfast.sparse import last_lines
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.saving import litter_of
 from holdfast.workspaces.threads import in_thread
 
 MOST_OUTPUT = 2 << 20  # bytes of a run's output, from its end: what was before is history
@@ -30,7 +31,7 @@ async def handed_over(context: Context, task: Task, run: Run, workspace: Workspa
         return None
     said = await in_thread(_recollections, context.home, adapter, [str(row["id"]) for row in rows[-MOST_RUNS:]])
     earlier = [_earlier(row, said.get(str(row["id"]))) for row in rows]
-    leave = (*task.spec.workspace.copy, *adapter.litter)
+    leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
     changes = await context.so_far(workspace, leave) if context.so_far is not None else Changes()
     text = hand_over(task.spec.prompt, earlier, changes, f"holdfast {run.id}")
     why = earlier[-1].reason

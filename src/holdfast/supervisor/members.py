@@ -18,7 +18,7 @@ from holdfast.core.groups import (
     missing,
     standing,
 )
-from holdfast.core.model import Event, Instant, Level, Run, Strategy, Task, Workspace
+from holdfast.core.model import Event, Instant, Level, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.outcome import Outcome, ProcessEnd, Verdict
 from holdfast.core.policy import Action, Decision, decide
 from holdfast.core.results import Result
@@ -150,6 +150,13 @@ class MemberRun(RunDriver):
         if result is not None:
             self._is(verdict, result)
         return record
+
+    async def _never_started(self, why: StopWhy) -> tuple[str | None, Verdict]:
+        """The stage's time was up while it was being prepared: that is a result, or it would be prepared for ever."""
+        if why is not StopWhy.DEADLINE:
+            return await super()._never_started(why)
+        reason = f"{self.wish.reason} before its agent had started"
+        return await self._end_without_process(Verdict(outcome=Outcome.TIMEOUT, reason=reason))
 
     async def _no_account(self) -> Verdict:
         """A shut account is a failure of this member; if all of them met it, the task waits as one agent would."""

@@ -8,6 +8,7 @@ from functools import partial
 
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
+from holdfast.core.workflows import name_of
 from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.ids import new_id
 from holdfast.store.port import Grip, Transaction
@@ -15,7 +16,7 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import furnish
 from holdfast.supervisor.putting_away import put_away
 from holdfast.supervisor.restoring import choose_last, chosen_for, go_back_anew, go_back_in_place
-from holdfast.supervisor.saving import save_work
+from holdfast.supervisor.saving import deliver_work, save_work
 from holdfast.workspaces import names
 from holdfast.workspaces.port import Plan
 
@@ -50,9 +51,15 @@ async def ensure_member_workspace(context: Context, task: Task, grip: Grip, memb
     away and found again as that is."""
     if task.spec.strategy is Strategy.NONE:
         raise LaunchError("Members of their own need workspaces of their own: `--workspace none` has none to give.")
+    stage, since = name_of(task.spec.stages, task.progress), task.progress.since
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id, member))
+    goes_on = await context.writer.write(lambda tx: tx.runs.has_had(task.id, stage, member, since))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     strategy = context.strategy_of(task.spec)
+    if workspace is not None and not goes_on:  # of another stage, or of this one before its task went on
+        await deliver_work(context, task.spec, repo, workspace)
+        await _give_up(context, task, repo, workspace)
+        workspace = None
     if workspace is not None and workspace.state is not WorkspaceState.INTENDED:
         if await strategy.is_intact(repo, workspace):
             await strategy.tidy(repo, workspace)
@@ -62,15 +69,20 @@ async def ensure_member_workspace(context: Context, task: Task, grip: Grip, memb
         await _give_up(context, task, repo, workspace)
         workspace = None
     if workspace is None:
-        workspace = await _intend_member(context, task, grip, repo, member)
+        workspace = await _intend_member(context, task, grip, repo, member, goes_on=goes_on)
     async with _failing_the_task():
         await strategy.prepare(repo, workspace, None)
     await furnish(context, task, repo, workspace)
     return await _ready(context, grip, workspace, f"for member {member}")
 
 
-async def _intend_member(context: Context, task: Task, grip: Grip, repo: Repo, member: str) -> Workspace:
-    plan = await _member_plan(context, task, repo, names.of_member(task.id, member))
+async def _intend_member(
+    context: Context, task: Task, grip: Grip, repo: Repo, member: str, *, goes_on: bool
+) -> Workspace:
+    """On the branch that it had, if it goes on; else on one of its own for each time that it begins."""
+    before = await context.writer.write(lambda tx: tx.workspaces.branches_of(task.id, member))
+    branch = before[-1] if before and goes_on else names.branch_of_member(task.id, member, len(before) + 1)
+    plan = await _member_plan(context, task, repo, names.of_member(task.id, member), branch)
     workspace = Workspace(
         id=new_id(),
         task_id=task.id,
@@ -87,14 +99,14 @@ async def _intend_member(context: Context, task: Task, grip: Grip, repo: Repo, m
     return workspace
 
 
-async def _member_plan(context: Context, task: Task, repo: Repo, name: str) -> Plan:
+async def _member_plan(context: Context, task: Task, repo: Repo, name: str, branch: str | None) -> Plan:
     """From what the task has committed; the branch of a clone comes only at its end: until then from its base."""
     strategy, now = context.strategy_of(task.spec), await context.writer.write(lambda tx: tx.tasks.get(task.id))
     for base in (now.branch, now.base_commit):
         if base is not None:
             with contextlib.suppress(LaunchError):
-                return await strategy.plan(repo, name, base, None, 0)
-    return await strategy.plan(repo, name, task.spec.base_ref, None, 0)
+                return await strategy.plan(repo, name, base, branch, 0)
+    return await strategy.plan(repo, name, task.spec.base_ref, branch, 0)
 
 
 async def _intend(context: Context, task: Task, grip: Grip, repo: Repo) -> Workspace:

@@ -12,7 +12,7 @@ from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.store.checkpointing import GoingBack
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.saving import save_work
+from holdfast.supervisor.saving import litter_of, save_work
 from holdfast.workspaces.port import Unsaved
 
 TRIES = 3  # while somebody is at work where it is to go back
@@ -148,5 +148,4 @@ async def _go_back(context: Context, task: Task, repo: Repo, workspace: Workspac
 
 
 def rules_for(context: Context, task: Task) -> SalvageRules:
-    agent = context.agents.get(task.spec.agent)
-    return replace(task.spec.salvage, litter=tuple(agent.litter) if agent is not None else ())
+    return replace(task.spec.salvage, litter=litter_of(context, task.spec))

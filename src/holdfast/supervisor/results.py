@@ -18,6 +18,7 @@ from holdfast.core.states import WorkspaceState
 from holdfast.core.workflows import name_of
 from holdfast.sparse import data_lines, last_lines
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.saving import litter_of
 from holdfast.workspaces.threads import in_thread
 
 MOST_TAIL = 1 << 20  # bytes from the end of an agent's output in which its answer nearly always stands
@@ -46,7 +47,7 @@ async def result_of(
     """
     name = agent or task.spec.agent
     text = "" if run_id is None else await in_thread(answer, context.home, run_id, context.agents.get(name))
-    touched = await _touched(context, task, name, workspace, is_committed=is_committed)
+    touched = await _touched(context, task, workspace, is_committed=is_committed)
     progress = task.progress
     return Result(
         stage=progress.stage,
@@ -94,11 +95,8 @@ def _said(adapter: AgentAdapter, lines: Iterable[str]) -> str:
     return answer_of(lines, lambda line: adapter.parse(line, Stream.OUT))
 
 
-async def _touched(
-    context: Context, task: Task, agent: str, workspace: Workspace | None, *, is_committed: bool
-) -> Touched:
+async def _touched(context: Context, task: Task, workspace: Workspace | None, *, is_committed: bool) -> Touched:
     if workspace is None or context.touched is None or workspace.state not in _THERE:
         return NOTHING_TOUCHED
-    adapter = context.agents.get(agent)
-    leave = (*task.spec.workspace.copy, *(adapter.litter if adapter is not None else ()))
+    leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
     return await context.touched(workspace, leave, is_committed=is_committed)

@@ -11,6 +11,15 @@ from holdfast.store.port import Salvaged
 from holdfast.supervisor.context import Context
 
 
+def litter_of(context: Context, spec: TaskSpec) -> tuple[str, ...]:
+    """What its agents leave and nobody wants, of all stages: one does not tidy up after the other."""
+    names = [spec.agent]
+    for stage in spec.stages:
+        names += [stage.agent, *(member.agent for member in stage.members)]
+    known = (context.agents.get(name) for name in dict.fromkeys(names))
+    return tuple(pattern for agent in known if agent is not None for pattern in agent.litter)
+
+
 async def deliver_work(context: Context, spec: TaskSpec, repo: Repo, workspace: Workspace) -> str | None:
     """Bring the task's commits into the user's repository. None: they are there. A text: why they are not."""
     try:
@@ -28,8 +37,7 @@ async def save_work(
     if workspace.state is WorkspaceState.INTENDED and over is None:
         return None  # never finished, so no agent has worked in it
     try:
-        litter = context.agents[spec.agent].litter if spec.agent in context.agents else ()
-        rules = replace(spec.salvage, litter=tuple(litter))
+        rules = replace(spec.salvage, litter=litter_of(context, spec))
         saved = await context.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the answer is the same: do not remove it
         return f"its work could not be saved: {error}"

@@ -41,18 +41,18 @@ class Ended:
 async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> Verdict | None:
     """How a stage ended whose agent is not to run again: a person approved the last one, or its gate was cut short.
     None: there is an agent to run, or one that runs."""
-    progress = task.progress
-    if is_over(task.spec.stages, progress):
-        return Verdict(outcome=Outcome.COMPLETED, reason="all its stages are done, and the last one was approved")
-    if not progress.checks:
+    progress, has_all = task.progress, is_over(task.spec.stages, task.progress)
+    if not progress.checks and not has_all:
         return None
     try:
         wish.heed()
-        await wish.interrupts(ensure_workspace(context, task, grip))
+        await wish.interrupts(ensure_workspace(context, task, grip))  # a cancel may have put it away before a retry
     except Stopped as stopped:
-        return await stopped_before(context, task, stopped.why, "its gate was asked")
+        return await stopped_before(context, task, stopped.why, "its end" if has_all else "its gate was asked")
     except LaunchError as error:
         return Verdict(outcome=Outcome.LAUNCH_ERROR, reason=str(error))
+    if has_all:
+        return Verdict(outcome=Outcome.COMPLETED, reason="all its stages are done, and the last one was approved")
     return await context.writer.write(lambda tx: tx.runs.verdict(progress.checks))
 
 

@@ -23,6 +23,7 @@ from holdfast.units import show_duration
 from holdfast.workspaces import carrying, marker
 from holdfast.workspaces.gating import run_gate
 from holdfast.workspaces.git import Git, environment
+from holdfast.workspaces.logroom import Bounded
 from holdfast.workspaces.names import setup_log
 from holdfast.workspaces.port import CommandRunner, Copied, Failed
 
@@ -122,14 +123,15 @@ class Furnisher:
                 os.write(output, f"$ {command}\n".encode(errors="surrogateescape"))
                 began = os.fstat(output).st_size
                 faults.effect("furnish.command")
-                code, _out, err = await self._runner(
-                    ["/bin/sh", "-c", command],
-                    cwd=workspace.path,
-                    env=env,
-                    timeout=timeout,
-                    output=output,
-                    mark=new_id(),
-                )
+                with Bounded(output):
+                    code, _out, err = await self._runner(
+                        ["/bin/sh", "-c", command],
+                        cwd=workspace.path,
+                        env=env,
+                        timeout=timeout,
+                        output=output,
+                        mark=new_id(),
+                    )
                 faults.passed("furnish.commanded")
                 end = os.fstat(output).st_size
                 if code == 0:
@@ -148,6 +150,4 @@ class Furnisher:
 def _how(code: int, err: bytes, timeout: float) -> str:
     if code == TIMED_OUT and err.startswith(LATE):
         return f"took longer than {show_duration(timeout)} and was ended"
-    if code == TIMED_OUT and err:
-        return f"{err.decode()} and was ended"
     return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

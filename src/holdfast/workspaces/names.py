@@ -30,6 +30,11 @@ def of_member(task_id: str, member: str) -> str:
     return f"{task_id}--{member}"
 
 
+def branch_of_member(task_id: str, member: str, number: int) -> str:
+    """Of its first workspace, or of a later one that begins anew: what it committed before stays where it is."""
+    return f"{BRANCH_PREFIX}{of_member(task_id, member)}" + ("" if number == 1 else f".{number}")
+
+
 def workspace_path(home: str, repo_id: str, task_id: str) -> str:
     """The same path for every attempt of a task: an agent's session resumes only where it was."""
     return os.path.join(home, WORKSPACES, repo_id, task_id)

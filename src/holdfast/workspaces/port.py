@@ -30,8 +30,7 @@ class CommandRunner(Protocol):
         output: int | None = None,
         mark: str | None = None,
     ) -> Awaitable[tuple[int, bytes, bytes]]:
-        """`output`: a descriptor of a file for all that it prints; 124 and words on stderr: it took too long or
-        printed far too much. `mark`: carried by all that it starts, and ended with it."""
+        """`output`: a descriptor for all that it prints. `mark`: carried by all that it starts, and ended with it."""
         ...
 
 

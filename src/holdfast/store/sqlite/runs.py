@@ -65,6 +65,9 @@ class SqliteRuns:
     def open_runs(self, task_id: str) -> Sequence[Run]:
         return [rows.run(row) for row in self._sql.rows("open_of_task", task_id=task_id)]
 
+    def has_had(self, task_id: str, stage: str, member: str, since: int) -> bool:
+        return bool(self._sql.value("has_had", task_id=task_id, stage=stage, member=member, since=since))
+
     def open_ids(self) -> list[str]:
         return [str(row["id"]) for row in self._sql.rows("open_ids")]
 

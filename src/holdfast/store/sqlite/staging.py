@@ -113,10 +113,12 @@ class SqliteStaging:
 
     def return_to(self, task_id: str, checkpoint: Checkpoint, now: Instant) -> None:
         task, stage = self._get(task_id), checkpoint.goes_to
-        if not 0 <= stage < len(task.spec.stages) or (stage == task.progress.stage and checkpoint.is_within_stage):
+        is_there = stage == task.progress.stage and checkpoint.is_within_stage
+        if not 0 <= stage < len(task.spec.stages) or (is_there and not task.progress.checks):
             return
         session_id = checkpoint.session_id if checkpoint.is_within_stage else None
-        after = entered(task.progress, stage)
+        # What its agent did after the checkpoint is not there any more: to ask only the gate would say nothing of it.
+        after = replace(task.progress, checks="") if is_there else self._entered(task, stage)
         standing = self._standing(task.spec, after)
         bound = rows.bound_account(_spec_at(task.spec, after))
         if self._sql.change("return_to", id=task_id, session_id=session_id, account=bound, **standing) == 0:
@@ -149,6 +151,10 @@ class SqliteStaging:
         """What a task's row says while it stands there."""
         at = _spec_at(spec, progress)
         return {"progress": rows.written_progress(progress), "agent": at.agent, "settings": rows.settings_of(at)}
+
+    def _entered(self, task: Task, stage: int) -> Progress:
+        """Its agent is told of no run before: those were of other stages, or are undone."""
+        return replace(entered(task.progress, stage), since=int(self._sql.value("runs_so_far", id=task.id)))
 
     def _get(self, task_id: str) -> Task:
         found = self._tasks.tuples("get", id=task_id)

@@ -49,6 +49,7 @@ class SqliteWorkspaces:
             self._sql.change("forget_unused_repo", path=path)  # a plain `init` in the new place came first
             if self._sql.change("move_repo", old=old, path=path, common_dir=common_dir) == 0:
                 raise NotFound(f"No repository is known at {old}. `holdfast doctor` lists those that are.")
+        self._sql.change("move_words", old=old, path=path)
         faults.tx("repo.move")
         row = self._sql.row("repo_by_path", path=path)
         assert row is not None  # just written, in this transaction
@@ -98,6 +99,9 @@ class SqliteWorkspaces:
 
     def all_current(self, task_id: str) -> Sequence[Workspace]:
         return [workspace_of(row) for row in self._sql.rows("all_current", task_id=task_id)]
+
+    def branches_of(self, task_id: str, member: str) -> Sequence[str | None]:
+        return [row["branch"] for row in self._sql.rows("branches_of", task_id=task_id, member=member)]
 
     def open_ones(self) -> Sequence[Workspace]:
         return [workspace_of(row) for row in self._sql.rows("open")]

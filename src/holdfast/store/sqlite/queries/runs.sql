@@ -20,6 +20,10 @@ SELECT * FROM runs WHERE task_id = :task_id AND member = :member AND state != 's
 -- name: open_of_task
 SELECT * FROM runs WHERE task_id = :task_id AND state != 'settled' ORDER BY number
 
+-- name: has_had
+SELECT EXISTS (SELECT 1 FROM runs r JOIN tasks t ON t.id = r.task_id
+    WHERE r.task_id = :task_id AND r.stage = :stage AND r.member = :member AND r.number > max(t.fresh_after, :since))
+
 -- name: open_ids
 SELECT id FROM runs WHERE state != 'settled'
 

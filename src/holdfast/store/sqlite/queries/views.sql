@@ -59,7 +59,7 @@ SELECT * FROM (
 -- name: workspace
 SELECT id, strategy, path, state, branch, base_commit, disposition, reason, expires_at, container
 FROM workspaces WHERE task_id = :id
-ORDER BY created_at DESC, rowid DESC LIMIT 1
+ORDER BY member != '', created_at DESC, rowid DESC LIMIT 1
 
 -- name: needs
 SELECT n.needs_id AS id, t.state FROM needs n JOIN tasks t ON t.id = n.needs_id WHERE n.task_id = :id ORDER BY t.seq

@@ -1,0 +1,81 @@
+"""What agents, gates and people do to the stages of a task that nobody meant them to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.acceptance.test_stages import Workshop, results
+from tests.clis import fake_cli, recorded
+from tests.fleet import Fleet, lives, wait_until
+
+from holdfast.core.drafts import AgentChoice, StageDraft
+
+MIB = 1 << 20
+
+
+def _taken(log: Path) -> int:
+    """Bytes on the disk."""
+    return log.stat().st_blocks * 512
+
+
+def test_a_gate_that_cannot_run_fails_and_one_that_can_leaves_nothing(fleet: Fleet) -> None:
+    """R-TREE-13, R-TREE-14, R-TERM-06: an agent that removed its workspace, or put a link to somebody else's directory
+    there, or a command that no system runs: the gate fails with the reason, is not tried for ever, and runs nowhere
+    else. What one prints is bounded, and what it put into the background ends with it, though it dropped its session
+    and its environment."""
+    shop, elsewhere, opened = Workshop(fleet), fleet.root / "elsewhere", fleet.root / "open"
+    elsewhere.mkdir()
+    gone = 'd="$PWD"; cd /; rm -rf "$d"'
+    daemon = fleet.root / "daemon"
+    loud = f"env -i setsid sh -c 'sleep 3600 & echo $! > {daemon}'; "
+    loud += f"head -c 30000000 /dev/zero | tr '\\0' x; until [ -e {opened} ]; do sleep 0.02; done; echo the end; false"
+    tasks = [
+        shop.add(StageDraft(name="one", chosen=shop.command("one", gone), gate="touch ran")),
+        shop.add(
+            StageDraft(name="two", chosen=shop.command("two", f'{gone}; ln -s {elsewhere} "$d"'), gate="touch ran")
+        ),
+        shop.add(StageDraft(name="six", chosen=shop.command("six"), has_set_gate=True), gate="true " + 140_000 * "x"),
+        shop.add(StageDraft(name="ten", chosen=shop.command("ten"), gate=loud)),
+    ]
+    fleet.up("--agents", 4)
+    ended = [fleet.wait_state(task, "failed") for task in tasks[:3]]
+    assert [task["failure_reason"] for task in ended] == 3 * ["gate_failed"]
+    assert [task["reason"].partition("could not be run: ")[2] for task in ended] == [
+        "its workspace is not there any more", "its workspace is not there any more", "Argument list too long",
+    ]  # fmt: skip
+    assert list(elsewhere.iterdir()) == []
+
+    logs = fleet.home / "setup-logs"
+    [log] = wait_until(lambda: list(logs.glob(f"{tasks[3]}.*.gate-ten-*")), "it is asked")
+    wait_until(lambda: log.stat().st_size > 30_000_000 and _taken(log) < 12 * MIB, "the middle of its log is let go")
+    opened.touch()
+    fleet.wait_state(tasks[3], "failed")
+    [result] = results(fleet, tasks[3])
+    assert result.gate is not None
+    assert result.gate.output.endswith("xxxthe end\n")
+    assert not lives(int(daemon.read_text()))
+    assert log.read_bytes()[:30].startswith(b"$ env -i setsid"), "its beginning stays, too"
+
+
+def test_a_task_that_was_approved_and_cancelled_completes_with_its_work(fleet: Fleet) -> None:
+    """R-RES-09, R-TREE-13: all its stages are done, and its workspace was put away: a retry completes with what was
+    saved of it. And of what a stage's agent leaves lying about, nothing comes onto the branch, whoever comes last."""
+    left = "mkdir .aider.tags.cache.v4; echo x > .aider.tags.cache.v4/cache.db; echo one > made"
+    binary = fake_cli(fleet.root / "bin", "aider", lines=recorded("aider", "ok"), then=left)
+    fleet.env["HOLDFAST_AIDER_BINARY"] = str(binary)
+    shop = Workshop(fleet)
+    last = StageDraft(name="last", chosen=shop.command("last"), approval=True)
+    task = shop.add(StageDraft(name="first", chosen=AgentChoice(agent="aider")), last)
+    fleet.up()
+    fleet.wait_state(task, "paused")
+    assert [result.files for result in results(fleet, task)] == [("made",), ("made",)]
+    fleet.cli("down")
+    fleet.cli("approve", task)
+    fleet.cli("cancel", task)
+    fleet.cli("retry", task, code=4)
+    fleet.up()
+    fleet.wait_clean()
+    fleet.cli("retry", task)
+    done = fleet.wait_state(task, "completed")
+    assert len(done["runs"]) == 2, "nobody worked again"
+    assert fleet.git("diff", "--name-only", "HEAD", done["branch"]).split() == ["made"]

@@ -1,0 +1,112 @@
+"""A parallel stage at its edges: what takes longer than the stage, who comes back to it, what dies with many others."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.faults.stage import Stage
+from tests.fleet import Fleet
+from tests.swarm import draft, queue_swarm, results
+
+from holdfast.core import groups
+from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows import OnFailure
+
+pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+
+
+@pytest.fixture
+def stage(fleet: Fleet) -> Stage:
+    return Stage(fleet)
+
+
+def shell(script: str) -> AgentChoice:
+    return AgentChoice(command=("sh", "-c", script))
+
+
+def test_a_member_whose_workspace_takes_longer_than_the_stage_is_counted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R-CRON-05: its time is up while it is still being prepared. A task that only went back to the queue would
+    prepare it again and again, at nobody's expense."""
+    monkeypatch.setattr(groups, "COLLECTING", 0.2)
+    file = Path(stage.fleet.env["HOME"]) / ".config" / "holdfast" / "config.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("[workspace]\nsetup = ['case $PWD in *--slow) sleep 1000;; esac']\n")
+    task_id = queue_swarm(stage.fleet, draft({"good": "echo ok", "slow": "echo slow"}, timeout=1.0, apart=True))
+    asyncio.run(stage.drive([]))
+    task = stage.task(task_id)
+    outcomes = {name: one.outcome for name, one in results(stage.fleet, task_id).items() if name}
+    assert outcomes == {"good": "completed", "slow": "timeout"}, task["reason"]
+    assert task["state"] == "completed"
+    stage.recover()
+    stage.assert_nothing_left()
+
+
+def test_who_comes_back_to_a_stage_begins_at_what_the_task_has_committed_since(stage: Stage) -> None:
+    """R-CRON-05 with `apart`: the second time, a member sees the second version, not the tree of its first time; what
+    it committed each time stays on a branch."""
+    root = stage.fleet.root
+    build = StageDraft(name="build", chosen=shell("echo x >> turns; git add .; git commit --quiet -m more"))
+    look = (
+        f"wc -l < turns >> {root}/seen; wc -l < turns > own; git add own; git commit --quiet -m own; echo left > left"
+    )
+    review = StageDraft(name="review", members=(MemberDraft(name="one", chosen=shell(look)),), apart=True)
+    rule = StageDraft(
+        name="rule",
+        chosen=shell(f"[ -e {root}/sent ] || {{ touch {root}/sent; exit 1; }}"),
+        on_failure=OnFailure.BACK,
+        back_to="build",
+    )
+    task_id = queue_swarm(stage.fleet, Draft(name="turns", stages=(build, review, rule)))
+    for _ in range(6):
+        asyncio.run(stage.drive([]))
+    assert stage.task(task_id)["state"] == "completed", stage.task(task_id)["reason"]
+    assert (root / "seen").read_text().split() == ["1", "2"]
+    mine = [branch for branch in stage.fleet.branches() if "--one" in branch]
+    assert sorted(stage.fleet.file_on_branch(branch, "own") for branch in mine) == ["1", "2"]
+    stage.recover()
+    stage.assert_nothing_left()
+
+
+def test_a_fresh_start_is_one_for_members_with_trees_of_their_own_too(stage: Stage) -> None:
+    """R-RES-09: `retry --fresh` begins at the base; what was committed before stays where it is."""
+    seen = stage.fleet.root / "seen"
+    commits = "echo x >> own; git add own; git commit --quiet -m own"
+    script = f"ls own >> {seen} 2>/dev/null || echo none >> {seen}; {commits}; exit 3"
+    task_id = queue_swarm(stage.fleet, draft({"one": script}, apart=True))
+    asyncio.run(stage.drive([]))
+    assert stage.task(task_id)["state"] == "failed"
+    stage.recover()
+    stage.fleet.cli("retry", task_id, "--fresh")
+    asyncio.run(stage.drive([]))
+    assert stage.task(task_id)["state"] == "failed"
+    assert seen.read_text().split() == ["none", "none"]
+    assert len([branch for branch in stage.fleet.branches() if "--one" in branch]) == 2
+
+
+def test_the_branches_of_members_are_their_tasks_and_pruning_loses_none(stage: Stage) -> None:
+    """R-TREE: `branches` knows whose they are; what it prunes can be brought back, each of them."""
+    commits = "echo $0 > own; git add own; git commit --quiet -m own"
+    task_id = queue_swarm(
+        stage.fleet, draft({name: commits.replace("$0", name) for name in ("one", "two")}, apart=True)
+    )
+    asyncio.run(stage.drive([]))
+    stage.recover()
+    fleet = stage.fleet
+    tips = {fleet.git("rev-parse", branch) for branch in fleet.branches()}
+    assert len(tips) == 2
+    found = fleet.json("branches")
+    assert {row["task"] for row in found} == {task_id}, found
+    fleet.cli("branches", "prune", "--all-ended")
+    assert fleet.branches() == []
+    assert {row["commit"] for row in fleet.show(task_id)["salvages"]} == tips
+
+
+def test_the_workspace_of_a_task_is_not_that_of_a_member(stage: Stage) -> None:
+    """`show`, `shell`, `diff` speak of the task's own tree."""
+    task_id = queue_swarm(stage.fleet, draft({"one": "exit 3"}, apart=True), keep_workspace=True)
+    asyncio.run(stage.drive([]))
+    assert stage.task(task_id)["workspace"]["path"].endswith(f"/{task_id}")
