@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -49,6 +50,34 @@ class TestNoOtherWorkIsHeldUp:
             assert world.fires == [hour(1)]
 
         live(play, HOURLY)
+
+    def test_a_preparation_that_hangs_holds_up_its_own_fire_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """R-CRON-03: git on a disk that does not answer. Cancels, claims and other schedules go on; what was due
+        then fires when it is prepared, though more has come meanwhile."""
+
+        async def play(world: Clockwork) -> None:
+            monkeypatch.setattr(scheduling, "HASTE", 0.0)
+            answers, prepare = asyncio.Event(), world.board.accepting
+
+            async def accepting(schedule: Schedule, fire_time: float, by: str) -> Any:
+                if schedule.name == EVERY_SECOND.name:
+                    await answers.wait()
+                return await prepare(schedule, fire_time, by)
+
+            monkeypatch.setattr(world.board, "accepting", accepting)
+            start = world.wall()
+            other = world.add()
+            async with asyncio.timeout(30):
+                await world.at(start + 1)
+                await world.at(start + 2)
+                assert world.row(other)["state"] == "running"
+                assert world.fires == []
+                answers.set()
+                while not world.fires:  # its preparation ends when the loop comes to it
+                    await world.look()
+            assert world.fires == [start + 1]
+
+        live(play, EVERY_SECOND)
 
     def test_a_definition_that_cannot_be_stored_changes_nothing(self) -> None:
         """R-CRON-01: it is told, those of before hold, and the supervisor does all else."""

@@ -21,9 +21,11 @@ from holdfast.supervisor.context import Context, Timetable, Timetables
 from holdfast.supervisor.reloading import Stillness
 from holdfast.supervisor.saying import say_trouble
 
+HASTE = 0.2  # seconds that everything else waits for what a fire needs; whatever takes longer is finished beside it
 KEPT = 1000  # occurrences of a schedule that have a row each; older ones are remembered by the stretch
 _NEVER = object()
 Accept = Callable[[Transaction], Task]
+Prepared = tuple[Accept | None, str | None]  # what adds the task; or why it cannot be added
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,15 @@ class Quiet:
         return self.since <= now.wall and (self.until is None or now.wall < self.until) and record == self.record
 
 
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A fire whose preparation takes its time: git on a disk that hangs."""
+
+    record: ScheduleRecord
+    found: Due | None
+    prepared: asyncio.Task[Prepared]
+
+
 class Scheduling:
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -46,6 +57,7 @@ class Scheduling:
         self._told: list[Schedule] = []  # those that something unforeseen is wrong with
         self._decided: dict[str, int] = {}  # occurrences by schedule, since its rows were last counted
         self._quiet: dict[str, Quiet] = {}  # by schedule: looked at often, computed with rarely
+        self._under_way: dict[str, UnderWay] = {}  # by schedule
         self.due: float | None = None  # when something is due by itself, in wall time
 
     async def tick(self) -> None:
@@ -72,6 +84,10 @@ class Scheduling:
             if record.schedule not in self._told:
                 self._told.append(record.schedule)
                 say_trouble(f"schedule '{record.schedule.name}' of {record.file}: ", error)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Prepared]]:
+        return [each.prepared for each in self._under_way.values()]
 
     def owed(self, tx: Transaction) -> int:
         """Occurrences that wait for nothing but us: not the time to leave."""
@@ -125,6 +141,14 @@ class Scheduling:
     # -- the clock -----------------------------------------------------------------------------------------------
 
     async def _serve(self, timetables: Timetables, record: ScheduleRecord) -> None:
+        if (under_way := self._under_way.get(record.schedule.key)) is not None:
+            if under_way.record == record and not under_way.prepared.done():
+                return  # the bell rings when it is
+            del self._under_way[record.schedule.key]
+            if under_way.record == record:
+                await self._conclude(record, under_way.found, under_way.prepared.result())
+                return
+            under_way.prepared.cancel()  # it was changed, disabled, fired by somebody else
         now = self._context.clock()
         quiet = self._quiet.get(record.schedule.key)
         if quiet is not None and quiet.holds(record, now):
@@ -141,10 +165,14 @@ class Scheduling:
             self._quiet[record.schedule.key] = Quiet(record, now.wall, until)
             self._again_at(until)
             return
-        accept: Accept | None = None
-        trouble: str | None = None
+        prepared: Prepared | None = (None, None)
         if waiting and next_step(record, now)[0] is Step.FIRE:
-            accept, trouble = await self._prepared(timetables, record, waiting[0])
+            prepared = await self._prepared_soon(timetables, record, found, waiting[0])
+        if prepared is not None:
+            await self._conclude(record, found, prepared)
+
+    async def _conclude(self, record: ScheduleRecord, found: Due | None, prepared: Prepared) -> None:
+        accept, trouble = prepared
         try:
             await self._context.writer.write(lambda tx: self._decide(tx, record, found, accept, trouble))
         except Unavailable:
@@ -153,11 +181,25 @@ class Scheduling:
             why = str(error)
             await self._context.writer.write(lambda tx: self._decide(tx, record, found, None, why))
         await self._count(record, 1 if found is None else len(found.occurrences))
-        self._again_at(now.wall)  # whatever it is now, look once more
+        self._again_at(self._context.clock().wall)  # whatever it is now, look once more
 
-    async def _prepared(
-        self, timetables: Timetables, record: ScheduleRecord, occurrence: float
-    ) -> tuple[Accept | None, str | None]:
+    async def _prepared_soon(
+        self, timetables: Timetables, record: ScheduleRecord, found: Due | None, occurrence: float
+    ) -> Prepared | None:
+        """None: it is under way, and nothing else waits for it. What was found due is decided when it ends."""
+        task = asyncio.ensure_future(self._prepared(timetables, record, occurrence))
+        try:
+            await asyncio.wait([task], timeout=HASTE)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if task.done():
+            return task.result()
+        self._under_way[record.schedule.key] = UnderWay(record, found, task)
+        task.add_done_callback(lambda _done: self._context.bell.ring())
+        return None
+
+    async def _prepared(self, timetables: Timetables, record: ScheduleRecord, occurrence: float) -> Prepared:
         """What adds the task, or why it cannot be added. The store is not asked, so nothing of it is unavailable."""
         by = f"schedule '{record.schedule.name}'"
         try:
