@@ -8,7 +8,7 @@ from tests.acceptance.test_stages import Workshop, results
 from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, lives, wait_until
 
-from holdfast.core.drafts import AgentChoice, StageDraft
+from holdfast.core.drafts import AgentChoice, MemberDraft, StageDraft
 
 MIB = 1 << 20
 
@@ -37,6 +37,9 @@ def test_a_gate_that_cannot_run_fails_and_one_that_can_leaves_nothing(fleet: Fle
         shop.add(StageDraft(name="six", chosen=shop.command("six"), has_set_gate=True), gate="true " + 140_000 * "x"),
         shop.add(StageDraft(name="ten", chosen=shop.command("ten"), gate=loud)),
     ]
+    twins = [MemberDraft(name=name, chosen=shop.command(name, f"echo $n >> {name}")) for name in ("an", "be")]
+    enough = '[ "$(cat an be | wc -l)" -ge 4 ]'
+    both = shop.add(StageDraft(name="both", members=tuple(twins), least=2, gate=enough, retry=1))
     fleet.up("--agents", 4)
     ended = [fleet.wait_state(task, "failed") for task in tasks[:3]]
     assert [task["failure_reason"] for task in ended] == 3 * ["gate_failed"]
@@ -44,6 +47,10 @@ def test_a_gate_that_cannot_run_fails_and_one_that_can_leaves_nothing(fleet: Fle
         "its workspace is not there any more", "its workspace is not there any more", "Argument list too long",
     ]  # fmt: skip
     assert list(elsewhere.iterdir()) == []
+
+    done = fleet.wait_state(both, "completed", "failed")
+    assert done["state"] == "completed", "its members go again, told what the gate found"
+    assert ["exited with 1" in told for told in (*shop.heard("an"), *shop.heard("be"))] == [False, True, False, True]
 
     logs = fleet.home / "setup-logs"
     [log] = wait_until(lambda: list(logs.glob(f"{tasks[3]}.*.gate-ten-*")), "it is asked")
