@@ -33,7 +33,7 @@ class RepoTimetables:
     def read(self, repos: Sequence[Repo]) -> Timetable:
         found = read_timetable(self._home, [repo.path for repo in repos])
         self._before |= found.layers
-        return Timetable(schedules=found.schedules, problems=found.problems)
+        return Timetable(schedules=found.schedules, problems=found.problems, absent=found.absent)
 
     async def accepting(self, schedule: Schedule, fire_time: float, _by: str) -> Callable[[Any], Task]:
         """Raises HoldfastError when no task can be made of it (its repository is gone, say)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from holdfast.config.layers import best_effort, load
 from holdfast.config.problems import ConfigError
 from holdfast.config.schedules import lines_to_show, plain, trust_values
 from holdfast.config.survey import survey
+from holdfast.config.timetable import read_timetable
 from holdfast.core.schedules import Misfire, Overlap, Schedule
 
 GOOD = """\
@@ -193,6 +195,25 @@ def test_a_workflow_that_is_not_there_is_warned_of(user_file: Path, tmp_path: Pa
         assert len(warnings) == warned, name
     assert f"{user_file}:1: the schedule a names a workflow 'review-swram' that is not there" in warnings[0]
     assert "did you mean 'review-swarm'? It would be refused." in warnings[0]
+
+
+def test_a_link_to_a_place_that_cannot_be_stored_is_refused(user_file: Path, tmp_path: Path) -> None:
+    """R-CRON-01: with its line, before a supervisor stumbles over it."""
+    odd = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(odd)
+    os.symlink(odd, tmp_path / "link")
+    user_file.write_text(HEAD.replace("/r", str(tmp_path / "link")))
+    (problem,) = survey(None, str(tmp_path / "home")).problems
+    assert "leads to a directory whose name is not UTF-8" in problem.text
+
+
+def test_a_repository_that_is_not_there_is_told_from_one_without_schedules(user_file: Path, tmp_path: Path) -> None:
+    """R-CRON-03: a disk that is not mounted must not end what was due."""
+    there, gone = tmp_path / "there", tmp_path / "gone"
+    there.mkdir()
+    found = read_timetable(str(tmp_path / "home"), [str(there), str(gone)])
+    assert found.absent == [str(gone / "holdfast.toml")]
+    assert set(found.schedules) == {str(user_file), str(there / "holdfast.toml")}
 
 
 def test_the_plain_form_reads_back(user_file: Path, tmp_path: Path) -> None:

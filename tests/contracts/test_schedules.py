@@ -203,8 +203,9 @@ class TestOccurrences:
         enrol(scene, NIGHTLY)
         first, ahead = scene.now.wall, scene.now.wall + 1000 * 86400
         for moment in [*(first + 10 * number for number in range(20)), ahead, ahead + 1]:
-            found = record(scene)
-            fire(scene, found, moment)
+            task = fire(scene, record(scene), moment)
+            assert scene.write(lambda tx: tx.schedules.prune(NIGHTLY.key, 30)) == 0
+            scene.write(lambda tx, task=task: tx.tasks.cancel_waiting(task, "ada", "", scene.now))  # type: ignore[misc]  # a default
         assert scene.write(lambda tx: tx.schedules.prune(NIGHTLY.key, 1)) == 21
         scene.reopen()
         decided = [first, first + 190, first + 55, ahead, ahead + 1]
@@ -223,6 +224,22 @@ class TestOccurrences:
         scene.write(lambda tx: tx.history.forget_repo(scene.repo, scene.now))
         assert [one.schedule for one in scene.write(lambda tx: tx.schedules.all())] == [NIGHTLY]
         assert scene.write(lambda tx: tx.schedules.owed()) == 1
+
+    def test_an_operators_word_goes_with_a_repository_that_is_moved(self, scene: Scene) -> None:
+        """R-CRON-04: what was disabled in the old place does not begin to fire in the new one; all else begins anew."""
+        here, other = replace(NIGHTLY, repo=scene.repo.path), replace(NIGHTLY, repo=scene.repo.path, name="other")
+        enrol(scene, here, other)
+        assert scene.write(lambda tx: tx.schedules.disable(here.key, "ada", scene.now))
+        there = "/somewhere/else"
+        scene.write(lambda tx: tx.workspaces.move_repo(scene.repo.path, there, f"{there}/.git"))
+        assert {one.schedule.repo for one in scene.write(lambda tx: tx.schedules.all())} == {scene.repo.path}
+        scene.tick(100)
+        enrol(scene, replace(here, repo=there), replace(other, repo=there))
+        found = scene.write(lambda tx: tx.schedules.all())
+        assert [(one.schedule.name, one.schedule.repo, one.enabled, one.cursor) for one in found] == [
+            ("nightly", there, False, scene.now.wall),
+            ("other", there, True, scene.now.wall),
+        ]
 
     def test_what_waits_for_the_last_task_keeps_nobody_here(self, scene: Scene) -> None:
         """R-CRON-03: it may wait for an operator; when it has ended, the occurrence is ours to fire."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.core.groups import (
@@ -120,6 +122,12 @@ def test_whose_result_stands_is_not_run_again() -> None:
     again = Gathering(at=NOW, after=4)
     assert sorted(standing(stage(), results, Progress(visit=1, tries=1), again)) == ["a"]
     assert standing(stage(), results, Progress(visit=2), again) == {}
+    missed = replace(result("", BAD, 5), passed=False)
+    assert sorted(standing(stage(), [*results, missed], Progress(visit=1, tries=1), again)) == ["a"], "too few of them"
+    refused = replace(result("", DONE, 5), passed=False)
+    anew = [*results, refused, result("a", DONE, 6, attempt=2)]
+    assert standing(stage(), anew[:-1], Progress(visit=1, tries=1), again) == {}, "its gate failed: all go again"
+    assert sorted(standing(stage(), anew, Progress(visit=1, tries=1), again)) == ["a"]
 
 
 def test_the_deadline_is_durable_and_follows_no_wall_clock() -> None:

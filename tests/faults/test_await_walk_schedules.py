@@ -17,7 +17,7 @@ from tests.integration.timetable import Board
 
 from holdfast.core.model import Instant
 from holdfast.core.schedules import Overlap, Schedule
-from holdfast.store.port import Transaction, Writer
+from holdfast.store.port import Host, Transaction, Writer
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor import reloading
@@ -38,6 +38,8 @@ class Ticking:
         self.schedule = Schedule(name="tick", repo="/repo", cron="* * * * * *", overlap=overlap)
         with contextlib.closing(SqliteStore(self.home)) as store:
             repo = store.write(lambda tx: tx.workspaces.register_repo("/repo", "/repo/.git", self.now))
+            host = Host(id="host", boot_id="boot", pid=1, start_ticks=1, version="0", agents=1)
+            store.write(lambda tx: tx.hosts.open(host, 30.0, self.now))
             store.write(lambda tx: tx.schedules.enrol("/config.toml", [self.schedule], self.now))
         self.board = Board(repo, lambda: self.now)
         self.board.write(self.schedule)
@@ -47,7 +49,9 @@ class Ticking:
         with contextlib.ExitStack() as closing:
             writer = GroupWriter(self.home)
             closing.callback(writer.close)
-            context = SimpleNamespace(timetables=self.board, writer=writer, clock=lambda: self.now, bell=Bell())
+            context = SimpleNamespace(
+                host_id="host", timetables=self.board, writer=writer, clock=lambda: self.now, bell=Bell()
+            )
             service = Scheduling(cast("Context", context))
             await self.look(service, writer)
             while self.now.wall < BEGIN + SECONDS:

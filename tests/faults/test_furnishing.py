@@ -129,3 +129,17 @@ def test_a_gate_cancelled_at_any_await(workshop: Workshop) -> None:
     late = workshop.run(furnisher.gate(workspace, "gate-late", "printf 'so far'; sleep 1000", env, 0.2))
     assert (late.passed, late.how, late.output) == (False, "timed out after 200ms", "so far")
     assert_no_process(workshop.fleet)
+
+
+def test_what_a_gate_leaves_running_cannot_hide_between_two_programs(workshop: Workshop) -> None:
+    """R-TREE-01: a process that runs one program after another has no environment in between, where its mark is."""
+    workspace, path = workshop.made()
+    furnisher = Furnisher(workshop.home, workshop.git, HelperRunner(Children()))
+    restless = path / "restless"
+    restless.write_text('#!/bin/sh\nexec "$0"\n')
+    restless.chmod(0o755)
+    env = {"PATH": os.environ["PATH"], "HERE": workshop.home}
+    for _time in range(15):
+        gate = workshop.run(furnisher.gate(workspace, "gate-restless", "(setsid ./restless &) ; exit 0", env, 60.0))
+        assert gate.passed
+        assert_no_process(workshop.fleet)

@@ -79,6 +79,7 @@ ELSEWHERE = {
     "tx.schedule.replace": "likewise",
     "tx.schedule.rewind": "likewise",
     "tx.schedule.say": "likewise",
+    "tx.schedule.skip": "likewise",
     "tx.worker.pardon": "tests/contracts/staffing_contract.py: crashes that were part of a mass death",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",

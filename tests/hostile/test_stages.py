@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.acceptance.test_stages import Workshop, results
 from tests.clis import fake_cli, recorded
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, lives, wait_until
 
-from holdfast.core.drafts import AgentChoice, StageDraft
+from holdfast.core.drafts import AgentChoice, MemberDraft, StageDraft
 
 MIB = 1 << 20
 
@@ -18,13 +18,17 @@ def _taken(log: Path) -> int:
     return log.stat().st_blocks * 512
 
 
-def test_a_gate_that_cannot_run_fails_and_what_it_prints_is_bounded(fleet: Fleet) -> None:
-    """R-TREE-13, R-TREE-14: an agent that removed its workspace, or put a link to somebody else's directory there, or a
-    command that no system runs: the gate fails with the reason, is not tried for ever, and runs nowhere else."""
+def test_a_gate_that_cannot_run_fails_and_one_that_can_leaves_nothing(fleet: Fleet) -> None:
+    """R-TREE-13, R-TREE-14, R-TERM-06: an agent that removed its workspace, or put a link to somebody else's directory
+    there, or a command that no system runs: the gate fails with the reason, is not tried for ever, and runs nowhere
+    else. What one prints is bounded, and what it put into the background ends with it, though it dropped its session
+    and its environment."""
     shop, elsewhere, opened = Workshop(fleet), fleet.root / "elsewhere", fleet.root / "open"
     elsewhere.mkdir()
     gone = 'd="$PWD"; cd /; rm -rf "$d"'
-    loud = f"head -c 30000000 /dev/zero | tr '\\0' x; until [ -e {opened} ]; do sleep 0.02; done; echo the end; false"
+    daemon = fleet.root / "daemon"
+    loud = f"env -i setsid sh -c 'sleep 3600 & echo $! > {daemon}'; "
+    loud += f"head -c 30000000 /dev/zero | tr '\\0' x; until [ -e {opened} ]; do sleep 0.02; done; echo the end; false"
     tasks = [
         shop.add(StageDraft(name="one", chosen=shop.command("one", gone), gate="touch ran")),
         shop.add(
@@ -33,6 +37,9 @@ def test_a_gate_that_cannot_run_fails_and_what_it_prints_is_bounded(fleet: Fleet
         shop.add(StageDraft(name="six", chosen=shop.command("six"), has_set_gate=True), gate="true " + 140_000 * "x"),
         shop.add(StageDraft(name="ten", chosen=shop.command("ten"), gate=loud)),
     ]
+    twins = [MemberDraft(name=name, chosen=shop.command(name, f"echo $n >> {name}")) for name in ("an", "be")]
+    enough = '[ "$(cat an be | wc -l)" -ge 4 ]'
+    both = shop.add(StageDraft(name="both", members=tuple(twins), least=2, gate=enough, retry=1))
     fleet.up("--agents", 4)
     ended = [fleet.wait_state(task, "failed") for task in tasks[:3]]
     assert [task["failure_reason"] for task in ended] == 3 * ["gate_failed"]
@@ -40,6 +47,10 @@ def test_a_gate_that_cannot_run_fails_and_what_it_prints_is_bounded(fleet: Fleet
         "its workspace is not there any more", "its workspace is not there any more", "Argument list too long",
     ]  # fmt: skip
     assert list(elsewhere.iterdir()) == []
+
+    done = fleet.wait_state(both, "completed", "failed")
+    assert done["state"] == "completed", "its members go again, told what the gate found"
+    assert ["exited with 1" in told for told in (*shop.heard("an"), *shop.heard("be"))] == [False, True, False, True]
 
     logs = fleet.home / "setup-logs"
     [log] = wait_until(lambda: list(logs.glob(f"{tasks[3]}.*.gate-ten-*")), "it is asked")
@@ -49,7 +60,8 @@ def test_a_gate_that_cannot_run_fails_and_what_it_prints_is_bounded(fleet: Fleet
     [result] = results(fleet, tasks[3])
     assert result.gate is not None
     assert result.gate.output.endswith("xxxthe end\n")
-    assert log.read_bytes()[:30].startswith(b"$ head -c"), "its beginning stays, too"
+    assert not lives(int(daemon.read_text()))
+    assert log.read_bytes()[:30].startswith(b"$ env -i setsid"), "its beginning stays, too"
 
 
 def test_a_task_that_was_approved_and_cancelled_completes_with_its_work(fleet: Fleet) -> None:

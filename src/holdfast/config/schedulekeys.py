@@ -46,7 +46,10 @@ def _repo(value: object) -> str:
     path = os.path.expanduser(_text(value, 4096))
     if not os.path.isabs(path):
         raise ValueError(f"'{shown(path)}' is not a whole path; begin it with / or ~")
-    return checkout_at(path)
+    checkout = checkout_at(path)
+    if not is_text(checkout):  # a link may lead anywhere
+        raise ValueError(f"'{shown(path)}' leads to a directory whose name is not UTF-8; rename it")
+    return checkout
 
 
 def checkout_at(path: str) -> str:
@@ -168,7 +171,10 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
         "`last`",
         "Times that were missed because nobody ran: make up for the `last` one, `skip` them, or `all` of them.",
     ),
-    "max_catch_up": ("`10`", "How many of them `all` makes up for at the most, the latest ones."),
+    "max_catch_up": (
+        "`10`",
+        "How many of them `all` makes up for at the most, the latest ones; with `replace` the latest one.",
+    ),
     "jitter": (
         "`0s`",
         "It fires up to this much later, each time another while, so that not everything begins at once.",

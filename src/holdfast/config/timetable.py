@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
     """By file. One that has a problem keeps what it had before, unless it is in `schedules` too: trust that was never
-    given, or was taken back, leaves it none. The file of a repository that is not there is in neither."""
+    given, or was taken back, leaves it none. The file of a repository that is not there (a disk that is not mounted) is
+    in neither, and keeps what it had, too."""
 
     schedules: Mapping[str, tuple[Schedule, ...]]
     problems: Mapping[str, str]
     layers: Mapping[str, Layer] = field(default_factory=dict)  # of files without any mistake
+    absent: Sequence[str] = ()  # files of repositories that are not there
 
 
 def stamp_of(home: str, repos: Sequence[str]) -> object:
@@ -35,11 +37,13 @@ def read_timetable(home: str, repos: Sequence[str]) -> Files:
     schedules: dict[str, tuple[Schedule, ...]] = {}
     problems: dict[str, str] = {}
     layers: dict[str, Layer] = {}
+    absent: list[str] = []
     users = read_file(user_file(), of_repository=False)
     _judge(users, None, home, schedules, problems, layers)
     taken = {schedule.key for schedule in users.schedules}
     for repo in repos:
         if not os.path.isdir(repo):
+            absent.append(repo_file(repo))
             continue
         layer = read_file(repo_file(repo), of_repository=True)
         twice = next((schedule for schedule in layer.schedules if schedule.key in taken), None)
@@ -51,7 +55,7 @@ def read_timetable(home: str, repos: Sequence[str]) -> Files:
             layers[layer.place] = layer
         else:
             _judge(layer, repo, home, schedules, problems, layers)
-    return Files(schedules=schedules, problems=problems, layers=layers)
+    return Files(schedules=schedules, problems=problems, layers=layers, absent=absent)
 
 
 def _judge(

@@ -129,7 +129,7 @@ def _latest(schedule: Schedule, now: float) -> float | None:
 def _latest_ones(schedule: Schedule, latest: float, after: float) -> tuple[float, ...]:
     found: list[float] = []
     occurrence: float | None = latest
-    while occurrence is not None and occurrence > after and len(found) < max(1, schedule.most):
+    while occurrence is not None and occurrence > after and len(found) < schedule.may_wait:
         found.append(occurrence)
         occurrence = last_until(schedule.cron, schedule.zone, occurrence - 1)
     return tuple(reversed(found))

@@ -77,16 +77,19 @@ def members_timeout(stage: Stage, gathering: Gathering, now: Instant) -> float:
 def standing(stage: Stage, results: Iterable[Result], progress: Progress, gathering: Gathering) -> dict[str, Result]:
     """Member → the result that counts. Who is not in it has to be run."""
     names = {member.name for member in stage.members}
-    found: dict[str, Result] = {}
-    for result in results:
-        if result.member in names and result.name == stage.name and _stands(result, progress, gathering):
-            found[result.member] = result
-    return found
+    of_stage = [result for result in results if result.name == stage.name and result.visit == progress.visit]
+    # A try of which its gate thought nothing is nobody's any more: all of them go again, and are told.
+    refused = [
+        one.attempt for one in of_stage if not one.member and one.outcome == Outcome.COMPLETED and not one.passed
+    ]
+    return {
+        result.member: result
+        for result in of_stage
+        if result.member in names and result.attempt > max(refused, default=0) and _stands(result, progress, gathering)
+    }
 
 
 def _stands(result: Result, progress: Progress, gathering: Gathering) -> bool:
-    if result.visit != progress.visit:
-        return False
     if result.passed or result.number > gathering.after:
         return True
     return result.attempt == progress.tries + 1 and result.outcome not in WAITED_FOR

@@ -50,8 +50,9 @@ class Schedule:
 
     @property
     def may_wait(self) -> int:
-        """How many of its occurrences wait at the most; of more, the latest."""
-        return max(1, self.most) if self.misfire is Misfire.ALL else 1
+        """How many of its occurrences wait at the most; of more, the latest. Where each replaces the one before, it is
+        one: agents would be started only to be ended at once."""
+        return max(1, self.most) if self.misfire is Misfire.ALL and self.overlap is not Overlap.REPLACE else 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

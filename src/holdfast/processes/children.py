@@ -132,6 +132,17 @@ class Children:
                         self._end_stray(near)
             time.sleep(0.002)  # a kill takes effect in microseconds; this loop runs only after a keeper was killed
 
+    def end_strays_with(self, held: os.stat_result, patience: float = 5.0) -> None:
+        """Kill and reap those that have that very file open: what a helper left, whatever it did to be forgotten."""
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            left = [pid for pid in self.strays() if has_open(pid, held)]
+            if not left:
+                return
+            for pid in left:
+                self._end_stray(pid)
+            time.sleep(0.002)
+
     def _end_stray(self, pid: int) -> None:
         identity = identify(pid)
         if identity is not None and not sight(pid).zombie:

@@ -36,13 +36,16 @@ class HelperRunner:
         mark: str | None = None,
     ) -> tuple[int, bytes, bytes]:
         """`output`: a descriptor that gets everything it prints, instead of us. `mark`: what it starts carries this,
-        and ends with it, whatever group it went to."""
+        and ends with it, whatever group it went to; also what dropped its environment, by a file that it has open."""
         if mark is None:
             return await self._run(argv, cwd, env, timeout, stdin, output)
-        try:
-            return await self._run(argv, cwd, {**env, VARIABLE: mark}, timeout, stdin, output)
-        finally:
-            end_marked(mark)
+        with tempfile.TemporaryFile() as badge:
+            try:
+                marked = {**env, VARIABLE: mark}
+                return await self._run(argv, cwd, marked, timeout, stdin, output, badge.fileno())
+            finally:
+                end_marked(mark)
+                self._children.end_strays_with(os.fstat(badge.fileno()))
 
     async def _run(
         self,
@@ -52,7 +55,9 @@ class HelperRunner:
         timeout: float,
         stdin: bytes,
         output: int | None,
+        badge: int | None = None,
     ) -> tuple[int, bytes, bytes]:
+        kept = () if self._lock is None else (self._lock.fd,)
         with (
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as err,
@@ -67,7 +72,7 @@ class HelperRunner:
                 stdin=given.fileno() if stdin else subprocess.DEVNULL,
                 stdout=out.fileno() if output is None else output,
                 stderr=err.fileno() if output is None else output,
-                pass_fds=() if self._lock is None else (self._lock.fd,),
+                pass_fds=kept if badge is None else (*kept, badge),
             )
             try:
                 async with asyncio.timeout(timeout):

@@ -13,11 +13,18 @@ VARIABLE = "HOLDFAST_HELPER"  # a set-up command and all that it starts carry th
 PATIENCE = 5.0
 
 
+QUIET = 5  # looks that find nothing, one after the other: what forks or execs just then is not seen by every one
+
+
 def end_marked(mark: str) -> None:
     """Kill every process that carries `mark`, until there is none. Blocks for milliseconds: a kill is quick."""
     deadline = time.monotonic() + PATIENCE
     ended: set[int] = set()
-    while (found := _marked(mark)) and time.monotonic() < deadline:
+    others: set[int] = set()
+    quiet = 0
+    while quiet < QUIET and time.monotonic() < deadline:
+        found = _marked(mark, others)
+        quiet = 0 if found else quiet + 1
         for pid in found:
             identity = identify(pid)
             if identity is not None:
@@ -29,15 +36,19 @@ def end_marked(mark: str) -> None:
         time.sleep(0.002)
 
 
-def _marked(mark: str) -> list[int]:
-    """Dead ones have no environment any more, so a zombie is not among them."""
+def _marked(mark: str, others: set[int]) -> list[int]:
+    """Dead ones have no environment any more, so a zombie is not among them; nor has one that is about to run another
+    program. `others`: who has one without the mark, and need not be asked again."""
     wanted = f"{VARIABLE}={mark}".encode()
     found = []
     for name in os.listdir("/proc"):
-        if name.isdigit():
+        if name.isdigit() and (pid := int(name)) not in others:
             with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
-                    found.append(int(name))
+                environment = file.read()
+                if wanted in environment.split(b"\0"):
+                    found.append(pid)
+                elif environment:
+                    others.add(pid)
     return found
 
 

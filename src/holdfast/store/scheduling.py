@@ -67,7 +67,7 @@ class Schedules(Protocol):
         ...
 
     def skip(self, record: ScheduleRecord, occurrence: float, why: str, now: Instant) -> None:
-        """An admitted occurrence is left out, and told of."""
+        """An occurrence is left out instead of being let in, and told of; nothing when it was decided before."""
         ...
 
     def missed(self, record: ScheduleRecord, latest: float, now: Instant) -> None:

@@ -257,6 +257,7 @@ class Timetable:
 
     schedules: Mapping[str, Sequence[Schedule]]  # by file, of those that read well
     problems: Mapping[str, str] = field(default_factory=dict)  # by file: what is wrong; its schedules of before hold
+    absent: Sequence[str] = ()  # files of repositories that are not there now: likewise, and their fires are refused
 
 
 class Timetables(Protocol):

@@ -122,6 +122,7 @@ class Supervisor:
                         *self._cleanup.tasks,
                         *self._retention.tasks,
                         *self._tracking.tasks,
+                        *self._scheduling.tasks,
                         *self._notifying.tasks,
                     ]
                 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from holdfast.core.firing import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
 from holdfast.core.model import Instant, Level, Repo, RequestKind, Task
@@ -20,9 +21,32 @@ from holdfast.supervisor.context import Context, Timetable, Timetables
 from holdfast.supervisor.reloading import Stillness
 from holdfast.supervisor.saying import say_trouble
 
+HASTE = 0.2  # seconds that everything else waits for what a fire needs; whatever takes longer is finished beside it
 KEPT = 1000  # occurrences of a schedule that have a row each; older ones are remembered by the stretch
 _NEVER = object()
 Accept = Callable[[Transaction], Task]
+Prepared = tuple[Accept | None, str | None]  # what adds the task; or why it cannot be added
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """That nothing was to be done for a schedule: it holds while neither it nor the clock says otherwise."""
+
+    record: ScheduleRecord
+    since: float  # wall time
+    until: float | None  # None: it is never due again
+
+    def holds(self, record: ScheduleRecord, now: Instant) -> bool:
+        return self.since <= now.wall and (self.until is None or now.wall < self.until) and record == self.record
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A fire whose preparation takes its time: git on a disk that hangs."""
+
+    record: ScheduleRecord
+    found: Due | None
+    prepared: asyncio.Task[Prepared]
 
 
 class Scheduling:
@@ -31,7 +55,9 @@ class Scheduling:
         self._seen: object = _NEVER
         self._stillness = Stillness()
         self._told: list[Schedule] = []  # those that something unforeseen is wrong with
-        self._fires: dict[str, int] = {}  # by schedule, since its rows were last counted
+        self._decided: dict[str, int] = {}  # occurrences by schedule, since its rows were last counted
+        self._quiet: dict[str, Quiet] = {}  # by schedule: looked at often, computed with rarely
+        self._under_way: dict[str, UnderWay] = {}  # by schedule
         self.due: float | None = None  # when something is due by itself, in wall time
 
     async def tick(self) -> None:
@@ -59,6 +85,10 @@ class Scheduling:
                 self._told.append(record.schedule)
                 say_trouble(f"schedule '{record.schedule.name}' of {record.file}: ", error)
 
+    @property
+    def tasks(self) -> list[asyncio.Task[Prepared]]:
+        return [each.prepared for each in self._under_way.values()]
+
     def owed(self, tx: Transaction) -> int:
         """Occurrences that wait for nothing but us: not the time to leave."""
         return tx.schedules.owed() if self._context.timetables is not None else 0
@@ -77,7 +107,12 @@ class Scheduling:
             say_trouble("the schedules could not be read, so those of before hold: ", error)
             self._seen = stamp
             return False
-        await self._context.writer.write(lambda tx: self._take_over(tx, found))
+        try:
+            await self._context.writer.write(lambda tx: self._take_over(tx, found))
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - likewise; everything else that we do must go on
+            say_trouble("the schedules could not be taken over, so those of before hold: ", error)
         self._seen = stamp
         return True
 
@@ -90,8 +125,9 @@ class Scheduling:
 
     def _take_over(self, tx: Transaction, found: Timetable) -> None:
         now = self._context.clock()
-        known = tx.schedules.files()
-        for file in (file for file in known if file not in found.schedules and file not in found.problems):
+        tx.hosts.require(self._context.host_id)  # what an earlier incarnation has read may be old
+        named = {*found.schedules, *found.problems, *found.absent}
+        for file in (file for file in tx.schedules.files() if file not in named):
             tx.schedules.enrol(file, (), now)  # its repository is not ours any more
         for file, schedules in found.schedules.items():
             tx.schedules.enrol(file, schedules, now)
@@ -105,7 +141,19 @@ class Scheduling:
     # -- the clock -----------------------------------------------------------------------------------------------
 
     async def _serve(self, timetables: Timetables, record: ScheduleRecord) -> None:
+        if (under_way := self._under_way.get(record.schedule.key)) is not None:
+            if under_way.record == record and not under_way.prepared.done():
+                return  # the bell rings when it is
+            del self._under_way[record.schedule.key]
+            if under_way.record == record:
+                await self._conclude(record, under_way.found, under_way.prepared.result())
+                return
+            under_way.prepared.cancel()  # it was changed, disabled, fired by somebody else
         now = self._context.clock()
+        quiet = self._quiet.get(record.schedule.key)
+        if quiet is not None and quiet.holds(record, now):
+            self._again_at(quiet.until)
+            return
         if now.wall < record.cursor:  # the clock was set back
             await self._context.writer.write(lambda tx: self._rewind(tx, record))
             self._again_at(now.wall)
@@ -113,32 +161,49 @@ class Scheduling:
         found = due(record, now)
         waiting = let_in(record, found)
         if found is None and (not waiting or next_step(record, now)[0] is Step.WAIT):
-            self._again_at(next_moment(record, now))
+            until = next_moment(record, now)
+            self._quiet[record.schedule.key] = Quiet(record, now.wall, until)
+            self._again_at(until)
             return
-        accept: Accept | None = None
-        trouble: str | None = None
+        prepared: Prepared | None = (None, None)
         if waiting and next_step(record, now)[0] is Step.FIRE:
-            accept, trouble = await self._prepared(timetables, record, waiting[0])
+            prepared = await self._prepared_soon(timetables, record, found, waiting[0])
+        if prepared is not None:
+            await self._conclude(record, found, prepared)
+
+    async def _conclude(self, record: ScheduleRecord, found: Due | None, prepared: Prepared) -> None:
+        accept, trouble = prepared
         try:
-            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, found, accept, trouble))
+            await self._context.writer.write(lambda tx: self._decide(tx, record, found, accept, trouble))
         except Unavailable:
             raise  # the store itself: the schedule is not to blame
         except HoldfastError as error:
             why = str(error)
-            fired = await self._context.writer.write(lambda tx: self._decide(tx, record, found, None, why))
-        if fired:
-            await self._count(record)
-        self._again_at(now.wall)  # whatever it is now, look once more
+            await self._context.writer.write(lambda tx: self._decide(tx, record, found, None, why))
+        await self._count(record, 1 if found is None else len(found.occurrences))
+        self._again_at(self._context.clock().wall)  # whatever it is now, look once more
 
-    async def _prepared(
-        self, timetables: Timetables, record: ScheduleRecord, occurrence: float
-    ) -> tuple[Accept | None, str | None]:
-        """What adds the task, or why it cannot be added."""
+    async def _prepared_soon(
+        self, timetables: Timetables, record: ScheduleRecord, found: Due | None, occurrence: float
+    ) -> Prepared | None:
+        """None: it is under way, and nothing else waits for it. What was found due is decided when it ends."""
+        task = asyncio.ensure_future(self._prepared(timetables, record, occurrence))
+        try:
+            await asyncio.wait([task], timeout=HASTE)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if task.done():
+            return task.result()
+        self._under_way[record.schedule.key] = UnderWay(record, found, task)
+        task.add_done_callback(lambda _done: self._context.bell.ring())
+        return None
+
+    async def _prepared(self, timetables: Timetables, record: ScheduleRecord, occurrence: float) -> Prepared:
+        """What adds the task, or why it cannot be added. The store is not asked, so nothing of it is unavailable."""
         by = f"schedule '{record.schedule.name}'"
         try:
             return await timetables.accepting(record.schedule, occurrence, by), None
-        except Unavailable:
-            raise
         except HoldfastError as error:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - told, and tried again: one schedule holds no other up
@@ -152,15 +217,16 @@ class Scheduling:
         found: Due | None,
         accept: Accept | None,
         trouble: str | None,
-    ) -> bool:
+    ) -> None:
         """All in one transaction, if nothing is new since `record` was read; else the next look decides. What was due
         then is decided, even if another occurrence came while it was prepared: that one is due at the next look."""
         now = self._context.clock()
+        tx.hosts.require(self._context.host_id)
         if self._moved_on(tx, record):
-            return False
+            return
         left = self._admit(tx, record, found or Due(occurrences=(), cursor=record.cursor), now)
         if not left:
-            return False
+            return
         step, why = next_step(record, now)
         if step is Step.REPLACE and record.last_task is not None:
             by = f"schedule '{record.schedule.name}'"
@@ -168,30 +234,27 @@ class Scheduling:
             tx.schedules.replacing(record, record.last_task)
             self._context.bell.ring()
         if step is not Step.FIRE:
-            return False
-        if accept is None:
-            wait = back_off(record.failures)
-            tx.schedules.refused(record, trouble or "it could not be prepared", now.wall + wait, now)
-            return False
-        if left[0] != let_in(record, found)[0]:
-            return False  # it was decided before; what was prepared is for another one
-        task = accept(tx)
-        tx.schedules.fire(record, left[0], task.id, now)
-        return True
+            return
+        if trouble is not None:
+            tx.schedules.refused(record, trouble, now.wall + back_off(record.failures), now)
+        elif accept is not None and left[0] == let_in(record, found)[0]:
+            task = accept(tx)
+            tx.schedules.fire(record, left[0], task.id, now)
+        # else nothing was prepared for this one (its time came just now, or another was decided before): the next look
 
     def _admit(self, tx: Transaction, record: ScheduleRecord, found: Due, now: Instant) -> tuple[float, ...]:
         """What waits then."""
-        left = tuple(tx.schedules.admit(record, found.occurrences, found.cursor, now))
+        skips = leaves_out(record)
+        left = tuple(tx.schedules.admit(record, () if skips else found.occurrences, found.cursor, now))
         if found.missed is not None:
             tx.schedules.missed(record, found.missed, now)
-        if not leaves_out(record):
-            return left
-        for occurrence in sorted(set(left) - set(record.waiting)):
+        for occurrence in found.occurrences if skips else ():
             tx.schedules.skip(record, occurrence, f"its last task {record.last_task} has not ended", now)
-        return tuple(occurrence for occurrence in left if occurrence in record.waiting)
+        return left
 
     def _rewind(self, tx: Transaction, record: ScheduleRecord) -> None:
         now = self._context.clock()
+        tx.hosts.require(self._context.host_id)
         if now.wall < record.cursor and not self._moved_on(tx, record):
             tx.schedules.rewind(record, now)
 
@@ -201,11 +264,12 @@ class Scheduling:
         except NotFound:
             return True
 
-    async def _count(self, record: ScheduleRecord) -> None:
+    async def _count(self, record: ScheduleRecord, decided: int) -> None:
+        """Skipped ones too: a task that waits for an operator may last for weeks."""
         key = record.schedule.key
-        fires = self._fires.get(key, KEPT) + 1  # so the first one of a supervisor looks
-        self._fires[key] = fires % KEPT
-        if fires >= KEPT:
+        count = self._decided.get(key, KEPT) + decided  # so the first one of a supervisor looks
+        self._decided[key] = count % KEPT
+        if count >= KEPT:
             await self._context.writer.write(lambda tx: tx.schedules.prune(key, KEPT))
 
     def _again_at(self, moment: float | None) -> None:

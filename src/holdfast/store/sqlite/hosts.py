@@ -63,6 +63,10 @@ class SqliteHosts:
             raise LeaseLost(f"Supervisor {host_id} was declared lost; it must not act any more.")
         faults.tx("host.beat")
 
+    def require(self, host_id: str) -> None:
+        if not self._sql.value("is_active", id=host_id):
+            raise LeaseLost(f"Supervisor {host_id} was declared lost; it must not act any more.")
+
     def hold(self, host_id: str, reason: str, data: Mapping[str, object], now: Instant, *, tell: bool) -> None:
         self._sql.change("hold", id=host_id, reason=reason)
         faults.tx("host.hold")

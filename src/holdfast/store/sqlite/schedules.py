@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 from collections.abc import Mapping, Sequence
 
 import apsw
@@ -10,7 +12,7 @@ import apsw
 from holdfast import faults
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord, merged_spans
-from holdfast.core.states import TaskState
+from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict, NotFound
 from holdfast.store.scheduling import refused_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
@@ -115,7 +117,7 @@ class SqliteSchedules:
             raise Conflict(f"Schedule '{record.schedule.name}' was looked after by somebody else meanwhile.")
         faults.tx("schedule.move")
         for occurrence in occurrences:
-            self._sql.change("admit", **at, fire_time=occurrence, now=now.wall)
+            self._sql.change("admit", **at, fire_time=occurrence, state="waiting", why="", now=now.wall)
         faults.tx("schedule.admit")
         waiting = self._waiting(at)
         surplus = waiting[: -record.schedule.may_wait]
@@ -140,7 +142,7 @@ class SqliteSchedules:
         self._fired(record, occurrence, task_id, now, {"scheduled": True, "late": round(late, 3)}, "")
 
     def fire_by_hand(self, key: str, task_id: str, by: str, now: Instant) -> None:
-        record = self.get(key)
+        record = self.get(key)  # its last task may well go on: then both have to end before the next one
         self._sql.change("by_hand", **_at(record.schedule), task=task_id, why=f"by {by}", now=now.wall)
         faults.tx("schedule.by_hand")
         self._fired(record, now.wall, task_id, now, {"scheduled": False, "by": by}, f" by {by}, out of turn")
@@ -149,7 +151,8 @@ class SqliteSchedules:
         self, record: ScheduleRecord, fire_time: float, task_id: str, now: Instant, data: Mapping[str, object], how: str
     ) -> None:
         schedule = record.schedule
-        self._sql.change("fired", **_at(schedule), fire_time=fire_time, task=task_id, now=now.wall)
+        crowded = int(not data["scheduled"] and record.is_busy)
+        self._sql.change("fired", **_at(schedule), fire_time=fire_time, task=task_id, crowded=crowded, now=now.wall)
         faults.tx("schedule.fire")
         if record.trouble is not None:
             self._events.close_alert(refused_alert(schedule), "holdfast", now)
@@ -157,7 +160,10 @@ class SqliteSchedules:
         self._tell("schedule.fired", schedule, message, now, task_id=task_id, data={"fire_time": fire_time, **data})
 
     def skip(self, record: ScheduleRecord, occurrence: float, why: str, now: Instant) -> None:
-        self._decide(record, occurrence, "skipped", None, why, now)
+        at = _at(record.schedule)
+        if not self._sql.change("admit", **at, fire_time=occurrence, state="skipped", why=why, now=now.wall):
+            return
+        faults.tx("schedule.skip")
         message = f"Schedule '{record.schedule.name}' leaves this occurrence out: {why}."
         self._tell("schedule.skipped", record.schedule, message, now, reason=why, data={"fire_time": occurrence})
 
@@ -216,14 +222,16 @@ class SqliteSchedules:
         return [float(row[0]) for row in self._sql.tuples("waiting", **at)]
 
     def _as_record(self, row: Row) -> ScheduleRecord:
-        schedule = _read(decode(row["definition"]))
+        schedule = _read(row["definition"])
+        if row["crowded"] and row["last_task_state"] in (None, *TASK_TERMINAL):
+            row |= self._sql.row("open_task", **_at(schedule)) or {}
         return ScheduleRecord(
             schedule=schedule,
             file=row["file"],
             enabled=schedule.enabled if row["word"] is None else bool(row["word"]),
             by=row["word_by"],
             cursor=row["cursor"],
-            waiting=tuple(self._waiting(_at(schedule))),
+            waiting=() if row["waiting"] == "[]" else tuple(sorted(json.loads(row["waiting"]))),
             last_fire=row["last_fire"],
             last_fired_at=row["last_fired_at"],
             last_task=row["last_task"],
@@ -272,8 +280,10 @@ def _written(schedule: Schedule) -> str:
     return encode({name: getattr(schedule, name) for name in fields} | {"task": dict(schedule.task)})
 
 
-def _read(found: dict[str, object]) -> Schedule:
-    """As it was written; a version to come may know more of it."""
+@functools.lru_cache(maxsize=512)
+def _read(definition: str) -> Schedule:
+    """As it was written; a version to come may know more of it. They are looked at often, and rarely change."""
+    found: dict[str, object] = decode(definition)
     known = {item.name for item in dataclasses.fields(Schedule)}
     fields: dict[str, object] = {name: value for name, value in found.items() if name in known}
     fields["overlap"] = Overlap(str(fields.get("overlap", Overlap.SKIP)))

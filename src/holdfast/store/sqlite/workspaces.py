@@ -49,6 +49,7 @@ class SqliteWorkspaces:
             self._sql.change("forget_unused_repo", path=path)  # a plain `init` in the new place came first
             if self._sql.change("move_repo", old=old, path=path, common_dir=common_dir) == 0:
                 raise NotFound(f"No repository is known at {old}. `holdfast doctor` lists those that are.")
+        self._sql.change("move_words", old=old, path=path)
         faults.tx("repo.move")
         row = self._sql.row("repo_by_path", path=path)
         assert row is not None  # just written, in this transaction

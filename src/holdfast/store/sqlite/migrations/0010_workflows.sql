@@ -14,6 +14,7 @@ CREATE TABLE schedules (
     last_fire     REAL,
     last_fired_at REAL,
     last_task     TEXT,
+    crowded       INTEGER NOT NULL DEFAULT 0,          -- 1: when that was fired by hand, another one had not ended
     replacing     TEXT,                                -- the task that was asked to end for the next one
     trouble       TEXT,                                -- why its fire was refused; null: it was not
     failures      INTEGER NOT NULL DEFAULT 0,

@@ -13,6 +13,9 @@ UPDATE requests SET answered_at = :now, answer = 'the supervisor was gone alread
 -- name: beat
 UPDATE hosts SET lease_until = :lease_until WHERE id = :id AND state = 'active'
 
+-- name: is_active
+SELECT EXISTS (SELECT 1 FROM hosts WHERE id = :id AND state = 'active')
+
 -- name: close
 UPDATE hosts SET state = 'stopped', held = NULL, ended_at = :now WHERE id = :id AND state = 'active'
 

@@ -123,6 +123,13 @@ DELETE FROM repos WHERE path = :path AND NOT EXISTS (SELECT 1 FROM tasks WHERE r
 -- name: move_repo
 UPDATE repos SET path = :path, common_dir = :common_dir WHERE path = :old
 
+-- name: move_words
+-- Its schedules are other ones in the new place, as soon as a file has them there; an operator's word goes with it.
+INSERT INTO schedules (repo, name, file, listed, definition, word, word_by, cursor, last_fire, last_fired_at, last_task, crowded)
+SELECT :path, name, file, 0, json_set(definition, '$.repo', :path), word, word_by, cursor, last_fire, last_fired_at, last_task, crowded
+FROM schedules WHERE repo = :old
+ON CONFLICT (repo, name) DO UPDATE SET word = excluded.word, word_by = excluded.word_by WHERE word IS NULL
+
 -- name: repo
 SELECT * FROM repos WHERE id = :id
 
