@@ -79,6 +79,11 @@ class TestWithoutASupervisor:
         rows = [row for row in fleet.json("schedule", "list") if row["name"] == "weekly"]
         assert {row["repo"]: row["enabled"] for row in rows} == {str(fleet.repo): True, str(other): False}
         assert "is enabled. It goes on from now." in fleet.cli("schedule", "enable", "other:weekly").stdout
+        changed = table("nightly", fleet.repo, "echo anew", "30 4 * * *")
+        write(fleet, changed)
+        assert {name: row["words"] for name, row in listed(fleet).items()} == {"nightly": "at 04:30 every day"}
+        again = fleet.json("schedule", "fire", "nightly")[0]["task"]
+        assert fleet.shown(again)["prompt"] == "echo anew", "as its file has it now, though no supervisor has seen that"
         assert "nightly" in fleet.cli("__complete", "schedules", "x", "nig").stdout
         assert "nothing fires while no supervisor is running" in fleet.doctor()
 

@@ -22,15 +22,18 @@ NEW = "no supervisor has seen it yet"
 
 
 def schedules(home: str) -> tuple[list[Row], dict[str, str]]:
-    """Every schedule that holds, and those that a supervisor would find in the files; and what is wrong with which
-    file."""
+    """Every schedule as its file has it now, which a supervisor takes over in a moment, or at its start; of a file with
+    a mistake, those of before. And what is wrong with which file."""
     queries = _queries(home)
     known = queries.view("schedules") if queries is not None else []
     files = read_timetable(home, [] if queries is None else [str(row["path"]) for row in queries.repos()])
-    rows = [_of_store(row) for row in known]
-    there = {(row["repo"], row["name"]) for row in rows}
-    for file, found in files.schedules.items():
-        rows += [_row(each, file) for each in found if (each.repo, each.name) not in there]
+    written = {(each.repo, each.name): (file, each) for file, found in files.schedules.items() for each in found}
+    rows = []
+    for row in known:
+        file, schedule = written.pop((row["repo"], row["name"]), (row["file"], None))
+        if schedule is not None or file not in files.schedules:  # else it was taken out
+            rows.append(_of_store(row, file, schedule))
+    rows += [_row(each, file) for file, each in written.values()]
     for row in rows:
         row["problem"] = files.problems.get(row["file"])
     return sorted(rows, key=lambda row: (row["name"], row["repo"])), dict(files.problems)
@@ -129,14 +132,17 @@ def _enrol(tx: Transaction, row: Row, schedule: Schedule) -> None:
         tx.schedules.enrol(row["file"], [*others, schedule], clock.now())
 
 
-def _of_store(row: Row) -> Row:
-    schedule = schedule_of(json.loads(row["definition"]))
-    found = _row(schedule, row["file"])
+def _of_store(row: Row, file: str, written: Schedule | None) -> Row:
+    before = schedule_of(json.loads(row["definition"]))
+    schedule = before if written is None else written
+    found = _row(schedule, file)
     found |= {name: row[name] for name in ("last_fire", "last_fired_at", "last_task", "last_task_state", "trouble")}
-    enabled = schedule.enabled if row["word"] is None else bool(row["word"])
-    found |= {"enabled": enabled, "enabled_by": row["word_by"], "seen": True, "next_try": row["next_try"]}
-    found["waiting"] = sorted(json.loads(row["waiting"]))
-    found["next_fire"] = _next(schedule, min(row["cursor"], clock.now().wall)) if enabled else None
+    found |= {"seen": True, "next_try": row["next_try"], "waiting": sorted(json.loads(row["waiting"]))}
+    if row["word"] is not None and before.enabled == schedule.enabled:  # else the file's word is the newer one
+        found |= {"enabled": bool(row["word"]), "enabled_by": row["word_by"]}
+    is_new = (before.cron, before.zone) != (schedule.cron, schedule.zone)  # then it begins now
+    begin = clock.now().wall if is_new else min(row["cursor"], clock.now().wall)
+    found["next_fire"] = _next(schedule, begin) if found["enabled"] else None
     return found
 
 
