@@ -122,3 +122,30 @@ def test_the_members_of_a_swarm_share_the_budget_of_their_task(fleet: Fleet) -> 
     assert {run["outcome"] for run in task["runs"]} == {"over_budget"}
     fleet.cli("cancel", task_id)
     fleet.wait_state(task_id, "cancelled")
+
+
+def test_the_tree_that_members_share_is_checkpointed_while_they_work_and_when_they_are_paused(fleet: Fleet) -> None:
+    """R-RES-11: on `agent checkpoint` of a member, and on pause; a later one has what was done since."""
+    go, done = fleet.root / "go", fleet.root / "done"
+    steps = [
+        {"write": {"path": "a.txt", "text": "one"}},
+        {"report": {"kind": "checkpoint", "message": "so far"}},
+        {"wait_for": str(go)},
+        {"write": {"path": "b.txt", "text": "two"}},
+        {"touch": str(done)},
+        {"hang": True},
+    ]
+    works = AgentChoice(scenario=tuple(check({"step": steps}, "test")))
+    idles = AgentChoice(command=("sleep", "1000"))
+    members = (MemberDraft(name="one", chosen=works), MemberDraft(name="two", chosen=idles))
+    workflow = Draft(name="pair", stages=(StageDraft(name="review", members=members, timeout=600.0),))
+    task_id = queue_swarm(fleet, workflow)
+    fleet.up("--agents", 2, "--idle-exit", "0s")
+    wait_until(lambda: fleet.show(task_id)["checkpoints"], "a member's checkpoint")
+    go.touch()
+    wait_until(done.exists, "it goes on")
+    fleet.cli("pause", task_id)
+    task = fleet.wait_state(task_id, "paused")
+    assert [row["why"].partition(":")[0] for row in task["checkpoints"]] == ["asked by its agent", "paused"]
+    fleet.cli("cancel", task_id)
+    fleet.wait_state(task_id, "cancelled")

@@ -37,6 +37,7 @@ from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context, Keeping, Patient, Settings, Timetables
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.recovery import recover
+from holdfast.supervisor.running import RunDriver
 from holdfast.workspaces.none import NoneStrategy
 
 PATIENCE = 20.0  # real seconds for what takes milliseconds
@@ -303,6 +304,7 @@ class World:
         assert supervisor is not None
         host = self.context.host_id
         await self.context.writer.write(lambda tx: tx.hosts.beat(host, 30.0, self.now))
+        self.context.places.changed()  # groups look at the clock
         for _ in range(3):  # what one service did, another may see only at its next look
             await supervisor._look()
             await self._settled(supervisor)
@@ -317,8 +319,11 @@ class World:
         return [supervisor._attempts.get(task_id) for task_id in supervisor._attempts._tasks]
 
     def _waits(self, attempt: Attempt | None) -> bool:
-        """For its agent: it has seen it started, and the agent lives."""
-        if attempt is None or (driver := attempt.runs[0]).run is None or driver.listener is None:
+        """For its agent, or for those of all its members: it has seen them started, and they live."""
+        return attempt is not None and bool(attempt.runs) and all(map(self._is_at_work, attempt.runs))
+
+    def _is_at_work(self, driver: RunDriver) -> bool:
+        if driver.run is None or driver.listener is None:
             return False
         run = self.processes.runs.get(driver.run.id)
         return run is not None and run.lives

@@ -24,7 +24,7 @@ from holdfast.core.budgets import Limits
 from holdfast.core.holds import MOST_STORMS, Scope
 from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.outcome import Cause, Outcome
-from holdfast.core.workflows import OnFailure, Stage, Stages
+from holdfast.core.workflows import Member, OnFailure, Stage, Stages
 from holdfast.errors import HoldfastError
 from holdfast.store.holding import MASS_DEATH_ALERT
 
@@ -334,6 +334,32 @@ def test_any_sequence_of_stages_comes_to_rest(
     """R-RES-12: gates, reviewers and crashes together; `asks` is the stage whose work a person has to approve."""
     stages = tuple(replace(one, approval=index == asks) for index, one in enumerate(STAGES))
     asyncio.run(played(script, ends, trouble, 1, MOST_STAGED, stages, gates))
+
+
+SWARM = (
+    stage(
+        name="swarm",
+        members=tuple(Member(name=name, agent="played") for name in ("one", "two", "three")),
+        least=2,
+        retry=1,
+        at_once=2,
+        on_failure=OnFailure.CONTINUE,
+    ),
+    stage(name="sum", on_failure=OnFailure.BACK, back_to="swarm", max_turns=1),
+)
+
+
+@settings(config, max_examples=EXAMPLES // 4)
+@given(
+    script=st.lists(steps, max_size=12),
+    ends=st.lists(st.sampled_from(["completed", "failed", *GOES_ON]), min_size=1, max_size=6),
+    trouble=st.lists(st.one_of(st.none(), disturbances), min_size=1, max_size=4),
+)
+def test_any_sequence_of_members_comes_to_rest(
+    script: list[tuple[str, Any]], ends: list[str], trouble: list[tuple[str, Any] | None]
+) -> None:
+    """R-RES-12, R-CRON-05: whatever its members meet, beside each other and one after the other."""
+    asyncio.run(played(script, ends, trouble, 1, 3 * MOST, SWARM))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tests.faults.stage import Stage
 from tests.fleet import Fleet
 from tests.swarm import draft, queue_swarm, results
 
+from holdfast.api.queries import Queries
 from holdfast.core import groups
 from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.core.workflows import OnFailure
@@ -105,8 +106,11 @@ def test_the_branches_of_members_are_their_tasks_and_pruning_loses_none(stage: S
     assert {row["commit"] for row in fleet.show(task_id)["salvages"]} == tips
 
 
-def test_the_workspace_of_a_task_is_not_that_of_a_member(stage: Stage) -> None:
-    """`show`, `shell`, `diff` speak of the task's own tree."""
+def test_the_workspace_of_a_task_is_not_that_of_a_member_and_keeping_keeps_all(stage: Stage) -> None:
+    """`show`, `shell`, `diff` speak of the task's own tree; `keep` (R-CLEAN-04) is for every tree of it."""
     task_id = queue_swarm(stage.fleet, draft({"one": "exit 3"}, apart=True), keep_workspace=True)
     asyncio.run(stage.drive([]))
     assert stage.task(task_id)["workspace"]["path"].endswith(f"/{task_id}")
+    stage.fleet.cli("keep", task_id)
+    rows = Queries(stage.home).workspaces()
+    assert [(row["state"], row["expires_at"]) for row in rows] == [("preserved", None)] * 2

@@ -15,6 +15,7 @@ from holdfast.core.holds import Hold, Scope
 from holdfast.core.model import RequestKind
 from holdfast.core.outcome import Outcome
 from holdfast.core.signs import NearLimit
+from holdfast.core.workflows import Member, Stage
 from holdfast.store.port import Transaction
 
 YEARS = 10 * 365 * 86400.0
@@ -330,6 +331,68 @@ class TestMassDeath:
             assert not holds(world)["fleet:all"].is_held, "remembered, but nothing waits for it"
 
         live(play, agents=8, limits=Limits(crash=crashes))
+
+    def test_members_that_died_with_many_others_fail_nothing(self) -> None:
+        """R-CRASH-07: a swarm of which all members died is one of those tasks, not one that failed; they go again."""
+
+        async def play(world: World) -> None:
+            members = tuple(Member(name=name, agent="played") for name in ("one", "two", "three"))
+            stage = Stage(name="swarm", agent="played", members=members, least=2)
+            swarm = world.add(stages=(stage,), workflow="swarm")
+            tasks = [swarm, *(world.add() for _ in range(5))]
+            await world.look()
+            assert len(world.living) == 8
+            mine = [row["id"] for row in world.store.view("runs", id=swarm)]
+            await world.end(mine[0], DONE)
+            for run in [*mine[1:], *world.living]:
+                if world.processes.runs[run].lives:
+                    world.processes.runs[run].end(KILLED, world.now.wall)
+            await world.look()
+            assert states(world, tasks) == ["queued"] * 6, world.row(swarm)["reason"]
+            assert [spends(world, task) for task in tasks] == [[]] * 6
+            release(world.home, None)
+            await world.look()
+            names = [row["member"] for row in world.store.view("runs", id=swarm)]
+            assert sorted(names) == ["one", "three", "three", "two", "two"]
+            for run in world.living:
+                await world.end(run, DONE)
+            assert states(world, tasks) == ["completed"] * 6
+
+        live(play, agents=8)
+
+    @pytest.mark.parametrize("down", [0, 1])
+    def test_what_a_member_meets_is_told_of_its_own_provider(self, down: int) -> None:
+        """R-RES-12: not of the one of the first member, and what it met is not taken back by the others' success."""
+
+        async def play(world: World) -> None:
+            names = ("near", "far")
+            members = tuple(Member(name=name, agent="played", provider=name) for name in names)
+            stage = Stage(name="swarm", agent="played", provider="near", members=members, least=1 + down)
+            swarm = world.add(stages=(stage,), workflow="swarm", provider="near")
+            await world.look()
+            runs = {row["member"]: row["id"] for row in world.store.view("runs", id=swarm)}
+            for number, name in enumerate(names):
+                world.processes.runs[runs[name]].end(DOWN if number == down else DONE, world.now.wall)
+            await world.look()
+            assert states(world, [swarm]) == ["completed" if down == 0 else "queued"], world.row(swarm)["reason"]
+            assert {name: hold.failures for name, hold in holds(world).items()} == {f"provider:{names[down]}": 1}
+
+        live(play)
+
+    def test_a_swarm_whose_members_all_crash_is_no_mass_death(self) -> None:
+        """R-CRASH-07 is about many tasks: what one prompt does to its members holds nobody else up."""
+
+        async def play(world: World) -> None:
+            members = tuple(Member(name=f"m{number}", agent="played") for number in range(6))
+            swarm = world.add(stages=(Stage(name="swarm", agent="played", members=members),), workflow="swarm")
+            await world.look()
+            for run in world.living:
+                world.processes.runs[run].end(KILLED, world.now.wall)
+            await world.look()
+            assert states(world, [swarm]) == ["failed"]
+            assert holds(world) == {}
+
+        live(play, agents=8)
 
     def test_deaths_one_by_one_give_back_what_the_first_had_cost(self) -> None:
         async def play(world: World) -> None:

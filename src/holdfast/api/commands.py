@@ -193,8 +193,8 @@ class Commands:
         """R-CLEAN-08: a fresh start takes the old workspace away."""
         from holdfast.workspaces.lease import Users, sole_use
 
-        workspace = self._store.write(lambda tx: tx.workspaces.current(task_id))
-        if workspace is not None and workspace.strategy is not Strategy.NONE:
+        there = self._store.write(lambda tx: tx.workspaces.all_current(task_id))
+        for workspace in (one for one in there if one.strategy is not Strategy.NONE):
             with sole_use(self.home, workspace.id) as alone:
                 if not alone or Users().of(workspace.path):
                     raise Conflict(f"{workspace.path} would go, but a process works in it. Leave it, then try again.")

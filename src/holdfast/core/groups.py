@@ -105,13 +105,16 @@ def counts_as_result(verdict: Verdict) -> bool:
     return verdict.outcome not in _CUT_SHORT
 
 
+def is_enough(stage: Stage, ends: Iterable[MemberEnd]) -> bool:
+    return sum(end.outcome is Outcome.COMPLETED for end in ends) >= min(stage.least, len(stage.members))
+
+
 def summary(stage: Stage, ends: Sequence[MemberEnd], lost: Sequence[str] = ()) -> Verdict:
     """What the stage comes to. `lost`: who was lost with its keeper or the machine, and has no result."""
-    done = sum(end.outcome is Outcome.COMPLETED for end in ends)
     if lost:
         reason = f"{len(lost)} of {len(stage.members)} members ({', '.join(lost)}) were lost with their keepers"
         return Verdict(outcome=Outcome.LOST, reason=reason)
-    if done >= min(stage.least, len(stage.members)):
+    if is_enough(stage, ends):
         return Verdict(outcome=Outcome.COMPLETED, reason=in_words(stage, ends))
     others = [end for end in ends if end.outcome is not Outcome.COMPLETED]
     if all(end.outcome in WAITED_FOR for end in others):

@@ -16,12 +16,10 @@ from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.group import Group
 from holdfast.supervisor.guard import WorkspaceGuard
-from holdfast.supervisor.massdeath import fails_in
+from holdfast.supervisor.massdeath import OTHERS_DIE_WITHIN, fails_in
 from holdfast.supervisor.running import RunDriver
 from holdfast.supervisor.stageends import ended_before, stage_ended
 from holdfast.supervisor.wishes import Wish
-
-OTHERS_DIE_WITHIN = 0.25  # seconds between two looks at who else died
 
 
 class Attempt:

@@ -12,6 +12,7 @@ from holdfast.core.policy import Action, Decision, decide
 from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.results import Result
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
+from holdfast.core.workflows import stage_of
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
 from holdfast.supervisor.allowances import held_to_budgets, spent_of
@@ -56,7 +57,9 @@ async def settle(
     result = None
     if decision.action in _TERMINAL and not task.spec.stages:
         result = await result_at_end(context, task, run_id, verdict)
-    if (run_id is not None or following is not None) and decision.action not in _TERMINAL:
+    stage = stage_of(task.spec.stages, task.progress)
+    has_run = run_id is not None or following is not None or (stage is not None and stage.is_parallel)
+    if has_run and decision.action not in _TERMINAL:
         await _checkpoint(context, task, grip, run_id, verdict, decision, following)
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled

@@ -13,7 +13,16 @@ from dataclasses import replace
 from functools import partial
 
 from holdfast.core.budgets import lost_too_often
-from holdfast.core.groups import Gathering, MemberEnd, gathering_of, joined, missing, plain_gathering, standing, summary
+from holdfast.core.groups import (
+    Gathering,
+    MemberEnd,
+    gathering_of,
+    is_enough,
+    joined,
+    missing,
+    plain_gathering,
+    summary,
+)
 from holdfast.core.groups import time_left as seconds_left
 from holdfast.core.model import Run, StopWhy, Strategy, Task
 from holdfast.core.outcome import Outcome, Verdict
@@ -22,7 +31,8 @@ from holdfast.core.workflows import Member, Stage, stage_of
 from holdfast.errors import LaunchError
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Bell, Context
-from holdfast.supervisor.members import MemberRun, Part
+from holdfast.supervisor.massdeath import OTHERS_DIE_WITHIN, is_of_many, open_for
+from holdfast.supervisor.members import MemberRun, Part, stands
 from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.supervisor.running import RunDriver
 from holdfast.supervisor.winding import end_all
@@ -49,6 +59,7 @@ class Group:
         self._all: list[MemberRun] = []
         self._driving: dict[asyncio.Task[None], MemberRun] = {}
         self._ends: dict[str, MemberEnd] = {}
+        self._found: list[str] = []  # runs that ended before this try
         self._waiting: list[Member] = []  # for a place
         self._extra = 0  # places beyond the one of the claim
         self._wanted = 0
@@ -142,12 +153,13 @@ class Group:
             gathering = Gathering(at=now, after=max((result.number for result in results), default=0))
             tx.staging.keep(self.grip, replace(task.progress, began=plain_gathering(gathering)), now)
         part = Part(task=task, grip=self.grip, stage=self._stage, gathering=gathering)
-        return part, standing(self._stage, results, task.progress, gathering)
+        return part, stands(tx, part)
 
     async def _take_in(self, results: dict[str, Result]) -> None:
         """Of earlier tries, and of an earlier supervisor."""
         for result in results.values():
             resets_at, run_id = None, result.run_id
+            self._found += [run_id] if run_id is not None else []
             if run_id is not None and result.outcome != Outcome.COMPLETED:
                 resets_at = (await self._context.writer.write(partial(_verdict, run_id))).resets_at
             self._ends[result.member] = MemberEnd(
@@ -242,10 +254,23 @@ class Group:
             return None, await naming_the_operator(self._context, self.task, verdict)
         if self._waiting and self.wish.why is not None:
             return None, await stopped_before(self._context, self.task, self.wish.why, "all members had started")
+        if await self._died_with_many():
+            words = f"members of stage {self._stage.name} died with many other agents at once; they go again"
+            return None, Verdict(outcome=Outcome.STOPPED, reason=words)
         lost = await self._lost()
         ends = [self._ends[member.name] for member in self._stage.members if member.name in self._ends]
         self.answer = joined(ends)
         return None, summary(self._stage, ends, lost)
+
+    async def _died_with_many(self) -> bool:
+        """R-CRASH-07: then the stage has not failed. That may be known only when the others have died too."""
+        ended = [*self._found, *(run.run.id for run in self._all if run.run is not None)]
+        while not is_enough(self._stage, self._ends.values()):
+            is_mass, left = await self._context.writer.write(partial(_of_many, self._context, ended))
+            if is_mass or left <= 0 or self.wish.why is not None:
+                return is_mass
+            await asyncio.sleep(min(left, OTHERS_DIE_WITHIN))
+        return False
 
     async def _lost(self) -> list[str]:
         """Who is run again for that, unless the task's budget for it is spent: then it is counted as what it is."""
@@ -272,6 +297,11 @@ class Group:
     def _want(self, count: int) -> None:
         self._context.places.want(count - self._wanted)
         self._wanted = count
+
+
+def _of_many(context: Context, runs: Sequence[str], tx: Transaction) -> tuple[bool, float]:
+    """Whether one of them died with many others; and for how long that is open."""
+    return any(is_of_many(tx, run) for run in runs), max((open_for(context, tx, run) for run in runs), default=0.0)
 
 
 def _verdict(run_id: str, tx: Transaction) -> Verdict:

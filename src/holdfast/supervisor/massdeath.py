@@ -14,6 +14,8 @@ from holdfast.store.holding import MASS_DEATH_ALERT
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 
+OTHERS_DIE_WITHIN = 0.25  # seconds between two looks at who else died
+
 
 def is_death(verdict: Verdict, end: ProcessEnd) -> bool:
     """Nobody asked for it, and neither did the machine's own restart."""
@@ -87,10 +89,23 @@ def spared(decision: Decision, death: Death) -> Decision:
 
 def fails_in(context: Context, tx: Transaction, task: Task, run_id: str) -> float:
     """Seconds for which it is open whether a death that fails its task was one of many. 0: it is known."""
+    if tx.holds.death(run_id) is None:
+        return 0.0
+    verdict, ledger = tx.runs.verdict(run_id), tx.tasks.ledger(task)
+    if decide(verdict, ledger, context.limits, context.clock()).action is not Action.FAIL:
+        return 0.0
+    return open_for(context, tx, run_id)
+
+
+def is_of_many(tx: Transaction, run_id: str | None) -> bool:
+    found = None if run_id is None else tx.holds.death(run_id)
+    return found is not None and found[0].is_mass
+
+
+def open_for(context: Context, tx: Transaction, run_id: str) -> float:
+    """Seconds for which others may still die with it. 0: it is no death, or it is known whether it was one of many."""
     rules, now, found = context.settings.holds, context.clock(), tx.holds.death(run_id)
     if found is None or found[0].is_mass or rules.deaths == 0:
-        return 0.0
-    if decide(tx.runs.verdict(run_id), tx.tasks.ledger(task), context.limits, now).action is not Action.FAIL:
         return 0.0
     death, noted = found
     if noted.boot_id != now.boot_id:

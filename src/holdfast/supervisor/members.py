@@ -26,6 +26,7 @@ from holdfast.core.workflows import Member, Stage
 from holdfast.store.port import Grip, Role, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import commit_leftovers
+from holdfast.supervisor.massdeath import is_of_many
 from holdfast.supervisor.preparing import ensure_member_workspace
 from holdfast.supervisor.probes import after_end
 from holdfast.supervisor.results import result_of
@@ -68,10 +69,14 @@ def with_agent_of(task: Task, run: Run) -> Task:
     return replace(task, spec=replace(task.spec, agent=found[0].agent), session_id=None) if found else task
 
 
+def stands(tx: Transaction, part: Part) -> dict[str, Result]:
+    """Member → the result that counts. Who died with many others has none: it goes again (R-CRASH-07)."""
+    found = standing(part.stage, tx.results.of_task(part.task.id), part.task.progress, part.gathering)
+    return {name: result for name, result in found.items() if not is_of_many(tx, result.run_id)}
+
+
 class MemberRun(RunDriver):
     """Until it has ended, and what it came to is recorded. Nothing of it is started a second time here."""
-
-    is_kept = False  # the tree is shared, or of one member: checkpoints are the stage's, at its end
 
     def __init__(self, context: Context, part: Part, member: Member, wish: Wish) -> None:
         seen = seen_by(part.task, part.stage, part.gathering, member, context.clock())
@@ -81,6 +86,7 @@ class MemberRun(RunDriver):
         self.cut_short: Verdict | None = None  # it ended without a result: stopped, or lost
         self.unknown: Verdict | None = None
         self.place_of = member.name if part.stage.apart else ""
+        self.is_kept = not part.stage.apart  # checkpoints are of the task's own tree
         self._part = part
         self._member = member
         self._recorded = False
@@ -209,7 +215,7 @@ class MemberRun(RunDriver):
             ),
             now,
         )  # fmt: skip
-        done = standing(stage, tx.results.of_task(self.task.id), part.task.progress, part.gathering)
+        done = stands(tx, part)
         if missing(stage, done):
             return
         ends = [MemberEnd(name=one.member, outcome=Outcome(one.outcome)) for one in done.values()]

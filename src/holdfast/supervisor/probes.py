@@ -13,6 +13,7 @@ from holdfast.core.massdeath import after_fleet
 from holdfast.core.model import Instant, PauseReason, Task
 from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Action, Decision
+from holdfast.core.workflows import stage_of
 from holdfast.errors import LaunchError
 from holdfast.store.holding import provider_alert
 from holdfast.store.port import Transaction
@@ -63,6 +64,10 @@ def after_end(
     standing = {hold.full_name: hold for hold in tx.holds.all()}
     provider = task.spec.provider
     breaker = standing.get(f"{Scope.PROVIDER}:{provider}")
+    if run_id is None and _has_members(task):  # each of them has told it of its own provider
+        if breaker is not None and breaker.is_probe(task.id):
+            tx.holds.keep(replace(breaker, probe=None), now)
+        provider, breaker = "", None
     if provider and (breaker is not None or verdict.outcome in OUTAGE):
         after = rules_of.after_provider(breaker, provider, task.id, verdict, rules, now, context.jitter())
         _follow(tx, breaker, after, f"it answered task {task.id}", context)
@@ -82,6 +87,11 @@ def after_end(
         decision = replace(decision, alert=False)  # one for the provider, not one per task
     death = None if run_id is None else tx.holds.death(run_id)
     return decision if death is None else spared(decision, death[0])
+
+
+def _has_members(task: Task) -> bool:
+    stage = stage_of(task.spec.stages, task.progress)
+    return stage is not None and stage.is_parallel
 
 
 def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> None:

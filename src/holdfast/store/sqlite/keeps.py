@@ -82,18 +82,18 @@ class SqliteKeeps:
             faults.tx("task.keep")
             self._tell_kept(task_id, None, ttl, by, now)
             return self._workspaces.current(task_id)
-        workspace = self._workspaces.current(task_id)
-        if workspace is None:
+        there = self._workspaces.all_current(task_id)  # its own first, then those of members
+        if not there:
             raise Conflict(
                 f"Task {task_id} has no workspace any more; `holdfast why {task_id}` says where its work is."
             )
         expires_at = None if ttl == math.inf else now.wall + ttl
-        if self._sql.change(
-            "keep", id=workspace.id, expires_at=expires_at, reason=f"kept by {by} (operator)", now=now.wall
-        ):
+        how = {"expires_at": expires_at, "reason": f"kept by {by} (operator)", "now": now.wall}
+        kept = [workspace for workspace in there if self._sql.change("keep", id=workspace.id, **how)]
+        if kept:
             faults.tx("workspace.keep")
-            self._tell_kept(task_id, workspace, ttl, by, now)
-            return self._workspaces.get(workspace.id)
+            self._tell_kept(task_id, kept[0], ttl, by, now)
+            return self._workspaces.get(kept[0].id)
         raise Conflict(
             f"The workspace of task {task_id} is just being put away, its work saved. When that is done, "
             f"`holdfast retry {task_id}` brings it back."
