@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,22 @@ def test_a_workflow_that_cannot_be_is_refused_with_its_stage(commands: Commands,
         StageDraft(name="a", members=(bad,))
     )
     assert not Path(fleet.home, "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "stage", "words"),
+    [
+        ("container", StageDraft(name="build", gate="make test"), "outside of the container"),
+        ("container", StageDraft(name="look", members=(MemberDraft(name="one"),)), "`apart = true`"),
+        ("none", StageDraft(name="look", members=(MemberDraft(name="one"),), apart=True), "none to give"),
+    ],
+)
+def test_what_a_workspace_cannot_give_is_refused_before_anything_is_done(
+    commands: Commands, fleet: Fleet, strategy: str, stage: StageDraft, words: str
+) -> None:
+    """A gate would run what an agent wrote outside of the container that is there to keep it in."""
+    (fleet.root / "config.toml").write_text('[container]\nimage = "some/image"\n')
+    first = StageDraft(name="plan", chosen=AgentChoice(scenario=STEPS))
+    second = replace(stage, chosen=AgentChoice(scenario=STEPS))
+    with pytest.raises(UsageError, match=words):
+        add(commands, fleet, Draft(name="mine", stages=(first, second)), workspace=strategy)

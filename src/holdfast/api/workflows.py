@@ -127,6 +127,7 @@ def span_of(
     """(what the workspace begins at, the commit that its range begins at or None). `head`: known already, so that git
     is not asked for the current branch; `commits`: names that were looked up already, likewise."""
     known = commits or {}
+    _refuse_unsafe(strategy, crew)
 
     def checked(name: str) -> str:
         return name if name in known else repos.checked_base(top, new.directory, name)
@@ -152,6 +153,26 @@ def span_of(
         return ref, None
     base = current if new.base is None else checked(new.base)
     return ref, known.get(base) or repos.commit_of(top, base) or base
+
+
+def _refuse_unsafe(strategy: str, crew: Crew) -> None:
+    """What would fail only at that stage, after all the work before it; or would let an agent out of its container."""
+    for stage in crew.stages:
+        if strategy == "container" and stage.gate:
+            raise UsageError(
+                f"Stage '{stage.name}' has a gate, which runs outside of the container, and so would what the agents "
+                "wrote for it to run. Use --workspace clone or worktree, or leave the gate out. Nothing was queued."
+            )
+        if strategy == "container" and stage.members and not stage.apart:
+            raise UsageError(
+                f"The members of stage '{stage.name}' cannot share a container: give it `apart = true`. "
+                "Nothing was queued."
+            )
+        if strategy == "none" and stage.apart:
+            raise UsageError(
+                f"The members of stage '{stage.name}' want workspaces of their own (`apart`), and --workspace none has "
+                "none to give. Nothing was queued."
+            )
 
 
 def known_workflows(settings: config.Config) -> dict[str, Draft]:
