@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,13 @@ from tests.faults.stage import Stage
 from tests.fleet import Fleet
 from tests.swarm import draft, queue_swarm, results
 
+from holdfast import clock
 from holdfast.api.queries import Queries
-from holdfast.core import groups
 from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.core.workflows import OnFailure
+from holdfast.processes.launcher import KeptRun
+from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.running import RunDriver
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 
@@ -27,17 +33,29 @@ def shell(script: str) -> AgentChoice:
     return AgentChoice(command=("sh", "-c", script))
 
 
-def test_a_member_whose_workspace_takes_longer_than_the_stage_is_counted(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_whose_workspace_takes_longer_than_the_stage_is_counted(stage: Stage) -> None:
     """R-CRON-05: its time is up while it is still being prepared. A task that only went back to the queue would
     prepare it again and again, at nobody's expense."""
-    monkeypatch.setattr(groups, "COLLECTING", 0.2)
     file = Path(stage.fleet.env["HOME"]) / ".config" / "holdfast" / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("[workspace]\nsetup = ['case $PWD in *--slow) sleep 1000;; esac']\n")
-    task_id = queue_swarm(stage.fleet, draft({"good": "echo ok", "slow": "echo slow"}, timeout=1.0, apart=True))
-    asyncio.run(stage.drive([]))
+    task_id = queue_swarm(stage.fleet, draft({"good": "echo ok", "slow": "echo slow"}, timeout=600.0, apart=True))
+
+    async def drive() -> None:
+        with contextlib.ExitStack() as closing:
+            context, passed = stage.context(closing), [0.0]
+            context.clock = lambda: replace(clock.now(), boottime=clock.now().boottime + passed[0])
+            task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
+            assert task is not None
+            driving = asyncio.create_task(Attempt(context, task).drive())
+            async with asyncio.timeout(30):
+                while "good" not in results(stage.fleet, task_id):  # noqa: ASYNC110 - a fact in the store
+                    await asyncio.sleep(0.02)
+            passed[0] = 611.0
+            context.places.changed()
+            await driving
+
+    asyncio.run(drive())
     task = stage.task(task_id)
     outcomes = {name: one.outcome for name, one in results(stage.fleet, task_id).items() if name}
     assert outcomes == {"good": "completed", "slow": "timeout"}, task["reason"]
@@ -114,3 +132,34 @@ def test_the_workspace_of_a_task_is_not_that_of_a_member_and_keeping_keeps_all(s
     stage.fleet.cli("keep", task_id)
     rows = Queries(stage.home).workspaces()
     assert [(row["state"], row["expires_at"]) for row in rows] == [("preserved", None)] * 2
+
+
+def test_keepers_are_told_of_life_while_their_group_rests_after_trouble(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R-TERM: a full disk, say. Until it is tried again nobody drives the members, but their supervisor lives: a keeper
+    that hears nothing would end its agent."""
+    waits = f"until [ -e {stage.go} ]; do sleep 0.02; done"
+    task_id = queue_swarm(stage.fleet, draft({"one": waits, "two": waits}))
+    attempts: list[Attempt] = []
+    beaten: set[str] = set()
+
+    async def fails(driver: RunDriver, _run: object) -> None:
+        if len(attempts[0].runs) == 2 and all(one.listener is not None for one in attempts[0].runs):
+            raise OSError(28, "no space left")
+
+    def told(run: KeptRun, _incarnation: str) -> None:
+        beaten.add(os.path.basename(run._directory.path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(RunDriver, "_be_watched", fails)
+        with pytest.raises(OSError, match="no space left"):
+            asyncio.run(stage.drive(attempts))
+    with monkeypatch.context() as listening:
+        listening.setattr(KeptRun, "beat", told)
+        attempts[0].beat()
+    assert beaten == {str(run["id"]) for run in stage.task(task_id)["runs"]}
+    stage.go.touch()
+    stage.recover()
+    assert stage.task(task_id)["state"] == "completed"
+    stage.assert_nothing_left()

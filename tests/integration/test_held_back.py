@@ -110,6 +110,29 @@ class TestAnAccountAfterItsReset:
 
         live(play)
 
+    def test_of_a_swarm_only_the_member_under_the_account_says_how_it_is(self) -> None:
+        async def play(world: World) -> None:
+            limited = world.add(agent_options={"account": "work"})
+            await world.look()
+            await world.end(world.living[0], LIMIT)
+            world.write(lambda tx: tx.tasks.cancel_waiting(limited, "ann", "", world.now))
+            world.pass_time(61)
+            members = tuple(
+                Member(name=name, agent="played", agent_options={"account": name}) for name in ("work", "default")
+            )
+            mine = {"account": "work"}
+            stage = Stage(name="swarm", agent="played", agent_options=mine, members=members, least=2)
+            swarm = world.add(stages=(stage,), workflow="swarm", agent_options=mine)
+            late = world.add(agent_options=mine)
+            await world.look()
+            runs = {row["member"]: row["id"] for row in world.store.view("runs", id=swarm)}
+            await world.end(runs["default"], DONE)
+            assert states(world, [swarm, late]) == ["running", "queued"], "nobody knows yet how that account is"
+            await world.end(runs["work"], DONE)
+            assert states(world, [swarm, late]) == ["completed", "running"]
+
+        live(play)
+
     def test_a_task_that_may_choose_takes_the_other_account_meanwhile(self) -> None:
         async def play(world: World) -> None:
             tasks = [world.add() for _ in range(2)]

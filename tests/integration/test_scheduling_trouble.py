@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.integration.test_scheduling import DONE, EVERY_SECOND, HOURLY, Clockwork, a, at_once, hour, live
+from tests.integration.test_scheduling import DONE, EVERY_SECOND, HOUR, HOURLY, Clockwork, a, at_once, hour, live
 
 from holdfast.core import firing, occurrences
 from holdfast.core.model import Repo
@@ -72,10 +72,19 @@ class TestNoOtherWorkIsHeldUp:
                 await world.at(start + 2)
                 assert world.row(other)["state"] == "running"
                 assert world.fires == []
+                assert world.supervisor is not None
+                assert world.supervisor._scheduling.busy, "not the time to leave"
                 answers.set()
                 while not world.fires:  # its preparation ends when the loop comes to it
                     await world.look()
             assert world.fires == [start + 1]
+            answers.clear()
+            await world.end_all()
+            await world.at(start + 5)
+            assert world.supervisor._scheduling.busy
+            world.write(lambda tx: tx.schedules.disable(EVERY_SECOND.key, "ada", world.now))
+            await world.look()
+            assert not world.supervisor._scheduling.busy, "nobody wants it any more"
 
         live(play, EVERY_SECOND)
 
@@ -169,6 +178,26 @@ class TestWhoFires:
             assert world.fires[-1] == hour(4)
 
         live(play, HOURLY)
+
+    def test_one_that_could_not_be_replaced_is_asked_again_by_the_next(self) -> None:
+        """R-CRON-01: it was frozen, so its end was refused; asked once per occurrence, not while one is pending."""
+
+        async def play(world: Clockwork) -> None:
+            await world.at(hour(1))
+            assert world.supervisor is not None
+            world.pass_time(hour(2) - world.wall())
+            await world.supervisor._scheduling.tick()
+            world.pass_time(HOUR)
+            await world.supervisor._scheduling.tick()
+            [request] = world.write(lambda tx: tx.requests.pending())
+            world.write(lambda tx: tx.requests.answer(request.id, "refused: it is frozen", world.now))
+            await world.look()
+            assert world.states == ["running"]
+            await world.at(hour(4))
+            assert world.states == ["cancelled", "running"]
+            assert world.fires == [hour(1), hour(4)]
+
+        live(play, a(HOURLY, overlap=Overlap.REPLACE))
 
 
 class TestNothingIsLost:

@@ -25,7 +25,7 @@ def intend(
     if choice.left is not None:
         tx.tasks.leave_session(grip, choice.left, now)
         task = replace(task, session_id=None, account=None)
-    take_account(context, tx, task, choice.account)
+    take_account(context, tx, task, choice.account, has_others=bool(role.member))
     if task.spec.stages and role.stage is None:
         role = replace(role, stage=name_of(task.spec.stages, task.progress))
     return task, tx.runs.intend(grip, run_id, now, _allotted(tx, task), choice.account, role)

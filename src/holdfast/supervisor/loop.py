@@ -181,7 +181,7 @@ class Supervisor:
         limit = self._context.settings.idle_exit
         if limit is None:
             return math.inf
-        duties = (self._sweep, self._cleanup, self._retention, self._notifying, self._tracking)
+        duties = (self._sweep, self._cleanup, self._retention, self._notifying, self._tracking, self._scheduling)
         busy = self._attempts.running or any(duty.busy for duty in duties)
         if busy or await self._context.writer.write(self._unfinished) or await self._cleanup_is_near():
             self._idle_since = None

@@ -37,15 +37,18 @@ def claim_next(context: Context, tx: Transaction, lane: Lane | None = None) -> T
     return task
 
 
-def take_account(context: Context, tx: Transaction, task: Task, account: str | None) -> None:
-    """It will run under this account: it goes first there if somebody has to, and nowhere else."""
+def take_account(
+    context: Context, tx: Transaction, task: Task, account: str | None, *, has_others: bool = False
+) -> None:
+    """It will run under this account: it goes first there if somebody has to, and nowhere else. `has_others`: agents of
+    the same task, which may go first elsewhere."""
     now, wanted = context.clock(), None if account is None else full_name(task.spec.agent, account)
     for hold in tx.holds.all():
         if hold.scope is not Scope.ACCOUNT:
             continue
         if hold.name == wanted and hold.lets_one_go(now):
             tx.holds.keep(hold.with_probe(task.id, now), now)
-        elif hold.name != wanted and hold.is_probe(task.id):
+        elif hold.name != wanted and hold.is_probe(task.id) and not has_others:
             tx.holds.keep(replace(hold, probe=None), now)
 
 
@@ -64,16 +67,18 @@ def after_end(
     standing = {hold.full_name: hold for hold in tx.holds.all()}
     provider = task.spec.provider
     breaker = standing.get(f"{Scope.PROVIDER}:{provider}")
-    if run_id is None and _has_members(task):  # each of them has told it of its own provider
-        if breaker is not None and breaker.is_probe(task.id):
-            tx.holds.keep(replace(breaker, probe=None), now)
+    if run_id is None and _has_members(task):  # each of them has told what it met: only places of probes are left
+        for hold in standing.values():
+            if hold.scope is not Scope.FLEET and hold.is_probe(task.id):
+                tx.holds.keep(replace(hold, probe=None), now)
+        standing = {name: hold for name, hold in standing.items() if hold.scope is Scope.FLEET}
         provider, breaker = "", None
     if provider and (breaker is not None or verdict.outcome in OUTAGE):
         after = rules_of.after_provider(breaker, provider, task.id, verdict, rules, now, context.jitter())
         _follow(tx, breaker, after, f"it answered task {task.id}", context)
         decision = _let_others_go_first(decision, after, context)
     for hold in standing.values():
-        if hold.scope is Scope.ACCOUNT and _is_under(tx, task, hold):
+        if hold.scope is Scope.ACCOUNT and _is_under(tx, task, run_id, hold):
             after = rules_of.after_account(hold, task.id, verdict)
             if after is None and decision.parking is not None:
                 tx.holds.release(hold.scope, hold.name, "it is shut again", now, tell=False)
@@ -105,7 +110,10 @@ def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> N
     )
 
 
-def _is_under(tx: Transaction, task: Task, hold: Hold) -> bool:
+def _is_under(tx: Transaction, task: Task, run_id: str | None, hold: Hold) -> bool:
+    if run_id is not None and _has_members(task):  # others of its task may be under another one
+        under = tx.runs.under(run_id)
+        return under is not None and hold.name == full_name(*under)
     if hold.is_probe(task.id):
         return True
     account = tx.holds.account_of(task.id)

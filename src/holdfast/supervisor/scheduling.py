@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.core.firing import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
 from holdfast.core.model import Instant, Level, Repo, RequestKind, Task
-from holdfast.core.schedules import Schedule, ScheduleRecord
+from holdfast.core.schedules import Overlap, Schedule, ScheduleRecord
 from holdfast.errors import HoldfastError, NotFound, Unavailable
 from holdfast.store.port import Transaction
 from holdfast.store.scheduling import file_alert
@@ -70,6 +70,8 @@ class Scheduling:
         if self._seen is _NEVER:
             return  # what was stored last may be out of date: nothing fires before the files are read
         self.due = None
+        for key in self._under_way.keys() - {record.schedule.key for record in records if record.enabled}:
+            self._under_way.pop(key).prepared.cancel()  # nobody wants it any more
         for record in records:
             if record.enabled:
                 await self._serve_alone(timetables, record)
@@ -88,6 +90,10 @@ class Scheduling:
     @property
     def tasks(self) -> list[asyncio.Task[Prepared]]:
         return [each.prepared for each in self._under_way.values()]
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._under_way)
 
     def owed(self, tx: Transaction) -> int:
         """Occurrences that wait for nothing but us: not the time to leave."""
@@ -228,11 +234,8 @@ class Scheduling:
         if not left:
             return
         step, why = next_step(record, now)
-        if step is Step.REPLACE and record.last_task is not None:
-            by = f"schedule '{record.schedule.name}'"
-            tx.requests.ask(RequestKind.CANCEL, record.last_task, by, f"the next one is due, and {why}", {}, now)
-            tx.schedules.replacing(record, record.last_task)
-            self._context.bell.ring()
+        if step is Step.REPLACE or (found is not None and self._was_refused(tx, record)):
+            self._replace(tx, record, why, now)
         if step is not Step.FIRE:
             return
         if trouble is not None:
@@ -241,6 +244,19 @@ class Scheduling:
             task = accept(tx)
             tx.schedules.fire(record, left[0], task.id, now)
         # else nothing was prepared for this one (its time came just now, or another was decided before): the next look
+
+    def _replace(self, tx: Transaction, record: ScheduleRecord, why: str, now: Instant) -> None:
+        assert record.last_task is not None  # it has not ended
+        by = f"schedule '{record.schedule.name}'"
+        tx.requests.ask(RequestKind.CANCEL, record.last_task, by, f"the next one is due, and {why}", {}, now)
+        tx.schedules.replacing(record, record.last_task)
+        self._context.bell.ring()
+
+    def _was_refused(self, tx: Transaction, record: ScheduleRecord) -> bool:
+        """Whether its last task was asked to end, and that came to nothing: it was frozen. The next one asks again."""
+        if not record.is_busy or record.schedule.overlap is not Overlap.REPLACE or record.replacing != record.last_task:
+            return False
+        return all(request.task_id != record.last_task for request in tx.requests.pending())
 
     def _admit(self, tx: Transaction, record: ScheduleRecord, found: Due, now: Instant) -> tuple[float, ...]:
         """What waits then."""
