@@ -149,3 +149,16 @@ def test_the_tree_that_members_share_is_checkpointed_while_they_work_and_when_th
     assert [row["why"].partition(":")[0] for row in task["checkpoints"]] == ["asked by its agent", "paused"]
     fleet.cli("cancel", task_id)
     fleet.wait_state(task_id, "cancelled")
+
+
+def test_members_with_clones_of_their_own_see_what_the_stage_before_committed(fleet: Fleet) -> None:
+    """R-CRON-05 with `apart`: also where the task's branch is brought into the repository only at its end."""
+    commits = ("sh", "-c", "echo built > built; git add built; git commit --quiet -m built")
+    build = StageDraft(name="build", chosen=AgentChoice(command=commits))
+    member = MemberDraft(name="one", chosen=AgentChoice(command=("cat", "built")))
+    review = StageDraft(name="review", members=(member,), apart=True)
+    task_id = queue_swarm(fleet, Draft(name="pair", stages=(build, review)), workspace="clone")
+    fleet.up("--agents", 1, "--idle-exit", "0s")
+    task = fleet.wait_state(task_id, "completed", "failed")
+    assert (task["state"], results(fleet, task_id)["one"].text) == ("completed", "built"), task["reason"]
+    assert fleet.file_on_branch(f"holdfast/{task_id}", "built") == "built"

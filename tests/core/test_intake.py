@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.intake import Listed, checklist, file_of_folder, in_order, jsonl, key_of, unique
+from holdfast.errors import UsageError
 
 LIST = """\
 # Tasks
@@ -126,3 +129,19 @@ def test_a_hostile_list_is_read_in_no_time() -> None:
         jsonl(text)
         file_of_folder("a.md", text)
     assert time.process_time() - began < 20
+
+
+def test_a_thousand_needs_that_nobody_has_are_told_in_no_time(tmp_path: Path) -> None:
+    """A hint is a look at every key: there are a few. Nor are a million needs written in one transaction."""
+    from holdfast.api.intake import _unmet, read_list
+
+    items = jsonl("".join(f'{{"prompt": "p{n}", "key": "key-{n}", "after": ["kex-{n}"]}}\n' for n in range(1000))).items
+    began = time.process_time()
+    problems = _unmet(items, {})
+    assert time.process_time() - began < 4  # it was forty seconds
+    assert (len(problems), problems[0].text.partition("Did you mean")[1]) == (1000, "Did you mean")
+    path = tmp_path / "dense.jsonl"
+    needs = ", ".join(f'"k{n}"' for n in range(200))
+    path.write_text("".join(f'{{"prompt": "p{n}", "after": [{needs}]}}\n' for n in range(60)))
+    with pytest.raises(UsageError, match="more than 10000 keys in `after`"):
+        read_list(str(path), "jsonl")

@@ -17,6 +17,7 @@ from holdfast.api.repos import current_base
 from holdfast.api.show import duration_of
 from holdfast.core.intake import (
     MOST_ITEMS,
+    MOST_WAITS,
     Item,
     Known,
     checklist,
@@ -32,6 +33,7 @@ from holdfast.text import is_text
 
 BIGGEST_LIST = 16 * 1024 * 1024  # bytes
 FORMATS = ("prompt", "checklist", "jsonl", "folder")
+MOST_HINTS = 20  # each is a look at every key
 _PROMPTS = (".md", ".txt")  # files of a folder
 
 
@@ -85,6 +87,11 @@ def read_list(source: str, how: str) -> Listed:
         raise UsageError(
             f"{source} asks for {len(listed.items)} tasks; at most {MOST_ITEMS} are taken at once. Split it. "
             "Nothing was queued."
+        )
+    if sum(len(item.after) for item in listed.items) > MOST_WAITS:
+        raise UsageError(
+            f"{source} names more than {MOST_WAITS} keys in `after`; what comes after a task comes after all that it "
+            "waits for. Nothing was queued."
         )
     if not listed.items and not listed.problems:
         open_ones = {"checklist": "open box (`- [ ] …`)", "folder": "file *.md or *.txt"}.get(how, "line")
@@ -211,6 +218,8 @@ def _unmet(items: Sequence[Item], known: Mapping[str, Known]) -> list[Problem]:
     import difflib
 
     keys = {item.key for item in items}
+    own = sorted(key for key in keys if not key.startswith("sha256:"))
+    hints: dict[str, list[str]] = {}
     problems = []
     for item in items:
         if item.key in known:
@@ -221,10 +230,9 @@ def _unmet(items: Sequence[Item], known: Mapping[str, Known]) -> list[Problem]:
                 text = f"it is to come after '{key}', whose task {ended.task_id} is {ended.state}"
                 problems.append(Problem(where=item.where, text=f"{text}: `holdfast retry {ended.task_id}` first."))
             elif key not in keys and key not in known:
-                close = difflib.get_close_matches(
-                    key, sorted(key for key in keys if not key.startswith("sha256:")), n=1
-                )
-                hint = f" Did you mean '{close[0]}'?" if close else ""
+                if key not in hints and len(hints) < MOST_HINTS:
+                    hints[key] = difflib.get_close_matches(key, own, n=1)
+                hint = "".join(f" Did you mean '{close}'?" for close in hints.get(key, ()))
                 problems.append(Problem(where=item.where, text=f"it is to come after '{key}', a key of no task.{hint}"))
     return problems
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST_ITEMS = 1000
+MOST_WAITS = 10_000  # keys in all `after` of a list together: they are written in one transaction
 LONGEST_KEY = 200
 BY_TEXT = "sha256:"  # how a key begins that nobody gave
 _COMMENT = re.compile(r"<!--[ \t]{0,9}holdfast:((?:(?!<!--).){0,1000}?)-->")

@@ -100,8 +100,12 @@ async def _intend_member(
 
 
 async def _member_plan(context: Context, task: Task, repo: Repo, name: str, branch: str | None) -> Plan:
-    """From what the task has committed; the branch of a clone comes only at its end: until then from its base."""
+    """From what the task has committed; if there is nothing, from its base. A clone's commits are brought in first."""
     strategy, now = context.strategy_of(task.spec), await context.writer.write(lambda tx: tx.tasks.get(task.id))
+    own = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
+    problem = None if own is None else await deliver_work(context, task.spec, repo, own)
+    if problem is not None:
+        raise LaunchError(f"A member cannot begin at what task {task.id} has committed: {problem}")
     for base in (now.branch, now.base_commit):
         if base is not None:
             with contextlib.suppress(LaunchError):
