@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.advancing import Following, StageEnd, Step, follow
+from holdfast.core.accounts import ShutOut
+from holdfast.core.advancing import Following, StageEnd, Step, follow, is_over
 from holdfast.core.budgets import Budget, lost_without_progress
+from holdfast.core.dispatch import Terms
 from holdfast.core.model import Instant, PauseReason, Task, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
@@ -211,3 +213,19 @@ def test_a_checkpoint_leads_back_to_its_stage(shop: Shop) -> None:
     shop.store.write(lambda tx: tx.staging.return_to("task1", ended, NOW))
     on = shop.task()
     assert (on.progress.stage, on.spec.agent, on.session_id, on.account) == (1, "beta", None, "b")
+
+
+def test_what_has_no_stage_left_waits_for_no_agent(shop: Shop) -> None:
+    """R-RES-08: its last stage is approved; that its agent's account is shut, or its provider away, is all the same."""
+    last = Stage(name="only", agent="alpha", agent_options={"account": "a"}, provider="acme", approval=True)
+    shop.claim()
+    shop.add("task2", stages=(last,), agent="alpha", agent_options={"account": "a"}, provider="acme")
+    shop.end_stage(shop.claim())
+    shop.store.write(lambda tx: tx.staging.approve("task2", "ann", NOW))
+    away = Terms(
+        shut_out=ShutOut(accounts=frozenset({"alpha/a"}), agents=frozenset({"alpha"})),
+        providers_down=frozenset({"acme"}),
+    )
+    task = shop.store.write(lambda tx: tx.tasks.claim("host", NOW, away))
+    assert task is not None
+    assert is_over(task.spec.stages, task.progress)

@@ -90,6 +90,7 @@ class SqliteStaging:
             reason=reason,
             before=rows.written_progress(task.progress),
             keeps_session=int(changes is not None),
+            is_over=int(is_over(stages, after)),
             account=rows.bound_account(_spec_at(task.spec, after)),
             now=now.wall,
             **standing,
@@ -167,9 +168,8 @@ def _spec_at(spec: TaskSpec, progress: Progress) -> TaskSpec:
     stage = stage_of(spec.stages, progress)
     if stage is None:
         return spec
-    return replace(
-        spec, agent=stage.agent, agent_options=stage.agent_options, timeout=stage.timeout, provider=stage.provider
-    )
+    provider = "" if is_over(spec.stages, progress) else stage.provider  # nobody is asked any more
+    return replace(spec, agent=stage.agent, agent_options=stage.agent_options, timeout=stage.timeout, provider=provider)
 
 
 def _held(grip: Grip) -> dict[str, object]:

@@ -13,10 +13,11 @@ WHERE id = :id AND state = 'running' AND fence = :fence AND owner = :owner
 SELECT count(*) FROM runs WHERE task_id = :id
 
 -- name: approve
--- Compare-and-set: of two people, one is told that it was done. What waits for no account is bound to none.
+-- Compare-and-set: of two people, one is told that it was done. What waits for no account is bound to none; what has no
+-- stage left needs no agent, and waits for nobody's (`forced`).
 UPDATE tasks
 SET state = 'queued', reason = :reason, progress = :progress, agent = :agent, settings = :settings, pause_reason = NULL,
-    resume_after = NULL, not_before = NULL, forced = 0, updated_at = :now,
+    resume_after = NULL, not_before = NULL, forced = :is_over, updated_at = :now,
     session_id = CASE WHEN :keeps_session THEN session_id END,
     account = CASE WHEN :keeps_session THEN account ELSE :account END
 WHERE id = :id AND state = 'paused' AND progress IS :before
