@@ -11,7 +11,7 @@ from holdfast.core.dispatch import Lane
 from holdfast.core.holds import OUTAGE, Hold, Scope
 from holdfast.core.massdeath import after_fleet
 from holdfast.core.model import Instant, PauseReason, Task
-from holdfast.core.outcome import Verdict
+from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.workflows import stage_of
 from holdfast.errors import LaunchError
@@ -63,6 +63,9 @@ def after_end(
     context: Context, tx: Transaction, task: Task, run_id: str | None, verdict: Verdict, decision: Decision
 ) -> Decision:
     """What a task's ending says about what is held back; and the decision about the task, where that changes it."""
+    if run_id is None and verdict.outcome is Outcome.COMPLETED:
+        tx.holds.free(task.id)  # no agent ran for it (what members found out is told already): another goes first
+        return decision
     now, rules = context.clock(), context.settings.holds
     standing = {hold.full_name: hold for hold in tx.holds.all()}
     provider = task.spec.provider
