@@ -157,7 +157,7 @@ def test_adding_on_a_full_disk(fleet: Fleet) -> None:
 def test_a_home_that_never_had_room(fleet: Fleet) -> None:
     """The disk is full before the store is made: a clear refusal, and with room it is made as if nothing had been."""
     fleet.env["HOLDFAST_DISK_FLOOR"] = "0"
-    with small_disk(fleet.home, "512k"):
+    with small_disk(fleet.home, "1m"):
         fill(fleet.home / "ballast")
         for arguments in (("add", "x", "--", "true"), ("up",)):
             line = refused(fleet, *arguments, code=69)

@@ -77,6 +77,9 @@ TABLE = [
     (Cause.STOPPED, signal.SIGKILL, StopWhy.DOOMED, Outcome.COMPLETED, Outcome.STUCK),
     # Its worker was stopped: the task goes on elsewhere.
     (Cause.STOPPED, signal.SIGTERM, StopWhy.WORKER, Outcome.FAILED, Outcome.STOPPED),
+    # The time of its parallel stage was up.
+    (Cause.STOPPED, signal.SIGKILL, StopWhy.DEADLINE, Outcome.FAILED, Outcome.TIMEOUT),
+    (Cause.STOPPED, signal.SIGKILL, StopWhy.DEADLINE, Outcome.COMPLETED, Outcome.COMPLETED),
     # Its task's budget is spent; but what was done before the signal is done.
     (Cause.STOPPED, signal.SIGTERM, StopWhy.BUDGET, Outcome.FAILED, Outcome.OVER_BUDGET),
     (Cause.STOPPED, signal.SIGTERM, StopWhy.BUDGET, Outcome.COMPLETED, Outcome.COMPLETED),

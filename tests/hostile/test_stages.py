@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from tests.acceptance.test_stages import Workshop, results
@@ -9,6 +10,7 @@ from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, lives, wait_until
 
 from holdfast.core.drafts import AgentChoice, MemberDraft, StageDraft
+from holdfast.supervisor.stagegates import MOST_BEGINNINGS
 
 MIB = 1 << 20
 
@@ -86,3 +88,17 @@ def test_a_task_that_was_approved_and_cancelled_completes_with_its_work(fleet: F
     done = fleet.wait_state(task, "completed")
     assert len(done["runs"]) == 2, "nobody worked again"
     assert fleet.git("diff", "--name-only", "HEAD", done["branch"]).split() == ["made"]
+
+
+def test_a_gate_that_kills_its_supervisor_is_not_asked_for_ever(fleet: Fleet) -> None:
+    """Nothing loops: every start would ask it again, and a service starts again by itself."""
+    shop, asked = Workshop(fleet), fleet.root / "asked"
+    gate = f"echo x >> {asked}; kill -9 $(cat {fleet.home}/supervisor.lock); sleep 60"
+    task = shop.add(StageDraft(name="one", chosen=shop.command("one"), gate=gate))
+    for _ in range(MOST_BEGINNINGS):
+        assert fleet.up("--idle-exit", "0s").wait(timeout=60) == -signal.SIGKILL, fleet.log()
+    assert fleet.up("--idle-exit", "0s").wait(timeout=60) == 0, fleet.log()
+    ended = fleet.show(task)
+    assert (ended["state"], ended["failure_reason"], len(ended["runs"])) == ("failed", "gate_failed", 1)
+    assert f"begun {MOST_BEGINNINGS} times" in ended["reason"]
+    assert len(asked.read_text().split()) == MOST_BEGINNINGS

@@ -72,7 +72,7 @@ def ruling_of(text: str) -> Ruling | None:
 
 def follow(stages: Stages, progress: Progress, end: StageEnd) -> Following:
     """`progress` is of the stage that has just ended."""
-    stage, now = stages[progress.stage], replace(progress, checks="", began={})
+    stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0)
     where = place(stages, progress.stage)
     if end.is_final:
         return _failed(now, end.failure, end.reason, now.feedback)

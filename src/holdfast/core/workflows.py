@@ -85,6 +85,7 @@ class Progress:
     began: Mapping[str, object] = field(default_factory=dict)  # a parallel stage under way: when it began (an Instant)
     since: int = 0  # the number of the task's last run before this stage was entered
     checks: str = ""  # the run that completed, and whose gate was cut short: only the gate is still to be asked
+    asked: int = 0  # how often its gate was begun and nobody knows how it ended, because the supervisor died
 
 
 START = Progress()
@@ -134,7 +135,15 @@ def progress_from(kept: Mapping[str, Any]) -> Progress:
 def entered(progress: Progress, stage: int, feedback: str = "") -> Progress:
     """At the beginning of a stage, whatever came before."""
     return replace(
-        progress, stage=stage, visit=progress.visit + 1, tries=0, feedback=feedback, awaits=False, began={}, checks=""
+        progress,
+        stage=stage,
+        visit=progress.visit + 1,
+        tries=0,
+        feedback=feedback,
+        awaits=False,
+        began={},
+        checks="",
+        asked=0,
     )
 
 

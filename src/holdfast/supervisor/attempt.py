@@ -56,7 +56,7 @@ class Attempt:
                 return
             await self._see_who_else_dies(run_id)
             verdict, ended = await stage_ended(
-                self._context, self.task, run_id, verdict, self._wish, self._driver.answer
+                self._context, self.task, self.grip, run_id, verdict, self._wish, self._driver.answer
             )
             if not await settle(self._context, self.task, self.grip, run_id, verdict, ended):
                 guard.keep()  # between attempts the workspace stays: an agent's session resumes only at its own path

@@ -57,7 +57,7 @@ async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> 
 
 
 async def stage_ended(
-    context: Context, task: Task, run_id: str | None, verdict: Verdict, wish: Wish, answer: str = ""
+    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, wish: Wish, answer: str = ""
 ) -> tuple[Verdict, Ended | None]:
     """What the stage came to. A stop (a cancel, a pause, `down`) ends its gate at once: then that is how it ends for
     now, and only the gate is left to do afterwards."""
@@ -67,16 +67,18 @@ async def stage_ended(
     try:
         if stage.gate and verdict.outcome is Outcome.COMPLETED:
             wish.heed()
-        return verdict, await wish.interrupts(gather(context, task, run_id, verdict, answer))
+        return verdict, await wish.interrupts(gather(context, task, grip, run_id, verdict, answer))
     except Stopped as stopped:
         if verdict.outcome is not Outcome.COMPLETED:
-            return verdict, await gather(context, task, run_id, verdict, answer)  # nothing in it takes long
+            return verdict, await gather(context, task, grip, run_id, verdict, answer)  # nothing in it takes long
         asked = await stopped_before(context, task, stopped.why, "its gate had passed")
         cut_short = Ended(cut_short=task.progress.checks or run_id or "")
         return replace(verdict, outcome=asked.outcome, reason=asked.reason, resets_at=asked.resets_at), cut_short
 
 
-async def gather(context: Context, task: Task, run_id: str | None, verdict: Verdict, answer: str = "") -> Ended:
+async def gather(
+    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, answer: str = ""
+) -> Ended:
     """Of the run that has ended; `answer`: of the members of a parallel stage. Ended at once when its caller is
     cancelled, the gate with it."""
     stage = task.spec.stages[task.progress.stage]
@@ -88,7 +90,7 @@ async def gather(context: Context, task: Task, run_id: str | None, verdict: Verd
     if verdict.outcome is not Outcome.COMPLETED:
         return Ended(result=result)
     if stage.gate:
-        result = replace(result, gate=await ask_gate(context, task, stage, workspace))
+        result = replace(result, gate=await ask_gate(context, task, grip, stage, workspace))
     if stage.reviews:
         result = replace(result, ruling=str(ruling_of(result.text) or ""))
     return Ended(result=result)
@@ -179,7 +181,7 @@ def move(
     """In the transaction of the settlement, and before it."""
     now = context.clock()
     if ended is not None and ended.cut_short:
-        tx.staging.keep(grip, replace(task.progress, checks=ended.cut_short), now)
+        tx.staging.keep(grip, replace(task.progress, checks=ended.cut_short, asked=0), now)
     if ended is None or ended.result is None or following is None:
         return
     if following.step is Step.FAIL and decision.action is not Action.FAIL:
