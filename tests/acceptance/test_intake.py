@@ -113,6 +113,11 @@ def test_json_and_folders_and_two_at_once(fleet: Fleet) -> None:
     needs = {need["id"] for need in fleet.show(by_key["b"])["needs"]}
     assert needs == {by_key["a"], by_key["k29"]}
     (folder / "bad.md").write_bytes(b"\xff\0")
+    (folder / "out.md").symlink_to("/etc/passwd")
+    refusal = fleet.cli("add", "--from", folder, "--", *WORK, code=2).stderr
+    assert "out.md is a link that leads out of the folder" in refusal
+    assert "root:" not in refusal
+    (folder / "out.md").unlink()
     assert "not text" in fleet.cli("add", "--from", folder, "--", *WORK, code=2).stderr
     other = fleet.make_repo(fleet.root / "other")
     assert len(take(fleet, "--from", path, "--repo", other)["queued"]) == 30  # keys are each repository's own

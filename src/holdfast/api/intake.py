@@ -108,9 +108,14 @@ def _folder(source: str) -> Listed:
     names = [name for name in names if name.lower().endswith(_PROMPTS)]
     if len(names) > MOST_ITEMS:
         raise UsageError(f"{source} holds {len(names)} prompts; at most {MOST_ITEMS} are taken at once.")
+    inside = os.path.join(os.path.realpath(source), "")
     for name in names:
+        path = os.path.join(source, name)
+        if not os.path.realpath(path).startswith(inside):  # a stranger's folder must not have our files sent away
+            listed.problems.append(Problem(where=name, text=f"{path} is a link that leads out of the folder."))
+            continue
         try:
-            one = file_of_folder(name, _read(os.path.join(source, name), BIGGEST_PROMPT))
+            one = file_of_folder(name, _read(path, BIGGEST_PROMPT))
         except UsageError as error:
             listed.problems.append(Problem(where=name, text=str(error)))
             continue
