@@ -29,7 +29,7 @@ def test_a_swarm_with_a_crash_a_hang_and_one_that_ignores_term_is_collected_at_i
         "deaf": "trap '' TERM; echo deaf; while :; do sleep 0.1; done",
     }
     fleet.env["HOLDFAST_HEALTH_GRACE"] = "1s"
-    task_id = queue_swarm(fleet, draft(scripts, timeout=1.0))
+    task_id = queue_swarm(fleet, draft(scripts, timeout=4.0))
     fleet.up("--agents", 4, "--idle-exit", "0s")
     task = fleet.wait_state(task_id, "completed")
     fleet.wait_clean()
