@@ -15,8 +15,14 @@ LEFT_OUT = "not by default, for want of time: `make test-all` plays it"
 
 def sampled(cases: Iterable[Any], keep: int) -> list[Any]:
     """The first `keep` of them; the others wait for `make test-all`."""
-    skipped = pytest.mark.skip(reason=LEFT_OUT)
-    return [case if ALL or number < keep else pytest.param(case, marks=skipped) for number, case in enumerate(cases)]
+    return [case if ALL or number < keep else _skipped(case) for number, case in enumerate(cases)]
+
+
+def _skipped(case: Any) -> Any:
+    skip = pytest.mark.skip(reason=LEFT_OUT)
+    if isinstance(case, type(pytest.param())):
+        return pytest.param(*case.values, id=case.id, marks=[*case.marks, skip])
+    return pytest.param(case, marks=skip)
 
 
 def amount(default: int, in_all: int) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet
 from tests.refusals import nothing_changes, refused
+from tests.sampling import sampled
 
 
 def shim(fleet: Fleet, name: str, script: str) -> dict[str, str]:
@@ -115,13 +116,16 @@ def test_no_git_identity(fleet: Fleet, code: int) -> None:
 
 @pytest.mark.parametrize(
     ("script", "said"),
-    [
-        pytest.param("echo git version 2.17.1", "is 2.17.1", id="old"),
-        pytest.param("echo git version 1.8", "is 1.8", id="ancient"),
-        pytest.param("echo hello", "does not tell its version", id="no-git"),
-        pytest.param("exit 3", "does not tell its version", id="failing"),
-        pytest.param("echo git version ٢.٣", "does not tell its version", id="odd-digits"),
-    ],
+    sampled(
+        [
+            pytest.param("echo git version 2.17.1", "is 2.17.1", id="old"),
+            pytest.param("exit 3", "does not tell its version", id="failing"),
+            pytest.param("echo git version 1.8", "is 1.8", id="ancient"),
+            pytest.param("echo hello", "does not tell its version", id="no-git"),
+            pytest.param("echo git version ٢.٣", "does not tell its version", id="odd-digits"),
+        ],
+        keep=2,
+    ),
 )
 def test_a_git_that_is_too_old(fleet: Fleet, script: str, said: str) -> None:
     """Refused before anything is queued or started; looking still works."""
@@ -157,7 +161,7 @@ def test_a_git_that_cannot_be_started(fleet: Fleet) -> None:
         assert "git could not be started" in refused(fleet, "add", "x", "--", "true", env={"PATH": str(folder)}, code=2)
 
 
-@pytest.mark.parametrize("name", ["with space", "with\nnewline", "ünïcödé", "$(x)'\"", "-dash"])
+@pytest.mark.parametrize("name", sampled(["with\nnewline", "$(x)'\"", "-dash", "with space", "ünïcödé"], keep=2))
 def test_repositories_with_odd_names(fleet: Fleet, name: str) -> None:
     repo = fleet.make_repo(fleet.root / name)
     task_id = fleet.add("x", command=("sh", "-c", "echo 1 > one.txt"), cwd=repo)

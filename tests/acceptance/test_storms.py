@@ -13,13 +13,14 @@ from tests.sampling import amount
 
 from holdfast.api.queries import Queries
 
-TASKS = KILLS = 20
-ADDS = amount(60, in_all=200)
+TASKS = KILLS = amount(12, in_all=20)
+ADDS = amount(30, in_all=200)
 
 
 @pytest.mark.slow
-def test_twenty_kills_of_the_supervisor_lose_nothing_and_repeat_nothing(fleet: Fleet) -> None:
-    """R-TERM-10, R-TREE-01: 20 tasks, kill -9 at 20 random moments: all end exactly once, nothing is left."""
+def test_kills_of_the_supervisor_lose_nothing_and_repeat_nothing(fleet: Fleet) -> None:
+    """R-TERM-10, R-TREE-01: a dozen tasks (20 in `make test-all`), kill -9 at as many random moments: all end exactly
+    once, nothing is left."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)

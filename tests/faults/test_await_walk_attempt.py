@@ -8,6 +8,7 @@ import contextlib
 import pytest
 from tests.faults.stage import Stage, Work, cleanup_bound
 from tests.fleet import Fleet
+from tests.sampling import amount
 
 from holdfast.core.model import StopWhy
 from holdfast.supervisor.attempt import Attempt
@@ -47,7 +48,7 @@ def test_an_attempt_that_is_cancelled_is_finished_by_the_next_supervisor(stage: 
         assert stage.events(current[0]).count("agent.claimed") == script.count(CLAIM)
         stage.assert_nothing_left()
 
-    walk(make, check, second=True, most=10 if script == WORK else 6, apart=True)
+    walk(make, check, second=True, most=amount(5 if script == WORK else 3, in_all=10), apart=True)
 
 
 @pytest.mark.parametrize("why", [StopWhy.CANCEL, StopWhy.DOWN])
@@ -83,7 +84,7 @@ def test_an_attempt_that_is_stopped_ends_as_stopped(stage: Stage, why: StopWhy) 
             assert set(outcomes) <= {"stopped", "completed"}, outcomes
         stage.assert_nothing_left()
 
-    walk(make, check, most=8, apart=True, interrupt=stop)
+    walk(make, check, most=amount(4, in_all=8), apart=True, interrupt=stop)
 
 
 def test_an_idle_supervisor_does_not_go_before_the_last_workspace_is_put_away(stage: Stage) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.faults.conftest import assert_free, assert_no_process
 from tests.integration.conftest import Workshop
+from tests.sampling import amount
 
 from holdfast.core.model import Strategy, Workspace
 from holdfast.processes.children import Children
@@ -120,7 +121,7 @@ def test_making_a_workspace(workshop: Workshop, kind: str, before: str) -> None:
         trees.remove(current[0])
         assert workshop.fleet.branches() == []
 
-    walk(make, check, second=True, most=FEW if kind == "clone" else 16)
+    walk(make, check, second=True, most=FEW if kind == "clone" else amount(8, in_all=16))
 
 
 @pytest.mark.parametrize("kind", ["worktree", "empty"])
@@ -149,7 +150,7 @@ def test_removing_a_workspace(workshop: Workshop, kind: str, has_commit: bool) -
         for branch in workshop.fleet.branches():
             workshop.fleet.git("branch", "-D", branch)
 
-    walk(make, check, second=True, most=16)
+    walk(make, check, second=True, most=amount(8, in_all=16))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_saving_work(workshop: Workshop, kind: str, shadow: str) -> None:
             assert workshop.fleet.git("log", "--format=%s", "-1", str(current[0].branch)) == "Delivered"
         trees.remove(current[0])
 
-    walk(make, check, second=True, most=FEW if kind == "clone" else 12)
+    walk(make, check, second=True, most=FEW if kind == "clone" else amount(6, in_all=12))
 
 
 def forget_shadow(workshop: Workshop) -> None:
@@ -214,7 +215,7 @@ def test_starting_from_saved_work(workshop: Workshop) -> None:
         assert (Path(current[0].path) / "work.txt").read_text() == "precious"
         trees.remove(current[0])
 
-    walk(make, check, second=True, most=12)
+    walk(make, check, second=True, most=amount(6, in_all=12))
 
 
 def test_committing_leftovers(workshop: Workshop) -> None:
@@ -239,4 +240,4 @@ def test_committing_leftovers(workshop: Workshop) -> None:
         trees.remove(current[0])
         workshop.fleet.git("branch", "-D", branch)
 
-    walk(make, check, second=True, most=16)
+    walk(make, check, second=True, most=amount(8, in_all=16))

@@ -1,4 +1,4 @@
-"""The crash matrix, sampled: a quarter of the points with a kill, a tenth with an error, some second faults, some
+"""The crash matrix, sampled: an eighth of the points with a kill, a tenth with an error, some second faults, some
 usurpations; `make faults` runs all of it. And the proof that it would notice: three deliberate breaks, which it must
 catch."""
 
@@ -196,8 +196,8 @@ def matrix(*arguments: object, timeout: float = 500) -> subprocess.CompletedProc
 
 def test_every_point_is_reached_and_survived() -> None:
     """R-TREE-01, R-TERM-10: a kill at a point, an error at some, somewhere; restart; the promises hold. Each point is
-    reached every time, and killed at every fourth day: four days have them all, `make faults` all at once."""
-    done = matrix("--each-point", "--share", 4, "--seed", SEED, "--jobs", 4)
+    reached every time, and killed at every eighth day: eight days have them all, `make faults` all at once."""
+    done = matrix("--each-point", "--share", 8, "--seed", SEED, "--jobs", 4)
     assert done.returncode == 0, done.stdout[-6000:]
     assert " violations 0 " in done.stdout
     listed = set(re.search(r"^reached without faults: (.*)$", done.stdout, re.M).group(1).split())  # type: ignore[union-attr]  # it is printed
@@ -212,7 +212,7 @@ def test_a_second_crash_during_the_recovery_is_survived() -> None:
         "kill",
         "--first-hits",
         "--sample",
-        amount(10, in_all=18),
+        amount(5, in_all=18),
         "--double",
         "sample",
         "--seed",
@@ -221,7 +221,7 @@ def test_a_second_crash_during_the_recovery_is_survived() -> None:
         4,
     )
     assert done.returncode == 0, done.stdout[-6000:]
-    assert int(re.search(r"(\d+) double faults", done.stdout).group(1)) > 5  # type: ignore[union-attr]  # it is printed
+    assert int(re.search(r"(\d+) double faults", done.stdout).group(1)) >= 3  # type: ignore[union-attr]  # it is printed
 
 
 def test_a_usurped_supervisor_harms_nothing() -> None:

@@ -20,7 +20,7 @@ from tests.sampling import amount
 ROOT = Path(__file__).resolve().parents[2]
 SEED = os.environ.get("HOLDFAST_FUZZ_SEED") or os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(random.randrange(10**9))
 CASE = os.environ.get("HOLDFAST_FUZZ_CASE")
-COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", amount(1500, in_all=3000)))
+COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", amount(800, in_all=3000)))
 SHARDS = 4
 
 

@@ -199,7 +199,7 @@ def test_keeper_killed_at_each_of_its_steps(plain_stage: Stage) -> None:
         assert (fleet.home / "runs" / run_id / "empty.json").exists() or number < steps.index(LET_GO), step
 
 
-@pytest.mark.parametrize("stage", ["cgroup", "subreaper"], indirect=True)
+@pytest.mark.parametrize("stage", sampled(["subreaper", "cgroup"], keep=1), indirect=True)
 def test_both_killed_at_each_step_of_a_start(stage: Stage) -> None:
     """R-TERM-10: nobody is left who could prove anything. Without pid.json no agent ever ran, so it runs now; with it
     the task is frozen and told (or proven, where there is a cgroup)."""

@@ -14,6 +14,7 @@ import pytest
 from tests.fleet import lives, wait_until
 from tests.hostile import reuse
 from tests.hostile.stage import Stage, why_no_cgroups
+from tests.sampling import sampled
 
 NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "--")
 PROBE = "import pathlib; pathlib.Path('/proc/sys/kernel/ns_last_pid').write_text('100')"
@@ -26,7 +27,7 @@ def why_no_namespace() -> str:
     return done.stderr.strip().splitlines()[-1] if done.returncode != 0 else ""
 
 
-@pytest.mark.parametrize("cgroup", ["off", "auto"])
+@pytest.mark.parametrize("cgroup", sampled(["off", "auto"], keep=1))
 @pytest.mark.parametrize("case", sorted(reuse.CASES))
 def test_a_pid_that_is_used_again(tmp_path: Path, case: str, cgroup: str) -> None:
     """R-TERM-10: between the record and the kill the kernel gives the pid to somebody else: (boot id, pid, start time)
