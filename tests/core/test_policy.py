@@ -22,7 +22,7 @@ from holdfast.core.budgets import (
 )
 from holdfast.core.model import Instant, PauseReason
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import POLICY, Action, Decision, decide
+from holdfast.core.policy import POLICY, Action, Decision, decide, with_the_clock
 from holdfast.core.resuming import decide_resume
 
 O, A, B, P = Outcome, Action, Budget, PauseReason  # noqa: E741  # the tables below are read by columns
@@ -832,3 +832,22 @@ def test_a_reset_time_that_is_no_time_counts_as_unknown(nonsense: float) -> None
     """Neither does one that is months away: a task would wait in silence for something that nobody meant."""
     decision = decide(ended(Outcome.RATE_LIMITED, nonsense), (), Limits(), BASE, 0.0)
     assert decision.resume_after == BASE.wall + Limits().default_hold
+
+
+@pytest.mark.parametrize("years", [-10, +10])
+def test_a_clock_that_is_set_between_a_decision_and_its_record_moves_what_was_decided(years: int) -> None:
+    """R-RES-08: decided by a clock that was ten years ahead, recorded by the right one: it waits a moment, not ten
+    years; nor is it due before its time."""
+    decided = Instant(wall=2_000_000_000.0, boottime=50.0, boot_id="b")
+    decision = decide(Verdict(outcome=Outcome.USAGE_LIMITED, reason="x"), (), Limits(), decided)
+    assert decision.resume_after is not None
+    assert decision.parking is not None
+    assert decision.parking.until is not None
+    jump = years * 365 * 86400.0
+    recorded = Instant(wall=decided.wall + jump + 2.0, boottime=52.0, boot_id="b")
+    moved = with_the_clock(decision, decided, recorded)
+    assert moved.resume_after == pytest.approx(decision.resume_after + jump)
+    assert moved.parking is not None
+    assert moved.parking.until == pytest.approx(decision.parking.until + jump)
+    slow = Instant(wall=decided.wall + 30.0, boottime=decided.boottime + 31.0, boot_id="b")
+    assert with_the_clock(decision, decided, slow) is decision

@@ -8,11 +8,12 @@ import pytest
 from bench.__main__ import BENCHMARKS
 from bench.figures import SMOKE, Figure
 from bench.render import TITLES
+from tests.sampling import sampled
 
 MAY_BE_NOTHING = ("survivors", "% of a core")  # the second: a smoke's rest is shorter than the pause between two beats
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", sampled(BENCHMARKS, keep=3))
 def test_a_benchmark_runs_and_returns_numbers(name: str, tmp_path: Path) -> None:
     figures = BENCHMARKS[name](SMOKE, tmp_path)
     assert figures

@@ -87,6 +87,7 @@ POLICY: Mapping[Outcome, Rule] = {
     Outcome.UNKNOWN: Rule(action=Action.FREEZE, alert=True),
 }
 
+CLOCK_WAS_SET = 60.0  # seconds; less is the ordinary drift of two clocks
 _LEAST_HOLD = 0.1  # of `default_hold`: after the first resume
 _MOST_SPREAD = 0.1  # of a wait: a limit of seconds is not spread over minutes
 _AUTO_RESUMED = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
@@ -123,6 +124,20 @@ def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Insta
         decision = replace(decision, crashes=Recent(count=count, limit=limits.crash, window=limits.crash_window))
     parking = _parking(verdict, ledger, limits, now, jitter)
     return decision if parking is None else replace(decision, parking=parking)
+
+
+def with_the_clock(decision: Decision, decided: Instant, now: Instant) -> Decision:
+    """What was decided at `decided`, recorded now. Saving work in between may take long: if the wall clock was set, its
+    moments move with the clock. A wait of a second must not become one of years."""
+    moved = (now.wall - now.boottime) - (decided.wall - decided.boottime)
+    if decided.boot_id != now.boot_id or abs(moved) < CLOCK_WAS_SET:
+        return decision
+    if decision.resume_after is not None:
+        decision = replace(decision, resume_after=decision.resume_after + moved)
+    parking = decision.parking
+    if parking is not None and parking.until is not None:
+        decision = replace(decision, parking=replace(parking, until=parking.until + moved))
+    return decision
 
 
 def _parking(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> Parking | None:

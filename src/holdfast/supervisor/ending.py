@@ -8,7 +8,7 @@ from dataclasses import replace
 from holdfast.core.advancing import Following, place
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision, decide
+from holdfast.core.policy import Action, Decision, decide, with_the_clock
 from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.results import Result
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
@@ -46,7 +46,8 @@ async def settle(
             None if run_id is None else tx.holds.death(run_id),
         )
     )
-    decision = decide(verdict, ledger, context.limits, context.clock(), context.jitter())
+    decided = context.clock()
+    decision = decide(verdict, ledger, context.limits, decided, context.jitter())
     if death is not None:
         decision = spared(decision, death[0])
     decision, following = advance(task, decision, ended, verdict, ledger, context.limits)
@@ -71,7 +72,7 @@ async def settle(
             grip,
             run_id,
             verdict,
-            decision,
+            with_the_clock(decision, decided, context.clock()),
             disposition,
             _telling(context, task, grip, result, ended, following),
         )
