@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.config.settings import CLI_AGENTS
+from holdfast.config.tablevalues import flag, meant, text
 from holdfast.text import is_text
 
 SECTION = "accounts"
@@ -53,7 +54,7 @@ def read_accounts(tables: object, complain: Complain) -> Accounts:
         place = f"{SECTION}.{agent}"
         if agent not in CLI_AGENTS:
             known = f"accounts are for {', '.join(CLI_AGENTS)}"
-            complain(place, f"there is no agent '{agent[:60]}' with accounts ({known}){_meant(agent, CLI_AGENTS)}")
+            complain(place, f"there is no agent '{agent[:60]}' with accounts ({known}){meant(agent, CLI_AGENTS)}")
         elif not isinstance(accounts, dict):
             complain(place, f"'{place}' is a section of accounts, such as {example}, and cannot be set itself")
         else:
@@ -120,7 +121,7 @@ def _account(place: str, name: str, table: object, complain: Complain) -> Accoun
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in _READERS:
-            refuse(key, f"there is no setting '{place}.{key[:60]}'{_meant(key, KEYS, f'{place}.')}")
+            refuse(key, f"there is no setting '{place}.{key[:60]}'{meant(key, KEYS, f'{place}.')}")
             continue
         try:
             values[key] = _READERS[key](value)
@@ -132,23 +133,15 @@ def _account(place: str, name: str, table: object, complain: Complain) -> Accoun
 # -- values: messages never quote them, they may be secrets ------------------------------------------------------------
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not is_text(value):
-        raise ValueError("it is not text; write it in quotes")
-    if not value:
-        raise ValueError("it is empty; leave it out instead")
-    return value
-
-
 def _folder(value: object) -> str:
-    path = os.path.expanduser(_text(value))
+    path = os.path.expanduser(text(value))
     if not os.path.isabs(path):
         raise ValueError(f"'{path[:60]}' is not a whole path; begin it with / or ~")
     return os.path.normpath(path)
 
 
 def _url(value: object) -> str:
-    url = _text(value)
+    url = text(value)
     if not url.startswith(("http://", "https://")) or any(letter.isspace() for letter in url):
         raise ValueError("it is not an address that begins with http:// or https://")
     return url
@@ -172,17 +165,11 @@ def _variables(value: object) -> dict[str, str]:
     return dict(value)
 
 
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("it is neither true nor false")
-    return value
-
-
 _READERS: Mapping[str, Callable[[object], Any]] = {
     "config_dir": _folder,
     "base_url": _url,
     "env": _variables,
-    "auto": _flag,
+    "auto": flag,
 }
 
 
@@ -196,10 +183,3 @@ def _has_login(url: str | None) -> bool:
 
 def _without_login(url: str | None) -> str | None:
     return None if url is None else _LOGIN_IN_URL.sub(f"{HIDDEN}@", url)
-
-
-def _meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{prefix}{close[0]}'?" if close else ""

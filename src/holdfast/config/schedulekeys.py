@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.config.cronwords import cron_expression, time_zone
 from holdfast.config.overrides import AGENTS
 from holdfast.config.parsers import boolean, count, one_of, shown
+from holdfast.config.tablevalues import meant, words
 from holdfast.text import is_text
 from holdfast.units import parse_duration
 
@@ -26,13 +27,10 @@ Read = Callable[[object], Any]
 
 
 def _text(value: object, longest: int = LONGEST_TEXT) -> str:
-    if not isinstance(value, str) or not is_text(value):
-        raise ValueError("it is not text; write it in quotes")
-    if not value.strip():
-        raise ValueError("it is empty; leave it out instead")
-    if len(value) > longest:
-        raise ValueError(f"it has {len(value)} characters; {longest} is the most")
-    return value
+    found = words(value)
+    if len(found) > longest:
+        raise ValueError(f"it has {len(found)} characters; {longest} is the most")
+    return found
 
 
 def _name(value: object) -> str:
@@ -181,10 +179,3 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     ),
     "enabled": ("`true`", "`false`: it keeps its place, and nothing is added."),
 }
-
-
-def meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{prefix}{close[0]}'?" if close else ""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.config.parsers import shown, toml
 from holdfast.config.problems import where
-from holdfast.config.schedulekeys import KEYS, READERS, TASK_KEYS, meant
+from holdfast.config.schedulekeys import KEYS, READERS, TASK_KEYS
+from holdfast.config.tablevalues import meant
 from holdfast.units import write_duration
 
 if TYPE_CHECKING:  # all pay for what every command reads

@@ -92,7 +92,7 @@ def _unknown_workflows(layer: Layer, users: Layer) -> list[str]:
     if not asked:
         return []
     from holdfast.config.builtin_workflows import BUILT_IN
-    from holdfast.config.schedulekeys import meant
+    from holdfast.config.tablevalues import meant
 
     found = []
     for schedule in asked:

@@ -19,6 +19,7 @@ from holdfast.config.accounts import DEFAULT as OWN_LOGIN
 from holdfast.config.accounts import Accounts
 from holdfast.config.overrides import AGENTS
 from holdfast.config.settings import CLI_AGENTS
+from holdfast.config.tablevalues import flag, meant, text
 from holdfast.text import is_text
 
 SECTION = "worker"
@@ -101,7 +102,7 @@ def _worker(number: int, table: Mapping[str, Any], accounts: Accounts, complain:
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in _READERS:
-            refuse(key, f"there is no setting '{SECTION}.{key[:60]}'{_meant(key, KEYS, f'{SECTION}.')}")
+            refuse(key, f"there is no setting '{SECTION}.{key[:60]}'{meant(key, KEYS, f'{SECTION}.')}")
             continue
         try:
             values[key] = _READERS[key](value)
@@ -124,32 +125,24 @@ def _no_account(agent: str | None, account: str, accounts: Accounts) -> str | No
         return f"the agent '{agent}' has no accounts; they are for {', '.join(CLI_AGENTS)}"
     known = (OWN_LOGIN, *accounts.get(agent, {}))
     if account not in known:
-        return f"there is no account '{account[:60]}' for {agent} (known: {', '.join(known)}){_meant(account, known)}"
+        return f"there is no account '{account[:60]}' for {agent} (known: {', '.join(known)}){meant(account, known)}"
     return None
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not is_text(value):
-        raise ValueError("it is not text; write it in quotes")
-    if not value:
-        raise ValueError("it is empty; leave it out instead")
-    return value
-
-
 def _name(value: object) -> str:
-    name = _text(value)
+    name = text(value)
     if not _NAME.fullmatch(name):
         raise ValueError(f"'{name[:60]}' cannot be the name of a worker: it has only {NAMES}")
     return name
 
 
 def _agent(value: object) -> str:
-    agent = _text(value)
+    agent = text(value)
     if agent not in AGENTS:
-        raise ValueError(f"there is no agent '{agent[:60]}' (known: {', '.join(AGENTS)}){_meant(agent, AGENTS)}")
+        raise ValueError(f"there is no agent '{agent[:60]}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}")
     return agent
 
 
@@ -164,23 +157,10 @@ def _labels(value: object) -> dict[str, str]:
     return dict(value)
 
 
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("it is neither true nor false")
-    return value
-
-
 _READERS: Mapping[str, Callable[[object], Any]] = {
     "name": _name,
     "agent": _agent,
-    "account": _text,
+    "account": text,
     "labels": _labels,
-    "restart": _flag,
+    "restart": flag,
 }
-
-
-def _meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{prefix}{close[0]}'?" if close else ""

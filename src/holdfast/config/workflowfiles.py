@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.config.parsers import shown
 from holdfast.config.reading import bytes_of
-from holdfast.config.workflowkeys import text
+from holdfast.config.tablevalues import words as text
 from holdfast.errors import UsageError
 from holdfast.text import is_text
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from holdfast.config.overrides import AGENTS
 from holdfast.config.parsers import count, one_of, shown
+from holdfast.config.tablevalues import flag, meant
+from holdfast.config.tablevalues import words as text
 from holdfast.core.drafts import NAME, NAMES
 from holdfast.core.workflows import OnFailure
 from holdfast.text import is_text
@@ -15,14 +17,6 @@ from holdfast.units import parse_duration
 MOST_TRIES = 100
 LONGEST_TEXT = 1000  # characters of a value that is no prompt
 Read = Callable[[object], Any]
-
-
-def text(value: object) -> str:
-    if not isinstance(value, str) or not is_text(value):
-        raise ValueError("it is not text; write it in quotes")
-    if not value.strip():
-        raise ValueError("it is empty; leave it out instead")
-    return value
 
 
 def prompt(value: object) -> str:
@@ -57,12 +51,6 @@ def _agent(value: object) -> str:
     if agent not in AGENTS:
         raise ValueError(f"there is no agent '{shown(agent)}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}")
     return agent
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("it is neither true nor false")
-    return value
 
 
 def _gate(value: object) -> str | bool:
@@ -119,11 +107,11 @@ STAGE: Mapping[str, Read] = {
     "gate": _gate,
     "gate_timeout": _duration,
     "on_failure": _on_failure,
-    "approval": _flag,
-    "reviews": _flag,
+    "approval": flag,
+    "reviews": flag,
     "back_to": text,
     "max_turns": _upto(1, MOST_TRIES),
-    "apart": _flag,
+    "apart": flag,
     "at_once": _upto(0, 1000),
     "least": _upto(1, 1000),
 }
@@ -183,10 +171,3 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "at_once": ("0", "How many members at a time; 0: as many as there is room for."),
     "least": ("1", "How many members have to complete, for the stage to count as completed."),
 }
-
-
-def meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
-    import difflib
-
-    close = difflib.get_close_matches(word[:200], known, n=1)
-    return f"; did you mean '{prefix}{close[0]}'?" if close else ""

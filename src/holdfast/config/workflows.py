@@ -28,6 +28,7 @@ from holdfast.config.lines import TEXT
 from holdfast.config.parsers import shown
 from holdfast.config.problems import Problem, where
 from holdfast.config.settings import CLI_AGENTS
+from holdfast.config.tablevalues import meant
 from holdfast.config.workflowfiles import FilesBeside
 from holdfast.core.drafts import (
     MOST_STAGES,
@@ -210,7 +211,7 @@ class _Reader:
     def _values(self, part: _Part, table: Table, readers: Mapping[str, keys.Read], known: tuple[str, ...]) -> None:
         for key, value in table.items():
             if key not in known:
-                self._refuse(part, key, f"there is no setting '{shown(key)}' here{keys.meant(key, known)}")
+                self._refuse(part, key, f"there is no setting '{shown(key)}' here{meant(key, known)}")
             elif key in readers:
                 try:
                     part.values[key] = readers[key](value)
