@@ -19,7 +19,7 @@ class Page(NamedTuple):
 WORK_PAGES: dict[str, Page] = {
     "top": Page(
         "The fleet on one screen, live: what runs, what waits and why, what broke and what was done about it. `?` "
-        "shows the keys of each screen; 1 to 5 go to another screen, Enter opens a task, Ctrl+P finds everything by name.",
+        "shows the keys of each screen; 1 to 5 go to another screen, Enter opens a task, Ctrl+P finds all by name.",
         (
             ("look, and act by a key", "holdfast top"),
             ("with the terminal's bell at a critical alert", "holdfast top --bell"),
