@@ -19,7 +19,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     home = home_directory()
     Queries(home)  # what is wrong with the store is said here, in one line, before the screen is taken
     if not is_terminal():
-        raise UsageError("`top` needs a terminal; in a script use `holdfast top --once` or `holdfast ps --json`.")
+        raise UsageError("`top` needs a terminal; in a script use `holdfast ps --json`.")
     from holdfast.interfaces.tui.app import Top
 
     app = Top(home, bell=arguments.bell or bool(config.best_effort()["top.bell"]))
