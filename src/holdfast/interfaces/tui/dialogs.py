@@ -12,6 +12,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from holdfast.interfaces.tui.banner import Banner
+
 
 class Dialog(ModalScreen[str | None]):
     """A box in the middle. It answers with a text, or with None when it was left by Escape."""
@@ -24,8 +26,13 @@ class Dialog(ModalScreen[str | None]):
     }
     Dialog.-refusal > VerticalScroll { border: round $error; }
     Dialog Static { height: auto; }
+    Dialog > Banner { dock: top; margin-top: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+
+    def on_mount(self) -> None:
+        """A critical alert stands above dialogs too, where the screen below has it."""
+        self.mount(Banner())
 
     def action_leave(self) -> None:
         self.dismiss(None)
