@@ -221,6 +221,7 @@ SETTINGS: dict[str, Setting] = {
         user_only=OF_THE_SUPERVISOR,
         reload=True,
     ),
+    "top.bell": Setting(False, boolean, "`holdfast top` rings the terminal's bell, once per critical alert."),
     "env.pass": Setting([], words, "More environment variables that agents may see (patterns).", user_only=DANGEROUS),
     "env.set": Setting({}, pairs, "Environment variables set for agents.", user_only=DANGEROUS),
 }

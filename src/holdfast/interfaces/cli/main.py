@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("fleet", "run the supervisor"),
     "down": ("fleet", "stop the supervisor; its tasks stay queued"),
     "ps": ("look", "list tasks"),
+    "top": ("top", "the fleet on one screen, live: what runs, what waits and why, what broke; act by a key"),
     "show": ("look", "everything about one task"),
     "report": ("results", "a task as Markdown: what was asked, its stages, answers and gates, what it cost"),
     "why": ("look", "why a task is where it is, and what happens next"),

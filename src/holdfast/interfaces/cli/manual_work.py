@@ -17,6 +17,16 @@ class Page(NamedTuple):
 
 
 WORK_PAGES: dict[str, Page] = {
+    "top": Page(
+        "The fleet on one screen, live: what runs, what waits and why, what broke and what was done about it. `?` "
+        "shows the keys of each screen; 1 to 5 go to another screen, Enter opens a task, Ctrl+P finds all by name.",
+        (
+            ("look, and act by a key", "holdfast top"),
+            ("with the terminal's bell at a critical alert", "holdfast top --bell"),
+        ),
+        (0, 2, 69),
+        ("ps", "alerts", "worker"),
+    ),
     "pause": Page(
         "Holds a task until you resume it, or for a time. A waiting one is held at once; of a running one the agent is "
         "ended with its usual grace, and it goes on later in the same workspace and session. The pause costs none of "

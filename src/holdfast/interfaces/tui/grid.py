@@ -1,0 +1,234 @@
+"""A table of any length: only the lines on screen are made. Rows are plain dicts that have a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size, Spacing
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from holdfast.text import one_line
+
+Row = dict[str, Any]
+_BELOW_TITLE = Spacing(1, 0, 0, 0)  # the title covers the first line
+
+
+class Cell(NamedTuple):
+    text: str
+    style: str = ""
+
+
+class Column(NamedTuple):
+    """`grow` says who gets the room that is left; of what does not fit, the column with the highest `spare` goes first
+    (0: never)."""
+
+    title: str
+    width: int
+    cell: Callable[[Row], str | Cell]
+    grow: bool = False
+    spare: int = 0
+    right: bool = False
+
+
+class Grid(ScrollView, can_focus=True):
+    """The cursor stays on its row, wherever that is when the rows change."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--title", "grid--cursor"}
+    DEFAULT_CSS = """
+    Grid { height: 1fr; overflow-x: hidden; }
+    Grid > .grid--title { text-style: bold; background: $panel; }
+    Grid > .grid--cursor { background: $primary 40%; text-style: bold; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup", "page(-1)", "Page up", show=False),
+        Binding("pagedown", "page(1)", "Page down", show=False),
+        Binding("home,g", "go(0)", "First", show=False),
+        Binding("end,G", "go(-1)", "Last", show=False),
+        Binding("enter", "choose", "Open", show=False),
+    ]
+
+    class Chosen(Message):
+        """Enter, or a second click on the row with the cursor."""
+
+        def __init__(self, grid: Grid, row: Row) -> None:
+            super().__init__()
+            self.grid, self.row = grid, row
+
+    class Moved(Message):
+        def __init__(self, grid: Grid, row: Row | None) -> None:
+            super().__init__()
+            self.grid, self.row = grid, row
+
+    def __init__(
+        self, columns: Sequence[Column], *, key: str = "id", empty: str = "Nothing here.", id: str | None = None
+    ) -> None:
+        super().__init__(id=id)
+        self.columns, self._key, self._empty = tuple(columns), key, empty
+        self.rows: Sequence[Row] = ()
+        self._cursor = 0
+        self._widths: list[tuple[Column, int]] = []
+        self._lines: dict[int, tuple[Row, Strip]] = {}
+
+    # -- what it shows -------------------------------------------------------------------------------------------------
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """These rows, in this order. A row that changed must be another dict."""
+        before = self.row
+        self.rows = rows
+        if before is not None:
+            self._follow(before)
+        self.virtual_size = Size(self.size.width, len(rows) + 1)
+        self._cursor = max(0, min(self._cursor, len(rows) - 1))
+        self.refresh()
+        now = self.row
+        if now is not before:
+            self.post_message(self.Moved(self, now))
+
+    def retitle(self, columns: Sequence[Column]) -> None:
+        self.columns = tuple(columns)
+        self._measure()
+
+    def redraw(self) -> None:
+        """Cells that depend on the time of day are made again."""
+        self._lines.clear()
+        self.refresh()
+
+    def on_screen(self) -> Sequence[Row]:
+        top = self.scroll_offset.y
+        return self.rows[top : top + max(0, self.size.height - 1)]
+
+    def _follow(self, before: Row) -> None:
+        wanted = before[self._key]
+        if self._cursor < len(self.rows) and self.rows[self._cursor][self._key] == wanted:
+            return
+        for index, row in enumerate(self.rows):
+            if row[self._key] == wanted:
+                self._cursor = index
+                self._keep_in_sight()
+                return
+
+    @property
+    def row(self) -> Row | None:
+        """The one with the cursor."""
+        return self.rows[self._cursor] if 0 <= self._cursor < len(self.rows) else None
+
+    def point_at(self, key: object) -> bool:
+        """Move the cursor to the row with that key, if it is there."""
+        for index, row in enumerate(self.rows):
+            if row[self._key] == key:
+                self._set_cursor(index)
+                return True
+        return False
+
+    # -- drawing -------------------------------------------------------------------------------------------------------
+
+    def on_resize(self, _event: events.Resize) -> None:
+        self._measure()
+
+    def _measure(self) -> None:
+        self._widths = fit(self.columns, self.size.width)
+        self.virtual_size = Size(self.size.width, len(self.rows) + 1)
+        self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        if y == 0:
+            return self._title(width)
+        index = self.scroll_offset.y + y - 1
+        if index >= len(self.rows):
+            words = self._empty if index == 0 and not self.rows else ""
+            return Strip([Segment(set_cell_size(words, width), self.rich_style)], width)
+        row = self.rows[index]
+        known = self._lines.get(index)
+        if known is not None and known[0] is row:
+            line = known[1]
+        else:
+            if len(self._lines) > 4 * max(1, self.size.height):
+                self._lines.clear()
+            line = self._line(row, width)
+            self._lines[index] = (row, line)
+        if index == self._cursor and self.has_focus:
+            return line.apply_style(self.get_component_rich_style("grid--cursor"))
+        return line.apply_style(Style(reverse=True)) if index == self._cursor and self.app.no_color else line
+
+    def _title(self, width: int) -> Strip:
+        style = self.get_component_rich_style("grid--title")
+        words = " ".join(_aligned(column.title, room, right=column.right) for column, room in self._widths)
+        return Strip([Segment(set_cell_size(words, width), style)], width)
+
+    def _line(self, row: Row, width: int) -> Strip:
+        base, segments = self.rich_style, []
+        for column, room in self._widths:
+            made = column.cell(row)
+            cell = Cell(made) if isinstance(made, str) else made
+            words = _aligned(one_line(cell.text, 2 * room + 2), room, right=column.right)
+            segments.append(Segment(words, base + Style.parse(cell.style) if cell.style else base))
+            segments.append(Segment(" ", base))
+        return Strip(segments).adjust_cell_length(width, base)
+
+    # -- moving --------------------------------------------------------------------------------------------------------
+
+    def action_move(self, by: int) -> None:
+        self._set_cursor(self._cursor + by)
+
+    def action_page(self, by: int) -> None:
+        self._set_cursor(self._cursor + by * max(1, self.size.height - 2))
+
+    def action_go(self, to: int) -> None:
+        self._set_cursor(to if to >= 0 else len(self.rows) + to)
+
+    def action_choose(self) -> None:
+        if (row := self.row) is not None:
+            self.post_message(self.Chosen(self, row))
+
+    def on_click(self, event: events.Click) -> None:
+        index = self.scroll_offset.y + event.y - 1
+        if event.y == 0 or index >= len(self.rows):
+            return
+        if index == self._cursor and event.chain > 1:
+            self.action_choose()
+        self._set_cursor(index)
+
+    def _set_cursor(self, index: int) -> None:
+        index = max(0, min(index, len(self.rows) - 1))
+        if index != self._cursor:
+            self._cursor = index
+            self.post_message(self.Moved(self, self.row))
+        self._keep_in_sight()
+        self.refresh()
+
+    def _keep_in_sight(self) -> None:
+        self.scroll_to_region(
+            Region(0, self._cursor + 1, 1, 1), animate=False, force=True, top=False, spacing=_BELOW_TITLE
+        )
+
+
+def fit(columns: Sequence[Column], width: int) -> list[tuple[Column, int]]:
+    """Which columns there is room for, and how wide each is."""
+    chosen = list(columns)
+    while sum(column.width + 1 for column in chosen) > width and any(column.spare for column in chosen):
+        chosen.remove(max(chosen, key=lambda column: column.spare))
+    left = width - sum(column.width + 1 for column in chosen)
+    growing = [column for column in chosen if column.grow]
+    share, rest = divmod(max(0, left), len(growing)) if growing else (0, 0)
+    return [
+        (column, column.width + (share + (rest if column is growing[-1] else 0) if column.grow else 0))
+        for column in chosen
+    ]
+
+
+def _aligned(text: str, room: int, *, right: bool) -> str:
+    length = cell_len(text)
+    if length > room:
+        return set_cell_size(text, room - 1) + "…" if room > 0 else ""
+    return " " * (room - length) + text if right else text + " " * (room - length)

@@ -1,0 +1,71 @@
+"""Driving `holdfast top` in this process with Textual's pilot, against a real home, supervisor and agents.
+
+Tests wait on facts: what is on the screen, or what is in the store. `text_of` is what a person would read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+from tests.fleet import PATIENCE, Fleet
+from textual.pilot import Pilot
+
+from holdfast.interfaces.tui.app import Top
+
+T = TypeVar("T")
+SIZE = (120, 30)
+
+
+def text_of(app: Top) -> str:
+    """The whole screen as plain text, dialogs included."""
+    lines = app.screen._compositor.render_strips()  # what was drawn; no public way gives it
+    return "\n".join(strip.text.rstrip() for strip in lines)
+
+
+async def until(pilot: Pilot[None], fact: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+    deadline = time.monotonic() + patience
+    while True:
+        value = fact()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            assert isinstance(pilot.app, Top)
+            pytest.fail(f"this never became true: {what}\n{text_of(pilot.app)}")
+        await pilot.pause(0.02)
+
+
+async def until_seen(pilot: Pilot[None], *words: str, patience: float = PATIENCE) -> str:
+    """Until all the words are on the screen together."""
+    app = pilot.app
+    assert isinstance(app, Top)
+
+    def seen() -> str:
+        text = text_of(app)
+        return text if all(word in text for word in words) else ""
+
+    return await until(pilot, seen, f"{words} are on the screen", patience)
+
+
+def play(
+    fleet: Fleet,
+    story: Callable[[Pilot[None], Top], Awaitable[None]],
+    *,
+    size: tuple[int, int] = SIZE,
+    bell: bool = False,
+) -> None:
+    """Open the app on the fleet's home, play the story, close it."""
+
+    async def whole() -> None:
+        app = Top(str(fleet.home), bell=bell)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await story(pilot, app)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in fleet.env.items():  # actions are carried out here, as in the user's own shell
+            patch.setenv(name, value)
+        patch.chdir(fleet.repo)
+        asyncio.run(whole())

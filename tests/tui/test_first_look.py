@@ -1,0 +1,42 @@
+"""R-CRASH-10: the screen opens, shows what runs, and acts by a key."""
+
+from __future__ import annotations
+
+from tests.fleet import Fleet
+from tests.tui.screen import play, until_seen
+from textual.pilot import Pilot
+
+from holdfast.interfaces.tui.app import Top
+
+
+def test_a_queued_task_is_seen_and_cancelled_by_a_key(fleet: Fleet) -> None:
+    """R-CRASH-10: what destroys is asked first; what was done is told, and seen."""
+    task = fleet.add("write a poem", command=("sleep", "100"))
+
+    async def story(pilot: Pilot[None], _app: Top) -> None:
+        await until_seen(pilot, task, "queued", "write a poem", "no supervisor is running")
+        await pilot.press("c")
+        await until_seen(pilot, f"Cancel task {task}?")
+        await pilot.press("n")
+        assert fleet.show(task)["state"] == "queued"
+        await pilot.press("c")
+        await until_seen(pilot, f"Cancel task {task}?")
+        await pilot.press("y")
+        await until_seen(pilot, f"Cancelled {task}.")
+
+    play(fleet, story)
+    assert fleet.show(task)["state"] == "cancelled"
+
+
+def test_a_refusal_says_why_and_what_to_do(fleet: Fleet) -> None:
+    task = fleet.add("write a poem", command=("sleep", "100"))
+
+    async def story(pilot: Pilot[None], _app: Top) -> None:
+        await until_seen(pilot, task)
+        await pilot.press("u")
+        await until_seen(pilot, "Resume: ", task, "Nothing was changed.")
+        await pilot.press("escape", "question_mark")
+        await until_seen(pilot, "Keys: fleet", "Cancel")
+
+    play(fleet, story)
+    assert fleet.show(task)["state"] == "queued"
