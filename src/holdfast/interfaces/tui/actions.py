@@ -70,15 +70,15 @@ def _can_be_mended(row: Row) -> bool:
 
 _TASKS = (
     Action(
-        "approve", "a", "Approve", "approve what the task's last stage did: it goes on",
+        "approve", "a", "Approve", "say yes to what the task's last stage did",
         _about("task"), deeds.approve, when=_awaits_approval,
     ),
     Action(
-        "changes", "A", "Changes", "let the stage that waits for approval go again, and tell its agent what to change",
+        "changes", "A", "Changes", "let that stage go again; its agent is told what to change",
         _about("task"), deeds.ask_changes, asks="What should be changed? Its agent is told.", when=_awaits_approval,
     ),
     Action(
-        "pause", "p", "Pause", "hold the task: its agent is ended, its workspace and session stay",
+        "pause", "p", "Pause", "end its agent for now; its workspace and session stay",
         _about("task"), deeds.pause, when=_task_is("queued", "running"),
     ),
     Action(
@@ -90,27 +90,27 @@ _TASKS = (
         _about("task"), deeds.cancel, question=questions.cancel, when=_task_is("queued", "running", "paused"),
     ),
     Action(
-        "retry", "r", "Retry", "queue a failed or cancelled task again, where it stopped",
+        "retry", "r", "Retry", "queue an ended task again, where it stopped",
         _about("task"), deeds.retry, when=_task_is("failed", "cancelled"),
     ),
     Action(
-        "retry_fresh", "R", "Retry fresh", "queue a failed or cancelled task again, from its base",
+        "retry_fresh", "R", "Retry fresh", "queue an ended task again, from its base",
         _about("task"), deeds.retry_fresh, question=questions.retry_fresh, when=_task_is("failed", "cancelled"),
     ),
     Action(
-        "merge", "m", "Merge", "bring the task's work into the branch that it started from",
+        "merge", "m", "Merge", "bring its work into the branch that it started from",
         _about("task", "workspace"), deeds.merge, question=questions.merge, when=_ended,
     ),
     Action(
-        "shell", "w", "Shell", "open a shell in the task's workspace, which stays while you are in it",
+        "shell", "w", "Shell", "a shell in its workspace, which stays meanwhile",
         _about("task", "workspace"), deeds.shell, question=questions.shell, in_terminal=True,
     ),
     Action(
-        "clean", "x", "Clean", "drop the task's preserved workspace; it is salvaged first",
+        "clean", "x", "Clean", "drop its preserved workspace, salvaged first",
         _about("task", "workspace"), deeds.clean, question=questions.clean, when=_ended,
     ),
     Action(
-        "keep", "K", "Keep", "keep the task's workspace until you drop it",
+        "keep", "K", "Keep", "keep its workspace until you drop it",
         _about("task", "workspace"), deeds.keep,
     ),
 )  # fmt: skip
@@ -164,7 +164,7 @@ _SCHEDULES = (
 )  # fmt: skip
 _EVERYWHERE = (
     Action(
-        "release", "L", "Release", "let start what is held back for a provider, an account or after a mass death",
+        "release", "L", "Release", "let start what is held back (`holdfast dispatch` lists it)",
         _about(ANYWHERE), deeds_staff.release, when=lambda _row: False,
     ),
 )  # fmt: skip

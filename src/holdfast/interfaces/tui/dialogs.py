@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -36,7 +37,7 @@ class Dialog(ModalScreen[str | None]):
     DEFAULT_CSS = """
     Dialog { align: center middle; }
     Dialog > VerticalScroll {
-        width: 90%; max-width: 100; height: auto; max-height: 100%; padding: 0 1; border: round $primary;
+        width: 100%; max-width: 100; height: auto; max-height: 100%; padding: 0 1; border: round $primary;
         background: $surface;
     }
     Dialog.-refusal > VerticalScroll { border: round $error; }
@@ -127,11 +128,12 @@ class Help(Dialog):
         self.title_words, self.groups = title, groups
 
     def body(self) -> ComposeResult:
-        width = max((len(keys) for _name, lines in self.groups for keys, _words in lines), default=0)
-        text = Text(self.title_words, style="bold")
+        yield Static(Text(f"{self.title_words}   (↑ ↓ scroll, Esc closes)", style="bold"))
         for name, lines in self.groups:
-            text.append(f"\n\n{name}", style="bold underline")
+            yield Static(Text(name, style="bold underline"))
+            table = Table.grid(padding=(0, 1, 0, 0))
+            table.add_column(justify="right", style="bold", min_width=8, no_wrap=True)
+            table.add_column()
             for keys, words in lines:
-                text.append(f"\n{keys:>{width}}", style="bold").append(f"  {words}", style="not bold")
-        text.append("\n\nEsc: close", style="bold")
-        yield Static(text)
+                table.add_row(Text(keys), Text(words))
+            yield Static(table)

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _UNSAID = {  # Textual's own, which do nothing here
-    *("scroll_left", "scroll_right", "page_left", "page_right", "scroll_up", "scroll_down", "scroll_home", "scroll_end"),
+    *(
+        "scroll_left",
+        "scroll_right",
+        "page_left",
+        "page_right",
+        "scroll_up",
+        "scroll_down",
+        "scroll_home",
+        "scroll_end",
+    ),
     *("app.focus_next", "app.focus_previous", "screen.copy_text"),
 }
 
