@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError
 LOOK_EVERY = 0.1  # seconds between two glances at the version counter
 REST = 3.0  # times as long as it read, the feed rests
 TRY_AGAIN = 1.0  # seconds until a store that could not be read is asked again
+NOTHING_NEW = object()  # what a `read` returns that found what it had found before: nothing is delivered
 
 
 @dataclass(eq=False)
@@ -132,7 +133,10 @@ class Feed:
         except BaseException:
             watch.in_hand, watch.read_at = False, -math.inf
             raise
-        self._hand_over(watch, value)
+        if value is NOTHING_NEW:
+            watch.in_hand = False
+        else:
+            self._hand_over(watch, value)
 
     def _errand(self, watch: Watch) -> None:
         try:
