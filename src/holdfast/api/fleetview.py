@@ -54,6 +54,15 @@ class Picture:
     def why(self, row: Row, now: float) -> str:
         return self.around.why(row, now)
 
+    def is_like(self, other: Picture) -> bool:
+        """Whether nothing on a screen would change. Lists are the same object while nothing in them changed."""
+        return (
+            self.rows is other.rows
+            and (self.wish, self.of, self.left_out, self.told) == (other.wish, other.of, other.left_out, other.told)
+            and self.signs == other.signs
+            and self.around == other.around
+        )
+
 
 class FleetReader:
     def __init__(self, wish: Wish | None = None) -> None:

@@ -94,7 +94,8 @@ class Circumstances:
         at = row["resume_after"]
         by_itself = at is not None and (self.resumes or row["pause_reason"] == "operator")
         until = f"until {at_time(at, now)}" if by_itself else "until you resume it"
-        return f"{row['pause_reason']}, {until}: {row['reason']}"
+        word = "" if row["pause_reason"] == "operator" else f"{row['pause_reason']}, "  # its reason says so
+        return f"{word}{until}: {row['reason']}"
 
     def _over(self, row: Row, _now: float) -> str:
         said, word = row["reason"] or "", row["failure_reason"]
@@ -146,7 +147,7 @@ class Looker:
             self._kept_back = tuple(_kept_back(queries))
             self._resumes = _resumes()
         return Circumstances(
-            supervisor=queries.supervisor(),
+            supervisor=_lasting(queries.supervisor()),
             kept_back=self._kept_back,
             resumes=self._resumes,
             workers={row["name"]: row for row in queries.view("workers")},
@@ -171,6 +172,11 @@ def _kept_back(queries: Queries) -> list[Words]:
     if holds is not None:
         found.append(lambda row: holds(row, row["account"], row["provider"]))
     return found
+
+
+def _lasting(host: Row | None) -> Row | None:
+    """Without what every beat changes: circumstances that are the same are equal."""
+    return None if host is None else {name: host[name] for name in ("pid", "agents", "held")}
 
 
 def _resumes() -> bool:

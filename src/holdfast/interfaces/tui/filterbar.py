@@ -1,4 +1,4 @@
-"""A line to type a filter into: opened by `/`, it narrows the list with every letter; Enter keeps it, Escape drops it."""
+"""A line to type a filter into: opened by `/`, it narrows a list with every letter. Enter keeps it, Escape drops it."""
 
 from __future__ import annotations
 

@@ -85,6 +85,7 @@ class Grid(ScrollView, can_focus=True):
         self._stamp = stamp or (lambda _row: None)
         self.rows: Sequence[Row] = ()
         self._cursor = 0
+        self._fitted = -1  # the width that the columns were made for
         self._widths: list[tuple[Column, int]] = []
         self._lines: dict[int, tuple[Row, object, Strip]] = {}
 
@@ -161,14 +162,22 @@ class Grid(ScrollView, can_focus=True):
 
     def on_resize(self, _event: events.Resize) -> None:
         self._measure()
+        self.call_after_refresh(self._keep_in_sight)
 
     def _measure(self) -> None:
-        self._widths = fit(self.columns, self.size.width)
+        self._fit()
         self.virtual_size = Size(self.size.width, len(self.rows) + 1)
         self.redraw()
 
+    def _fit(self) -> None:
+        self._fitted = self.size.width
+        self._widths = fit(self.columns, self._fitted)
+        self._lines.clear()
+
     def render_line(self, y: int) -> Strip:
         width = self.size.width
+        if width != self._fitted:  # a scroll bar came or went: no event tells
+            self._fit()
         if y == 0:
             return self._title(width)
         index = self.scroll_offset.y + y - 1

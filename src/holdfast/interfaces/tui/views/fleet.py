@@ -15,7 +15,8 @@ from textual.widgets import Static
 
 from holdfast.api.fleetorder import ABOUT, ORDERS, Wish
 from holdfast.api.fleetview import SIGNS_EVERY, FleetReader, Picture
-from holdfast.interfaces.tui.feed import Watch
+from holdfast.api.queries import Queries
+from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.filterbar import FilterBar
 from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.grid import Grid
@@ -34,8 +35,10 @@ class FleetView(View):
     NAME: ClassVar[str] = "fleet"
     DEFAULT_CSS = """
     FleetView #listed { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
-    FleetView #about { height: auto; max-height: 3; background: $panel; }
+    FleetView #about { height: 3; background: $panel; }
+    FleetView.-short #about { display: none; }
     """
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter", key_display="/", tooltip="list only tasks with some words"),
         Binding("s", "sort", "Sort", show=False, tooltip=f"the next order: {', '.join(ORDERS)}"),
@@ -47,7 +50,7 @@ class FleetView(View):
     def __init__(self) -> None:
         self.reader = FleetReader()
         self.picture = Picture()
-        self._watch = Watch("fleet", self.reader.read, self.seen, every=SIGNS_EVERY)
+        self._watch = Watch("fleet", self._read, self.seen, every=SIGNS_EVERY)
         self._clock: Timer | None = None
         self._told = ""
         super().__init__()
@@ -76,6 +79,11 @@ class FleetView(View):
     def _tick(self) -> None:
         self.query_one(Grid).tick()
         self._tell_about()
+
+    def _read(self, queries: Queries) -> object:
+        """In the feed's thread. Compared with what was delivered: what was read may have been dropped since."""
+        picture = self.reader.read(queries)
+        return NOTHING_NEW if picture.is_like(self.picture) else picture
 
     # -- what the feed brings ------------------------------------------------------------------------------------------
 
