@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import apsw
 
 from holdfast import clock, faults
 from holdfast.errors import DiskFull, Unavailable, UsageError
+from holdfast.records import damaged
 from holdfast.store.sqlite.holders import holders, told
 from holdfast.store.sqlite.reserve import is_full
 from holdfast.store.sqlite.sql import migrations
@@ -93,6 +95,8 @@ def translated(path: str) -> Iterator[None]:
             f"Copies are in {_backups(path)}: "
             "bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
         ) from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:  # content that was not written like this
+        raise damaged(error) from error
     except apsw.BusyError as error:
         raise Unavailable(
             f"The database {path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s. "
