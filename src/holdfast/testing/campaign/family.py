@@ -65,5 +65,7 @@ class Tally:
     faults: int = 0
     seconds: float = 0.0
     absent: str = ""
+    broken: str = ""  # the check that is left out on purpose
+    quiet: bool = False
     missed: list[str] = field(default_factory=list)
     violating: list[Played] = field(default_factory=list)

@@ -50,7 +50,8 @@ class Storm:
     about = f"SIGKILL for supervisors, keepers and agents at random instants, {TASKS} tasks and {KILLS} kills each"
     USUAL = 10
 
-    def __init__(self) -> None:
+    def __init__(self, broken: str = "") -> None:
+        self._broken = broken
         self._root = Path()
 
     def absent(self) -> str:
@@ -66,7 +67,7 @@ class Storm:
 
     def play(self, case: str) -> Played:
         began = time.monotonic()
-        world = World(self._root / f"storm-{os.getpid()}-{case}", self._root / "template", Case("storm"))
+        world = World(self._root / f"storm-{os.getpid()}-{case}", self._root / "template", Case("storm"), self._broken)
         kills: Counter[str] = Counter()
         try:
             world.configure(SETTINGS)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast import clock
+from holdfast import clock, faults
 from holdfast.api.queries import Queries
 from holdfast.core.model import TaskSpec
 from holdfast.errors import HoldfastError
@@ -58,7 +58,8 @@ class Torn:
     about = ""
     has_log = False
 
-    def __init__(self) -> None:
+    def __init__(self, broken: str = "") -> None:
+        self._broken = broken
         self._home, self._work = Path(), Path()
         self._acknowledged: list[str] = []
 
@@ -97,6 +98,7 @@ class Torn:
             os.close(read_end)
             code = 70
             try:
+                faults.arm(broken=self._broken)
                 os.write(write_end, "\n".join(self._look(home)).encode()[:60_000])
                 code = 0
             except BaseException as error:  # noqa: BLE001 - the finding itself
