@@ -106,8 +106,10 @@ def translated(path: str) -> Iterator[None]:
         if is_full(os.path.dirname(path)):
             raise _disk_full(path) from error
         why = "it is a directory" if os.path.isdir(path) else str(error)
+        # SQLite takes a file for read-only, too, whose header says that a newer SQLite wrote it: or it is damaged.
+        more = "" if not os.access(path, os.W_OK) else f" If it is, it is damaged: copies are in {_backups(path)}."
         raise Unavailable(
-            f"The database {path} cannot be used: {why}. Check that it is a file you may write."
+            f"The database {path} cannot be used: {why}. Check that it is a file you may write.{more}"
         ) from error
     except UnicodeEncodeError as error:
         raise UsageError(
