@@ -10,13 +10,14 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.worker import Worker, WorkerFailed, WorkerState
 
+from holdfast.api.vitals import Vitals
 from holdfast.errors import HoldfastError
 from holdfast.interfaces.tui.actions import Action
 from holdfast.interfaces.tui.banner import Banner, read_critical
 from holdfast.interfaces.tui.dialogs import Asking, Dialog, Question, Refusal
-from holdfast.interfaces.tui.feed import Feed, Trouble, Watch
+from holdfast.interfaces.tui.feed import Failure, Feed, Trouble, Watch
 from holdfast.interfaces.tui.frame import View
-from holdfast.interfaces.tui.status import EVERY, Status, read_status
+from holdfast.interfaces.tui.status import EVERY, Status
 from holdfast.interfaces.tui.views.alerts import AlertsView
 from holdfast.interfaces.tui.views.fleet import FleetView
 from holdfast.interfaces.tui.views.schedules import SchedulesView
@@ -81,11 +82,12 @@ class Top(App[None]):
     def on_mount(self) -> None:
         self.feed.attach(
             (
-                Watch("status", read_status, self._seen_status, every=EVERY),
+                Watch("status", Vitals(self.home).read, self._seen_status, every=EVERY),
                 Watch("critical", read_critical, self._seen_critical),
             )
         )
         self.feed.start()
+        self.set_interval(EVERY, self.show_frame)  # times tick, and a locked store says nothing
 
     def on_unmount(self) -> None:
         self.feed.stop()
@@ -93,9 +95,14 @@ class Top(App[None]):
     # -- what the feed brings ------------------------------------------------------------------------------------------
 
     def on_top_read(self, message: Read) -> None:
-        message.watch.in_hand = False
-        if self.feed.has(message.watch):  # its screen may be gone meanwhile
-            message.watch.deliver(message.value)
+        watch, value = message.watch, message.value
+        watch.in_hand = False
+        if not self.feed.has(watch):
+            return  # its screen is gone meanwhile
+        if not isinstance(value, Failure):
+            watch.deliver(value)
+        elif watch.fail is not None:
+            watch.fail(value.words)
 
     def on_top_told(self, message: Told) -> None:
         self.trouble = message.trouble
@@ -117,7 +124,7 @@ class Top(App[None]):
         """On whatever screen is there, those below a dialog included."""
         for screen in self.screen_stack:
             for status in screen.query(Status):
-                status.show(self.status, self.trouble.words if self.trouble else None)
+                status.show(self.status, self.trouble, self.feed.waits_for())
             for banner in screen.query(Banner):
                 banner.show(self.critical)
 

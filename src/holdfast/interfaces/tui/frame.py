@@ -63,6 +63,7 @@ class View(Screen[None]):
 
     def on_screen_resume(self) -> None:
         self.top.feed.attach(self._watches)
+        self.top.show_frame()
 
     def on_screen_suspend(self) -> None:
         self.top.feed.detach(self._watches)
