@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-# Whole escape sequences first, then whatever control characters are left (tabs and line ends stay).
+# Whole escape sequences first, then whatever control characters are left (tabs and line ends stay), and those that let
+# a text run the other way: they would turn what stands beside it too.
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 
 

@@ -59,6 +59,14 @@ ACTIONS: dict[str, Action] = {
             _about("task"),
             deeds.retry,
         ),
+        Action(
+            "up",
+            "U",
+            "Start a supervisor",
+            "start a supervisor in the background, where none is running",
+            _about("home"),
+            deeds.start_supervisor,
+        ),
         Action("ack", "a", "Acknowledge", "say that you have seen the alert", _about("alert"), deeds.ack),
         Action(
             "restart",

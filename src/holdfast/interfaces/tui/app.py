@@ -12,7 +12,7 @@ from textual.worker import Worker, WorkerFailed, WorkerState
 
 from holdfast.api.vitals import Vitals
 from holdfast.errors import HoldfastError
-from holdfast.interfaces.tui.actions import Action
+from holdfast.interfaces.tui.actions import ACTIONS, Action
 from holdfast.interfaces.tui.banner import Banner, read_critical
 from holdfast.interfaces.tui.dialogs import Asking, Dialog, Question, Refusal
 from holdfast.interfaces.tui.feed import Failure, Feed, Trouble, Watch
@@ -45,6 +45,7 @@ class Top(App[None]):
             Binding(str(number), f"switch_mode('{name}')", name.capitalize(), show=False, tooltip=f"the {name} screen")
             for number, name in enumerate(VIEWS, 1)
         ),
+        Binding("U", "act('up')", "Start a supervisor", show=False, tooltip=ACTIONS["up"].help),
         Binding("q", "quit", "Quit", priority=False),
     ]
 
@@ -134,6 +135,10 @@ class Top(App[None]):
         self.push_screen(TaskView(task_id))
 
     # -- actions -------------------------------------------------------------------------------------------------------
+
+    def action_act(self, name: str) -> None:
+        """What is about the home and not about something on screen."""
+        self.act(ACTIONS[name], {"home": self.home})
 
     def act(self, action: Action, subject: Row) -> None:
         """Ask where it has to be asked, then carry it out in a thread: no key waits for a store."""

@@ -40,3 +40,10 @@ def restart_worker(home: str, worker: Row) -> str:
 
     steer(home, "restart", worker["name"])
     return f"Asked worker {worker['name']} to start again."
+
+
+def start_supervisor(home: str, _subject: Row) -> str:
+    from holdfast.api.daemon import start_detached
+
+    pid = start_detached(home, agents=None, idle_exit=None)
+    return f"Started a supervisor (pid {pid}); it stays until `holdfast down`."

@@ -24,6 +24,7 @@ LOOK_EVERY = 0.1  # seconds between two glances at the version counter
 REST = 3.0  # times as long as it read, the feed rests
 TRY_AGAIN = 1.0  # seconds until what could not be read is asked again
 OF_THE_STORE = ""  # the key of the trouble that all screens have
+NOTHING_NEW = object()  # what a `read` returns that found what it had found before: nothing is delivered
 
 
 @dataclass(eq=False)
@@ -134,7 +135,7 @@ class Feed:
                 queries = self._opened(queries)
                 self._round(queries)
                 self._say(OF_THE_STORE, None)
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the screen says it and it is tried again
                 if queries is not None:
                     queries.close()
                 queries = None
@@ -182,23 +183,24 @@ class Feed:
         except OSError as error:
             value = Failure(f"The {watch.name} cannot be read: {error.strerror or error} ({error.filename or '-'}).")
         except Exception as error:  # noqa: BLE001 - a mistake of ours in one reading must not end all the others
-            value = Failure(
-                f"Reading the {watch.name} failed by a mistake in Holdfast: {type(error).__name__}: {error}"
-            )
+            value = Failure(f"Reading the {watch.name} failed, by a mistake in Holdfast: {_named(error)}")
         ended = time.monotonic()
         failed = isinstance(value, Failure)
         if failed:
             watch.read_at = -math.inf
         watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, REST * (ended - began))
         self._say(watch.name, value.words if failed and watch.fail is None else None)
-        self._hand_over(watch, value)
+        if value is NOTHING_NEW:
+            watch.in_hand = False
+        else:
+            self._hand_over(watch, value)
 
     def _errand(self, watch: Watch) -> None:
         queries: Queries | None = None
         try:
             queries = Queries(self._home)
             self._read(watch, queries)
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - likewise
             watch.in_hand, watch.not_before = False, time.monotonic() + TRY_AGAIN
             self._say(watch.name, _words(error))
         finally:
@@ -220,6 +222,11 @@ class Feed:
                 self._tell(worst)
 
 
-def _words(error: HoldfastError) -> str:
-    again = " If that has happened: leave with q and start `holdfast top` again."
-    return f"{error}{again if isinstance(error, NewerStore) else ''}"
+def _words(error: Exception) -> str:
+    if isinstance(error, NewerStore):
+        return f"{error} If that was done: leave with q and start `holdfast top` again."
+    return str(error) if isinstance(error, HoldfastError) else f"The store cannot be read: {_named(error)}"
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -61,6 +61,9 @@ class View(Screen[None]):
         """What its actions are done to."""
         return None
 
+    def on_mount(self) -> None:
+        self.top.show_frame()
+
     def on_screen_resume(self) -> None:
         self.top.feed.attach(self._watches)
         self.top.show_frame()

@@ -23,7 +23,8 @@ STYLES = {"": "", "good": "green", "warn": "yellow", "bad": "bold red"}
 
 class Status(Static):
     DEFAULT_CSS = """
-    Status { height: auto; min-height: 1; max-height: 4; background: $panel; }
+    Status { height: auto; min-height: 1; max-height: 2; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
+    Status.-trouble { max-height: 5; text-wrap: wrap; }
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class Status(Static):
             return
         if self._shown is None or made.markup != self._shown.markup:  # nothing is drawn again for nothing
             self._shown = made
+            self.set_class(trouble is not None or waits > PATIENCE, "-trouble")
             self.update(made)
 
 

@@ -94,7 +94,7 @@ def translated(path: str) -> Iterator[None]:
             f"Copies are in {_backups(path)}: "
             "bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
         ) from error
-    except apsw.BusyError as error:
+    except (apsw.BusyError, apsw.ProtocolError) as error:  # the latter: a lock on the log's index
         raise Unavailable(
             f"The database {path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s. "
             f"Nothing was written; try again.{told(holders(path, path + '-shm'))}"
