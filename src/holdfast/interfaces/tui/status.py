@@ -23,7 +23,8 @@ STYLES = {"": "", "good": "green", "warn": "yellow", "bad": "bold red"}
 
 class Status(Static):
     DEFAULT_CSS = """
-    Status { height: auto; min-height: 1; max-height: 2; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
+    Status { height: auto; min-height: 1; max-height: 2; background: $panel; }
+    Status { text-wrap: nowrap; text-overflow: ellipsis; }
     Status.-trouble { max-height: 5; text-wrap: wrap; }
     """
 
