@@ -109,8 +109,8 @@ class Top(App[None]):
     def on_top_read(self, message: Read) -> None:
         watch, value = message.watch, message.value
         watch.in_hand = False
-        if not self.feed.has(watch):
-            return  # its screen is gone meanwhile
+        if not self.screen_stack or not self.feed.has(watch):
+            return  # the app is closing, or its screen is gone meanwhile
         if not isinstance(value, Failure):
             watch.deliver(value)
         elif watch.fail is not None:
