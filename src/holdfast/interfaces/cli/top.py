@@ -23,5 +23,6 @@ def run_top(arguments: argparse.Namespace) -> int:
     from holdfast.interfaces.tui.app import Top
 
     app = Top(home, bell=arguments.bell or bool(config.best_effort()["top.bell"]))
+    app.leaving.catch()
     app.run()
     return app.return_code or 0

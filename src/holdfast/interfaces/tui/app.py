@@ -11,11 +11,13 @@ from textual.message import Message
 from textual.worker import Worker, WorkerFailed, WorkerState
 
 from holdfast.errors import HoldfastError
+from holdfast.interfaces.tui import colours
 from holdfast.interfaces.tui.actions import Action
 from holdfast.interfaces.tui.banner import Banner, read_critical
 from holdfast.interfaces.tui.dialogs import Asking, Dialog, Question, Refusal
 from holdfast.interfaces.tui.feed import Feed, Trouble, Watch
 from holdfast.interfaces.tui.frame import View
+from holdfast.interfaces.tui.leaving import Leaving
 from holdfast.interfaces.tui.status import EVERY, Status, read_status
 from holdfast.interfaces.tui.views.alerts import AlertsView
 from holdfast.interfaces.tui.views.fleet import FleetView
@@ -25,6 +27,7 @@ from holdfast.interfaces.tui.views.workers import WorkersView
 from holdfast.interfaces.tui.views.workspaces import WorkspacesView
 
 Row = dict[str, Any]
+LOOK_FOR_TERMINAL = 5.0  # seconds
 VIEWS: dict[str, type[View]] = {
     "fleet": FleetView,
     "workers": WorkersView,
@@ -36,6 +39,7 @@ VIEWS: dict[str, type[View]] = {
 
 class Top(App[None]):
     TITLE = "holdfast"
+    CSS = colours.CSS
     ENABLE_COMMAND_PALETTE = True
     MODES: ClassVar[dict[str, Any]] = dict(VIEWS)
     DEFAULT_MODE = "fleet"
@@ -45,6 +49,9 @@ class Top(App[None]):
             for number, name in enumerate(VIEWS, 1)
         ),
         Binding("q", "quit", "Quit", priority=False),
+        Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True, tooltip="leave, from everywhere"),
+        Binding("ctrl+z", "suspend_process", "Stop", show=False, priority=True, tooltip="to the shell; `fg` returns"),
+        Binding("ctrl+l", "redraw", "Redraw", show=False, tooltip="draw the screen anew"),
     ]
 
     class Read(Message):
@@ -62,8 +69,12 @@ class Top(App[None]):
             self.trouble = trouble
 
     def __init__(self, home: str, *, bell: bool = False) -> None:
-        super().__init__()
+        few = colours.are_few()
+        super().__init__(ansi_color=True if few else None)
+        if few:
+            self.theme = colours.FEW
         self.home, self.rings = home, bell
+        self.leaving = Leaving(lambda code: self.exit(return_code=code))
         self.status: Row | None = None
         self.critical: list[Row] = []
         self.trouble: Trouble | None = None
@@ -78,6 +89,9 @@ class Top(App[None]):
         """From the feed's thread; Textual's post_message is made for that."""
         self.post_message(message)
 
+    def on_load(self) -> None:
+        self.leaving.attach()
+
     def on_mount(self) -> None:
         self.feed.attach(
             (
@@ -86,6 +100,20 @@ class Top(App[None]):
             )
         )
         self.feed.start()
+        self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())  # after Ctrl+Z and `fg`
+        if not self.is_headless:
+            self.set_interval(LOOK_FOR_TERMINAL, self._look_for_terminal)
+
+    def _look_for_terminal(self) -> None:
+        """Gone without a signal (`nohup`, a session of its own): nobody is there to show anything to."""
+        if not self.leaving.has_terminal():
+            self.leaving.leave(1)
+
+    def action_redraw(self) -> None:
+        self.refresh(layout=True)
+
+    def action_interrupt(self) -> None:
+        self.exit(return_code=130)
 
     def on_unmount(self) -> None:
         self.feed.stop()
