@@ -28,6 +28,7 @@ contracts: $(STAMP)
 unit: $(STAMP)
 	@./scripts/setup_engine.sh
 	@./scripts/setup_agents.sh claude codex
+	@$(BIN)/python -m compileall -q src tests # where PYTHONDONTWRITEBYTECODE is set each process would do it anew
 	$(BIN)/pytest -n $$(( $$(nproc) * 2 )) --dist=worksteal $(PYTEST_ARGS)
 
 # Every real agent CLI against the stub of its provider (docs/stub-llm.md); `unit` drives claude and codex only.

@@ -20,6 +20,7 @@ from holdfast.testing.matrix.cases import ACTIONS, KILL, USURP, Case, Fault
 from holdfast.testing.matrix.scenarios import SCENARIOS
 from holdfast.testing.matrix.steps import state
 from holdfast.testing.matrix.world import KEEPER, Stuck, World
+from holdfast.testing.warmth import import_everything
 
 ROOM = 256 * 1024 * 1024
 MANY_FILES = 100
@@ -116,6 +117,7 @@ def _missed(case: Case, reached: dict[str, list[tuple[str, int, bool]]]) -> tupl
 
 def prepare(root: Path) -> None:
     """The environment of every process of the matrix, and the repository that each case gets a copy of."""
+    import_everything()
     user = root / "user"
     user.mkdir()
     (user / ".gitconfig").write_text("[user]\n\tname = Matrix\n\temail = matrix@localhost\n[gc]\n\tauto = 0\n")
