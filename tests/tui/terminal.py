@@ -61,12 +61,10 @@ class Terminal:
     def top(self, *arguments: str) -> int:
         """Start `holdfast top` in the shell's foreground, by its absolute name; its pid."""
         self.type(f"{shlex.quote(sys.executable)} -m holdfast top {' '.join(arguments)}; echo ended: $?")
-        return wait_until(self.child, "the shell has started it")
+        return int(wait_until(self._children, "the shell has started it")[0])
 
-    def child(self) -> int | None:
-        """What the shell runs, if anything."""
-        told = Path(f"/proc/{self.shell}/task/{self.shell}/children").read_text().split()
-        return int(told[0]) if told else None
+    def _children(self) -> list[str]:
+        return Path(f"/proc/{self.shell}/task/{self.shell}/children").read_text().split()
 
     # -- what a person sees --------------------------------------------------------------------------------------------
 

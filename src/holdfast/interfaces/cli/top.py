@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from holdfast import config
 from holdfast.api.queries import Queries
@@ -18,7 +19,7 @@ def configure_top(parser: argparse.ArgumentParser) -> None:
 def run_top(arguments: argparse.Namespace) -> int:
     home = home_directory()
     Queries(home)  # what is wrong with the store is said here, in one line, before the screen is taken
-    if not is_terminal():
+    if not all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("`top` needs a terminal; in a script use `holdfast ps --json`.")
     from holdfast.interfaces.tui.app import Top
 

@@ -29,8 +29,8 @@ class Leaving:
         self._end = end
         self._loop: asyncio.AbstractEventLoop | None = None
         self._was: list[Any] | None = None
-        with contextlib.suppress(termios.error, OSError, ValueError):
-            self._was = termios.tcgetattr(sys.__stdin__.fileno())  # type: ignore[union-attr] - then there is no terminal
+        with contextlib.suppress(termios.error, OSError):  # then there is no terminal
+            self._was = termios.tcgetattr(0)
 
     def catch(self) -> None:
         """In the main thread. Not the loop's own handlers: those wait for a loop that turns."""
