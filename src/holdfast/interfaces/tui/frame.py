@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.screen import Screen
 
@@ -116,16 +117,17 @@ class View(Screen[None]):
 
     def show_keys(self) -> None:
         """The line at the bottom is about what the cursor is on, as it is now."""
-        if not self.is_mounted:
+        try:
+            line, row = self.query_one(keyline.KeyLine), self.subject()
+        except NoMatches:  # not put together yet, or being taken apart
             return
-        row = self.subject()
         offered = [
             (action.key, action.key, action.label)
             for action in about(self.ABOUT)
             if row is not None and action.when(row)
         ]
         more = keyline.others(self.active_bindings.values())
-        self.query_one(keyline.KeyLine).show((*offered, *more))
+        line.show((*offered, *more))
 
     def action_act(self, name: str) -> None:
         action, subject = ACTIONS[name], self.subject()
