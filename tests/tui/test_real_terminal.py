@@ -76,10 +76,12 @@ def test_without_colours_and_when_the_terminal_goes_away(fleet: Fleet) -> None:
     with terminal(fleet, term="xterm-256color", env={"NO_COLOR": "1"}) as seen:
         pid = seen.top()
         seen.until_seen(task, "queued", "Quit")
+        wait_until(
+            lambda: re.search(rf"\x1b\[[\d;]*7m[^\n]*{task}", seen.text(colours=True)),
+            "the cursor's line is in reverse",
+        )
         drawn = seen.text(colours=True)
         assert not COLOUR.search(drawn), drawn
-        line = next(line for line in drawn.splitlines() if task in line)
-        assert "\x1b[0;1;7m" in line, f"the line with the cursor looks like the others: {line!r}"
     wait_until(lambda: not lives(pid), "nothing is left when the terminal is gone")
 
 
