@@ -156,8 +156,8 @@ class Top(App[None]):
 
     # -- going places --------------------------------------------------------------------------------------------------
 
-    def open_task(self, task_id: str) -> None:
-        self.push_screen(TaskView(task_id))
+    def open_task(self, task_id: str, page: str = "output") -> None:
+        self.push_screen(TaskView(task_id, page))
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
