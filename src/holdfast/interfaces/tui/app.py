@@ -12,6 +12,7 @@ from textual.command import Provider
 from textual.message import Message
 from textual.worker import Worker, WorkerFailed, WorkerState
 
+from holdfast.api.vitals import Vitals
 from holdfast.errors import HoldfastError, Refused, Unavailable
 from holdfast.interfaces.tui import colours
 from holdfast.interfaces.tui.actions import Action
@@ -21,11 +22,11 @@ from holdfast.interfaces.tui.banner import Banner
 from holdfast.interfaces.tui.deeds import Asked, task_of
 from holdfast.interfaces.tui.deeds import Told as WhatToTell
 from holdfast.interfaces.tui.dialogs import Asking, Question, Refusal
-from holdfast.interfaces.tui.feed import Feed, Trouble, Watch
+from holdfast.interfaces.tui.feed import Failure, Feed, Trouble, Watch
 from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.leaving import Leaving
 from holdfast.interfaces.tui.palette import Doings
-from holdfast.interfaces.tui.status import EVERY, Status, read_status
+from holdfast.interfaces.tui.status import EVERY, Status
 from holdfast.interfaces.tui.views.alerts import AlertsView
 from holdfast.interfaces.tui.views.fleet import FleetView
 from holdfast.interfaces.tui.views.schedules import SchedulesView
@@ -106,11 +107,12 @@ class Top(App[None]):
     def on_mount(self) -> None:
         self.feed.attach(
             (
-                Watch("status", read_status, self._seen_status, every=EVERY),
+                Watch("status", Vitals(self.home).read, self._seen_status, every=EVERY),
                 self.attention.watch,
             )
         )
         self.feed.start()
+        self.set_interval(EVERY, self.show_frame)  # times tick, and a locked store says nothing
         self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())  # after Ctrl+Z and `fg`
         if not self.is_headless:
             self.set_interval(LOOK_FOR_TERMINAL, self._look_for_terminal)
@@ -132,11 +134,16 @@ class Top(App[None]):
     # -- what the feed brings ------------------------------------------------------------------------------------------
 
     def on_top_read(self, message: Read) -> None:
-        message.watch.in_hand = False
-        if self.screen_stack and self.feed.has(message.watch):  # the app may be closing, its screen may be gone
-            message.watch.deliver(message.value)
-            if isinstance(self.screen, View):
-                self.screen.show_keys()
+        watch, value = message.watch, message.value
+        watch.in_hand = False
+        if not self.screen_stack or not self.feed.has(watch):
+            return  # the app is closing, or its screen is gone meanwhile
+        if not isinstance(value, Failure):
+            watch.deliver(value)
+        elif watch.fail is not None:
+            watch.fail(value.words)
+        if isinstance(self.screen, View):
+            self.screen.show_keys()
 
     def on_top_told(self, message: Told) -> None:
         self.trouble = message.trouble
@@ -150,7 +157,7 @@ class Top(App[None]):
         """On whatever screen is there, those below a dialog included."""
         for screen in self.screen_stack:
             for status in screen.query(Status):
-                status.show(self.status, self.trouble.words if self.trouble else None)
+                status.show(self.status, self.trouble, self.feed.waits_for())
             for banner in screen.query(Banner):
                 banner.show(self.attention.now)
 
