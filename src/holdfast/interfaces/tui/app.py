@@ -14,6 +14,7 @@ from textual.worker import Worker, WorkerFailed, WorkerState
 
 from holdfast.api.vitals import Vitals
 from holdfast.errors import HoldfastError, Refused, Unavailable
+from holdfast.interfaces.tui import colours
 from holdfast.interfaces.tui.actions import Action
 from holdfast.interfaces.tui.answers import Answers
 from holdfast.interfaces.tui.attention import Attention
@@ -23,6 +24,7 @@ from holdfast.interfaces.tui.deeds import Told as WhatToTell
 from holdfast.interfaces.tui.dialogs import Asking, Question, Refusal
 from holdfast.interfaces.tui.feed import Failure, Feed, Trouble, Watch
 from holdfast.interfaces.tui.frame import View
+from holdfast.interfaces.tui.leaving import Leaving
 from holdfast.interfaces.tui.palette import Doings
 from holdfast.interfaces.tui.status import EVERY, Status
 from holdfast.interfaces.tui.views.alerts import AlertsView
@@ -34,6 +36,7 @@ from holdfast.interfaces.tui.views.workspaces import WorkspacesView
 from holdfast.text import one_line
 
 Row = dict[str, Any]
+LOOK_FOR_TERMINAL = 5.0  # seconds
 T = TypeVar("T")
 VIEWS: dict[str, type[View]] = {
     "fleet": FleetView,
@@ -48,7 +51,7 @@ class Top(App[None]):
     TITLE = "holdfast"
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Doings}
-    CSS = "CommandPalette SearchIcon { display: none; }"  # an emoji, which not every terminal has
+    CSS = colours.CSS + "CommandPalette SearchIcon { display: none; }"  # an emoji, which not every terminal has
     MODES: ClassVar[dict[str, Any]] = dict(VIEWS)
     DEFAULT_MODE = "fleet"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -57,6 +60,9 @@ class Top(App[None]):
             for number, name in enumerate(VIEWS, 1)
         ),
         Binding("q", "quit", "Quit", priority=False, tooltip="leave; nothing that runs is touched"),
+        Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True, tooltip="leave, from everywhere"),
+        Binding("ctrl+z", "suspend_process", "Stop", show=False, priority=True, tooltip="to the shell; `fg` returns"),
+        Binding("ctrl+l", "redraw", "Redraw", show=False, tooltip="draw the screen anew"),
     ]
 
     class Read(Message):
@@ -74,8 +80,12 @@ class Top(App[None]):
             self.trouble = trouble
 
     def __init__(self, home: str, *, bell: bool = False) -> None:
-        super().__init__()
+        few = colours.are_few()
+        super().__init__(ansi_color=True if few else None)
+        if few:
+            self.theme = colours.FEW
         self.home = home
+        self.leaving = Leaving(lambda code: self.exit(return_code=code))
         self.status: Row | None = None
         self.attention = Attention(home, ring=(lambda: self.bell()) if bell else None, changed=self.show_frame)
         self.trouble: Trouble | None = None
@@ -91,6 +101,9 @@ class Top(App[None]):
         """From the feed's thread; Textual's post_message is made for that."""
         self.post_message(message)
 
+    def on_load(self) -> None:
+        self.leaving.attach()
+
     def on_mount(self) -> None:
         self.feed.attach(
             (
@@ -100,6 +113,20 @@ class Top(App[None]):
         )
         self.feed.start()
         self.set_interval(EVERY, self.show_frame)  # times tick, and a locked store says nothing
+        self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())  # after Ctrl+Z and `fg`
+        if not self.is_headless:
+            self.set_interval(LOOK_FOR_TERMINAL, self._look_for_terminal)
+
+    def _look_for_terminal(self) -> None:
+        """Gone without a signal (`nohup`, a session of its own): nobody is there to show anything to."""
+        if not self.leaving.has_terminal():
+            self.leaving.leave(1)
+
+    def action_redraw(self) -> None:
+        self.refresh(layout=True)
+
+    def action_interrupt(self) -> None:
+        self.exit(return_code=130)
 
     def on_unmount(self) -> None:
         self.feed.stop()
