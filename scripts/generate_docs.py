@@ -10,7 +10,7 @@ import argparse
 import ast
 import re
 import runpy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
@@ -57,16 +57,20 @@ def page(path: str) -> Callable[[Page], Page]:
     return register
 
 
-def pages() -> dict[str, str]:
-    """Every generated page: its path relative to the project, and its text."""
-    return {path: f"{NOTE}\n\n{author().strip()}\n" for path, author in _PAGES.items()}
+def paths() -> list[str]:
+    """Every generated page, relative to the project."""
+    return sorted(_PAGES)
+
+
+def text_of(path: str) -> str:
+    return f"{NOTE}\n\n{_PAGES[path]().strip()}\n"
 
 
 def main(root: Path = ROOT) -> None:
-    for path, text in pages().items():
+    for path in paths():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        target.write_text(text_of(path), encoding="utf-8")
         print(f"wrote {path}")
 
 
@@ -388,15 +392,24 @@ def _argument(action: argparse.Action) -> str:
     return names if action.nargs == 0 else f"{names} {action.metavar or action.dest.upper()}"
 
 
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All in it, without a look into its expressions, of which there are ten times as many."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _functions(node)
+
+
 @page("docs/requirements.md")
 def requirements_page() -> str:
     """Which tests name which requirement."""
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")) + sorted((ROOT / "tests").rglob("*_contract.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                for requirement in REQUIREMENT.findall(ast.get_docstring(node) or ""):
-                    found.setdefault(requirement, set()).add(f"{path.relative_to(ROOT)}::{node.name}")
+        text = path.read_text(encoding="utf-8")
+        for node in _functions(ast.parse(text)) if REQUIREMENT.search(text) else ():
+            for requirement in REQUIREMENT.findall(ast.get_docstring(node) or ""):
+                found.setdefault(requirement, set()).add(f"{path.relative_to(ROOT)}::{node.name}")
     rows = [(name, "<br>".join(f"`{test}`" for test in sorted(found[name]))) for name in sorted(found)]
     return f"""# Requirements and the tests that hold them
 

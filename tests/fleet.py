@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.warm import Warm
+from tests.warm import CAN_BE_WARM, Warm, fits
+
+from holdfast.interfaces.cli.main import COMMANDS
 
 T = TypeVar("T")
 PATIENCE = 60.0  # how long a fact may take on a loaded machine before a test gives up
@@ -59,37 +61,10 @@ def processes_of(folder: Path) -> dict[int, str]:
     return found
 
 
-WARM_COMMANDS = frozenset(
-    {
-        "add",
-        "alerts",
-        "approve",
-        "branches",
-        "cancel",
-        "config",
-        "crashes",
-        "doctor",
-        "events",
-        "init",
-        "keep",
-        "logs",
-        "pause",
-        "ps",
-        "resume",
-        "retry",
-        "salvage",
-        "schedule",
-        "show",
-        "stats",
-        "tracker",
-        "trust",
-        "why",
-        "worker",
-        "workflows",
-        "workspaces",
-    }
-)
-ORDINARY = frozenset({"PATH", "HOME", "HOLDFAST_HOME", "LANG", "TZ", "XDG_CONFIG_HOME"})
+# Started the ordinary way: what becomes another program or is about terminals, and what plays in a world of its own.
+COLD_COMMANDS = frozenset({"agent", "completion", "rehearse", "service", "shell"})
+# Read by the interpreter, the C library or a module of ours before a command could be told.
+COLD_VARIABLES = ("PYTHON", "LD_", "LC_", "LANGUAGE", "LOC", "MALLOC", "GLIBC", "OPENSSL", "SSL_", "HOLDFAST_DEBUG")
 
 
 @functools.cache
@@ -107,7 +82,7 @@ class Fleet:
         self.home = root / "home"
         self.repo = root / "repo"
         self.python = ""  # which interpreter runs Holdfast; ours unless tests/other_user.py chose another
-        self.may_be_warm = "HOLDFAST_TEST_COLD" not in os.environ  # False: every command is a new interpreter
+        self.may_be_warm = CAN_BE_WARM and "HOLDFAST_TEST_COLD" not in os.environ  # False: always a new interpreter
         self.prefix: tuple[str, ...] = ()  # in front of every command; tests/other_user.py makes it another user's
         self.env = {
             "PATH": os.environ["PATH"],
@@ -168,12 +143,8 @@ class Fleet:
         prefix: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
         words, environment, where = [str(word) for word in arguments], {**self.env, **(env or {})}, cwd or self.repo
-        warm = _warm() if self._may_be_warm(words, environment, where, prefix) else None
-        if warm is not None and warm.turn.acquire(blocking=False):  # two threads of one test give commands at once
-            try:
-                done = warm.run(words, environment, str(where), stdin, timeout)
-            finally:
-                warm.turn.release()
+        if self._may_be_warm(words, environment, where, prefix):
+            done = _warm().run(words, environment, str(where), stdin, timeout)
         else:
             done = subprocess.run(
                 [*self.prefix, *prefix, self.python or sys.executable, "-m", "holdfast", *words],
@@ -193,18 +164,20 @@ class Fleet:
             assert text.returncode == code, f"holdfast {arguments} → {text.returncode}\n{text.stdout}\n{text.stderr}"
         return text
 
-    def _may_be_warm(self, words: list[str], env: Mapping[str, str], where: Path, prefix: Sequence[str]) -> bool:
-        """Only what comes and goes, in ordinary surroundings: all else is started as a user's shell would start it."""
+    def _may_be_warm(self, words: list[str], env: Mapping[str, str], where: Path, prefix: Sequence[str] = ()) -> bool:
+        """Only in ordinary surroundings: all else is started as a user's shell would start it."""
         return (
             self.may_be_warm
             and not (self.prefix or prefix or self.python)
             and words[:1] != []
-            and words[0] in WARM_COMMANDS
+            and words[0] in COMMANDS
+            and words[0] not in COLD_COMMANDS
             and not {"-f", "--follow"} & set(words)
-            and set(env) <= ORDINARY
+            and not any(name.startswith(COLD_VARIABLES) for name in env)
             and env.get("LANG") == "C.UTF-8"
             and where.is_dir()
             and all(word.isprintable() for word in words)
+            and fits(words, env)
         )
 
     def json(self, *arguments: object) -> list[dict[str, Any]]:
@@ -271,21 +244,28 @@ class Fleet:
 
     def up(self, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """A supervisor in the foreground of a process of ours; returns when it is registered."""
-        with (self.root / "supervisor.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*self.prefix, self.python or sys.executable, "-m", "holdfast", "up", *map(str, arguments)],
-                cwd=self.root,
-                env={**self.env, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        process = self.start_supervisor(*arguments, env=env)
         self._supervisors.append(process)
         wait_until(
             lambda: process.poll() is not None or self.supervisor_pid() == process.pid, "the supervisor is registered"
         )
         return process
+
+    def start_supervisor(self, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        words, environment = ["up", *map(str, arguments)], {**self.env, **(env or {})}
+        with (self.root / "supervisor.log").open("ab") as log, open(os.devnull, "rb") as nothing:
+            if self._may_be_warm(words, environment, self.root):
+                streams = [nothing.fileno(), log.fileno(), log.fileno()]
+                return _warm().start(words, environment, str(self.root), streams, session=True)
+            return subprocess.Popen(
+                [*self.prefix, self.python or sys.executable, "-m", "holdfast", *words],
+                cwd=self.root,
+                env=environment,
+                stdin=nothing,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def supervisor_pid(self) -> int | None:
         from holdfast.api.queries import Queries
