@@ -106,7 +106,7 @@ class Top(App[None]):
 
     def on_top_read(self, message: Read) -> None:
         message.watch.in_hand = False
-        if self.feed.has(message.watch):  # its screen may be gone meanwhile
+        if self.screen_stack and self.feed.has(message.watch):  # its screen may be gone meanwhile, or all of them
             message.watch.deliver(message.value)
             if isinstance(self.screen, View):
                 self.screen.show_keys()
