@@ -241,8 +241,8 @@ HOW = """## How it is measured
   `stop_children` looks for the children again after it has signalled the leader; a leader that ends at once has none
   any more, so how many of them it ends is a matter of luck.
 - **Events**: from the moment before the event's transaction begins to its line being read from the follower's pipe.
-- **`holdfast top`**: on a pty of 120×40 that is drained by the benchmark. First paint: from the start of the process until
-  a task is drawn, all tasks waiting and so all listed. At rest and in the storm: CPU time of the whole process with idle
-  agents, all listed; in the storm a writer changes the reason of ten tasks a transaction, with their events. An empty
-  Textual application, `holdfast ps` and `holdfast events -f` are measured beside it.
+- **`holdfast top`**: on a pty of 120×40 that is drained by the benchmark. First paint: from the start of the process
+  until a task is drawn; all tasks wait, and so all are listed. At rest and in the storm: CPU time of the whole process
+  with idle agents, all listed; in the storm a writer changes the reason of ten tasks a transaction, with their events.
+  An empty Textual application, `holdfast ps` and `holdfast events -f` are measured beside it.
 - Every benchmark works in a temporary directory on a real disk, never in memory."""
