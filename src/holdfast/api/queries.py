@@ -239,6 +239,13 @@ class Queries:
     def data_version(self) -> int:
         return self._reader.data_version()
 
+    def is_current(self) -> bool:
+        """For who keeps it open: False when the store was replaced, removed or upgraded meanwhile."""
+        return self._reader.is_current()
+
+    def close(self) -> None:
+        self._reader.close()
+
     def run_directory(self, run_id: str) -> str:
         return os.path.join(self.home, "runs", run_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from holdfast import config
 from holdfast.api.queries import Queries
@@ -27,10 +28,11 @@ def run_top(arguments: argparse.Namespace) -> int:
     if arguments.all or arguments.json:
         raise UsageError("`--all` and `--json` go with `--once`; on screen the key e shows finished tasks too.")
     Queries(home)  # what is wrong with the store is said here, in one line, before the screen is taken
-    if not is_terminal():
+    if not all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("`top` needs a terminal; in a script use `holdfast top --once` (or with `--json`).")
     from holdfast.interfaces.tui.app import Top
 
     app = Top(home, bell=arguments.bell or bool(config.best_effort()["top.bell"]))
+    app.leaving.catch()
     app.run()
     return app.return_code or 0
