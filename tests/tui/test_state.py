@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import apsw
 import pytest
@@ -35,6 +36,29 @@ def change(fleet: Fleet, statement: str) -> None:
     connection.set_busy_timeout(30_000)
     connection.execute(statement)
     connection.close()
+
+
+def stop_and_change(fleet: Fleet, supervisor: subprocess.Popen[bytes], statement: str) -> None:
+    """Stopped within a transaction it would hold the store: then it goes on, and is stopped at another time."""
+
+    def done() -> bool:
+        supervisor.send_signal(signal.SIGSTOP)
+        wait_until(lambda: _state_of(supervisor.pid) == b"T", "it is stopped")
+        connection = apsw.Connection(str(fleet.home / "holdfast.db"))
+        try:
+            connection.execute(statement)
+        except apsw.BusyError:
+            supervisor.send_signal(signal.SIGCONT)
+            return False
+        finally:
+            connection.close()
+        return True
+
+    wait_until(done, "it is stopped between two transactions")
+
+
+def _state_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
 
 
 @contextlib.contextmanager
@@ -67,9 +91,12 @@ def test_the_supervisor_is_started_by_a_key_and_missed_when_it_is_killed(fleet: 
         await until_seen(pilot, "no supervisor is running")
         second = fleet.up()
         await until_seen(pilot, "supervisor up")
-        second.send_signal(signal.SIGSTOP)
         try:
-            change(fleet, "UPDATE hosts SET lease_until = lease_until - 60, version = '99.1' WHERE state = 'active'")
+            stop_and_change(
+                fleet,
+                second,
+                "UPDATE hosts SET lease_until = lease_until - 60, version = '99.1' WHERE state = 'active'",
+            )
             await until_seen(pilot, f"supervisor pid {second.pid} has not answered for 1m", "it is version 99.1")
         finally:
             second.send_signal(signal.SIGCONT)
