@@ -31,7 +31,7 @@ def test_a_worker_crashes_out_and_is_restarted_by_a_key(fleet: Fleet) -> None:
         seen.press("3")
         seen.until_seen("CRITICAL", "critical", "web")
         seen.press("2")
-        seen.until_seen("web", "benched", "CRITICAL")
+        seen.until_seen("WORKER", "3/3", "benched", "CRITICAL")  # what only this screen says
         crew.open(*tasks)
         seen.press("r")
         wait_until(lambda: crew.worker("web")["state"] != "benched", "the worker is not benched any more")

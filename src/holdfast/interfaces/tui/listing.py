@@ -29,6 +29,7 @@ class Listing(View):
     """A subclass has columns, hands rows to `list_rows`, says what there is to say of one, and reads again when the
     filter changes (`words`)."""
 
+    AUTO_FOCUS = "Grid"
     COLUMNS: ClassVar[tuple[Column, ...]] = ()
     KEY: ClassVar[str] = "id"
     EMPTY: ClassVar[str] = "Nothing here."
