@@ -99,8 +99,8 @@ def details(run: Row, task: Row) -> list[Line]:
         told += lines_of(words)
     if run["progress"] is not None:
         percent, message = run["progress"]["percent"], run["progress"]["message"]
-        words = [f"{percent:g} %"] if percent is not None else []
-        told += lines_of("its agent reported " + ": ".join([*words, *([message] if message else [])]))
+        shares = [f"{percent:g} %"] if percent is not None else []
+        told += lines_of("its agent reported " + ": ".join([*shares, *([message] if message else [])]))
     for crash in task["crashes"]:
         if crash["run"] == run["id"]:
             told += lines_of(crash_line(crash))
