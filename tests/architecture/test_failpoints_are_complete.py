@@ -40,6 +40,7 @@ EXEMPT = {
     ("agents/clis.py", "_end"): "ends a question for a version; clis.version is beside its start",
     ("interfaces/cli/streams.py", "_speak_utf8"): "the same command once more, before it has begun",
     ("interfaces/cli/results.py", "_write"): "a file for its user: whole, or not there; the command is repeated",
+    ("api/attention.py", "remember_rung"): "half a file is no file: a bell rings once more; nothing else reads it",
     ("api/backup.py", "_alone"): "a lock file: empty, and the kernel forgets the lock",
     ("config/trust.py", "_turn"): "a lock file: empty, and the kernel forgets the lock",
     ("store/sqlite/copies.py", "check"): "opens a copy read-only",

@@ -15,7 +15,8 @@ from textual.worker import Worker, WorkerFailed, WorkerState
 from holdfast.errors import HoldfastError, Refused, Unavailable
 from holdfast.interfaces.tui.actions import Action
 from holdfast.interfaces.tui.answers import Answers
-from holdfast.interfaces.tui.banner import Banner, read_critical
+from holdfast.interfaces.tui.attention import Attention
+from holdfast.interfaces.tui.banner import Banner
 from holdfast.interfaces.tui.deeds import Asked, task_of
 from holdfast.interfaces.tui.deeds import Told as WhatToTell
 from holdfast.interfaces.tui.dialogs import Asking, Question, Refusal
@@ -73,11 +74,10 @@ class Top(App[None]):
 
     def __init__(self, home: str, *, bell: bool = False) -> None:
         super().__init__()
-        self.home, self.rings = home, bell
+        self.home = home
         self.status: Row | None = None
-        self.critical: list[Row] = []
+        self.attention = Attention(home, ring=(lambda: self.bell()) if bell else None, changed=self.show_frame)
         self.trouble: Trouble | None = None
-        self._rung: set[int] = set()  # alerts that the bell was rung for: once per episode
         self.feed = Feed(
             home,
             lambda watch, value: self._pass_on(self.Read(watch, value)),
@@ -94,7 +94,7 @@ class Top(App[None]):
         self.feed.attach(
             (
                 Watch("status", read_status, self._seen_status, every=EVERY),
-                Watch("critical", read_critical, self._seen_critical),
+                self.attention.watch,
             )
         )
         self.feed.start()
@@ -119,21 +119,13 @@ class Top(App[None]):
         self.status = status
         self.show_frame()
 
-    def _seen_critical(self, alerts: list[Row]) -> None:
-        self.critical = alerts
-        new = {alert["id"] for alert in alerts} - self._rung
-        self._rung |= new
-        if new and self.rings:
-            self.bell()
-        self.show_frame()
-
     def show_frame(self) -> None:
         """On whatever screen is there, those below a dialog included."""
         for screen in self.screen_stack:
             for status in screen.query(Status):
                 status.show(self.status, self.trouble.words if self.trouble else None)
             for banner in screen.query(Banner):
-                banner.show(self.critical)
+                banner.show(self.attention.now)
 
     # -- going places --------------------------------------------------------------------------------------------------
 

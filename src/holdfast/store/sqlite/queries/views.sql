@@ -122,6 +122,25 @@ SELECT * FROM (
 SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
 WHERE :all OR acked_at IS NULL ORDER BY id
 
+-- name: alert
+SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
+WHERE id = :id
+
+-- name: critical_alerts
+SELECT id, at FROM alerts WHERE acked_at IS NULL AND level = 'critical' ORDER BY id DESC
+
+-- name: pressing_alerts
+-- The open ones first, the worst of them first, the newest of those first.
+SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
+WHERE :all OR acked_at IS NULL
+ORDER BY acked_at IS NOT NULL, acked_at DESC,
+         CASE level WHEN 'critical' THEN 0 WHEN 'warning' THEN 1 WHEN 'info' THEN 2 ELSE 3 END, id DESC
+LIMIT :limit
+
+-- name: deaths
+SELECT seq, at, kind, task_id AS task, run_id AS run, message, reason, data FROM events
+WHERE seq > :after AND seq <= :last AND kind IN ('agent.terminated', 'crash.recorded') ORDER BY seq DESC LIMIT 100
+
 -- name: open_alerts
 SELECT level, count(*) AS n FROM alerts WHERE acked_at IS NULL GROUP BY level
 
@@ -149,6 +168,16 @@ FROM workers ORDER BY name
 -- name: worker_crashes
 SELECT c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
 WHERE c.worker = :worker AND c.generation = w.generation ORDER BY c.id
+
+-- name: crashes_of_staff
+SELECT c.worker, c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
+WHERE c.generation = w.generation ORDER BY c.id
+
+-- name: crashes_of_worker
+-- The newest first.
+SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
+       claim_released, restarted, decision, recent
+FROM crashes WHERE worker = :worker ORDER BY id DESC LIMIT :limit
 
 -- name: request
 SELECT id, kind, task_id AS task, by, at, why, answered_at, answer FROM requests WHERE id = :id
