@@ -56,9 +56,13 @@ class Hands:
             f"the row has {facts}",
         )
 
+    async def nothing_here(self) -> None:
+        await until(self.pilot, lambda: self.app.screen.query_one(Grid).row is None, "there are no rows")
+
     async def asked(self, key: str, *words: str, answer: str = "y") -> None:
         """Press it, read the question, answer it."""
-        await self.pilot.press(key)
+        if key:
+            await self.pilot.press(key)
         await self._dialog(Question, words)
         await until_seen(self.pilot, "y: yes   n: no")
         await self._leave(answer)
