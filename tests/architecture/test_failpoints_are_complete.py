@@ -37,6 +37,7 @@ EXEMPT = {
     ("processes/boxed.py", "end_as"): "a helper process of its own, which ends as its container did",
     ("workspaces/carrying.py", "_carry_one"): "a helper process of its own; furnish.copy is beside its start",
     ("workspaces/carrying.py", "_enter"): "likewise",
+    ("workspaces/git.py", "_beginning"): "its caller, call, has git.call right before it",
     ("agents/clis.py", "_end"): "ends a question for a version; clis.version is beside its start",
     ("interfaces/cli/streams.py", "_speak_utf8"): "the same command once more, before it has begun",
     ("interfaces/cli/results.py", "_write"): "a file for its user: whole, or not there; the command is repeated",

@@ -224,7 +224,22 @@ def budget_lines(found: Row, in_all: Row) -> list[str]:
         f"{name} {_amount(name, one['spent'])} of {_amount(name, one['limit'])}{_aside(one)}"
         for name, one in found.items()
     ]
-    lines = ["Budgets: " + ", ".join(words) + "."]
+    return ["Budgets: " + ", ".join(words) + ".", *_asides(found, in_all)]
+
+
+def left_lines(found: Row, in_all: Row) -> list[str]:
+    """For a screen: one line each."""
+    width = max(map(len, found), default=0)
+    lines = [
+        f"{name:<{width}}  {_amount(name, one['left'])} left, {_amount(name, one['spent'])} of "
+        f"{_amount(name, one['limit'])} used{_aside(one)}"
+        for name, one in found.items()
+    ]
+    return [*lines, *_asides(found, in_all)]
+
+
+def _asides(found: Row, in_all: Row) -> list[str]:
+    lines = []
     unpriced = max((one.get("unpriced_runs", 0) for one in found.values()), default=0)
     if unpriced:
         lines.append(f"{unpriced} run(s) did not say what they cost: the true sum is higher.")

@@ -41,9 +41,9 @@ class Queries:
     def tasks(self, *, everything: bool, recent: float = 0.0) -> list[Row]:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         held = self._held() if any(row["state"] == "queued" for row in rows) else None
-        shut = self._shut_words() if any(row["state"] == "queued" for row in rows) else None
-        spent = self._spent_words() if any(row["state"] == "queued" for row in rows) else None
-        kept_back = self._holds() if any(row["state"] == "queued" for row in rows) else None
+        shut = self.shut_words() if any(row["state"] == "queued" for row in rows) else None
+        spent = self.spent_words() if any(row["state"] == "queued" for row in rows) else None
+        kept_back = self.hold_words() if any(row["state"] == "queued" for row in rows) else None
         opened, worst = self.open_alerts()
         own = {row["task"]: int(row["n"]) for row in self._reader.view("alerts_by_task")} if opened else {}
         for row in rows:
@@ -64,7 +64,7 @@ class Queries:
                 row["held"] = row["held"] or kept_back(row, bound, settings.get("provider"))
         return rows
 
-    def _spent_words(self) -> Callable[[Row], str | None] | None:
+    def spent_words(self) -> Callable[[Row], str | None] | None:
         """Which shared budget a task with these labels waits for. None: none is spent."""
         if not self._reader.view("spent_budgets"):
             return None
@@ -72,7 +72,7 @@ class Queries:
 
         return spent_words(self)
 
-    def _holds(self) -> Callable[[Row, str | None, str | None], str | None] | None:
+    def hold_words(self) -> Callable[[Row, str | None, str | None], str | None] | None:
         """Why a task, bound to an account or free, of a provider, is held back. None: nothing is."""
         if not self._reader.view("holds"):
             return None
@@ -98,7 +98,7 @@ class Queries:
             )
         ]
 
-    def _shut_words(self) -> Callable[[str, str | None], str | None] | None:
+    def shut_words(self) -> Callable[[str, str | None], str | None] | None:
         """Why a task of an agent, bound to an account or free, waits for one. None: no account is shut."""
         if not self._reader.view("accounts"):
             return None
@@ -238,6 +238,13 @@ class Queries:
 
     def data_version(self) -> int:
         return self._reader.data_version()
+
+    def is_current(self) -> bool:
+        """For who keeps it open: False when the store was replaced, removed or upgraded meanwhile."""
+        return self._reader.is_current()
+
+    def close(self) -> None:
+        self._reader.close()
 
     def run_directory(self, run_id: str) -> str:
         return os.path.join(self.home, "runs", run_id)

@@ -164,6 +164,10 @@ _SCHEDULES = (
 )  # fmt: skip
 _EVERYWHERE = (
     Action(
+        "up", "U", "Start a supervisor", "start a supervisor in the background, where none is running",
+        _about(ANYWHERE), deeds_staff.start_supervisor, when=lambda _row: False,
+    ),
+    Action(
         "release", "L", "Release", "let start what is held back (`holdfast dispatch` lists it)",
         _about(ANYWHERE), deeds_staff.release, when=lambda _row: False,
     ),

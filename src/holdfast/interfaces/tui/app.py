@@ -12,7 +12,9 @@ from textual.command import Provider
 from textual.message import Message
 from textual.worker import Worker, WorkerFailed, WorkerState
 
+from holdfast.api.vitals import Vitals
 from holdfast.errors import HoldfastError, Refused, Unavailable
+from holdfast.interfaces.tui import colours
 from holdfast.interfaces.tui.actions import Action
 from holdfast.interfaces.tui.answers import Answers
 from holdfast.interfaces.tui.attention import Attention
@@ -20,10 +22,11 @@ from holdfast.interfaces.tui.banner import Banner
 from holdfast.interfaces.tui.deeds import Asked, task_of
 from holdfast.interfaces.tui.deeds import Told as WhatToTell
 from holdfast.interfaces.tui.dialogs import Asking, Question, Refusal
-from holdfast.interfaces.tui.feed import Feed, Trouble, Watch
+from holdfast.interfaces.tui.feed import Failure, Feed, Trouble, Watch
 from holdfast.interfaces.tui.frame import View
+from holdfast.interfaces.tui.leaving import Leaving
 from holdfast.interfaces.tui.palette import Doings
-from holdfast.interfaces.tui.status import EVERY, Status, read_status
+from holdfast.interfaces.tui.status import EVERY, Status
 from holdfast.interfaces.tui.views.alerts import AlertsView
 from holdfast.interfaces.tui.views.fleet import FleetView
 from holdfast.interfaces.tui.views.schedules import SchedulesView
@@ -33,6 +36,7 @@ from holdfast.interfaces.tui.views.workspaces import WorkspacesView
 from holdfast.text import one_line
 
 Row = dict[str, Any]
+LOOK_FOR_TERMINAL = 5.0  # seconds
 T = TypeVar("T")
 VIEWS: dict[str, type[View]] = {
     "fleet": FleetView,
@@ -47,7 +51,7 @@ class Top(App[None]):
     TITLE = "holdfast"
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Doings}
-    CSS = "CommandPalette SearchIcon { display: none; }"  # an emoji, which not every terminal has
+    CSS = colours.CSS + "CommandPalette SearchIcon { display: none; }"  # an emoji, which not every terminal has
     MODES: ClassVar[dict[str, Any]] = dict(VIEWS)
     DEFAULT_MODE = "fleet"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,6 +60,9 @@ class Top(App[None]):
             for number, name in enumerate(VIEWS, 1)
         ),
         Binding("q", "quit", "Quit", priority=False, tooltip="leave; nothing that runs is touched"),
+        Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True, tooltip="leave, from everywhere"),
+        Binding("ctrl+z", "suspend_process", "Stop", show=False, priority=True, tooltip="to the shell; `fg` returns"),
+        Binding("ctrl+l", "redraw", "Redraw", show=False, tooltip="draw the screen anew"),
     ]
 
     class Read(Message):
@@ -73,8 +80,12 @@ class Top(App[None]):
             self.trouble = trouble
 
     def __init__(self, home: str, *, bell: bool = False) -> None:
-        super().__init__()
+        few = colours.are_few()
+        super().__init__(ansi_color=True if few else None)
+        if few:
+            self.theme = colours.FEW
         self.home = home
+        self.leaving = Leaving(lambda code: self.exit(return_code=code))
         self.status: Row | None = None
         self.attention = Attention(home, ring=(lambda: self.bell()) if bell else None, changed=self.show_frame)
         self.trouble: Trouble | None = None
@@ -90,14 +101,32 @@ class Top(App[None]):
         """From the feed's thread; Textual's post_message is made for that."""
         self.post_message(message)
 
+    def on_load(self) -> None:
+        self.leaving.attach()
+
     def on_mount(self) -> None:
         self.feed.attach(
             (
-                Watch("status", read_status, self._seen_status, every=EVERY),
+                Watch("status", Vitals(self.home).read, self._seen_status, every=EVERY),
                 self.attention.watch,
             )
         )
         self.feed.start()
+        self.set_interval(EVERY, self.show_frame)  # times tick, and a locked store says nothing
+        self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())  # after Ctrl+Z and `fg`
+        if not self.is_headless:
+            self.set_interval(LOOK_FOR_TERMINAL, self._look_for_terminal)
+
+    def _look_for_terminal(self) -> None:
+        """Gone without a signal (`nohup`, a session of its own): nobody is there to show anything to."""
+        if not self.leaving.has_terminal():
+            self.leaving.leave(1)
+
+    def action_redraw(self) -> None:
+        self.refresh(layout=True)
+
+    def action_interrupt(self) -> None:
+        self.exit(return_code=130)
 
     def on_unmount(self) -> None:
         self.feed.stop()
@@ -105,11 +134,16 @@ class Top(App[None]):
     # -- what the feed brings ------------------------------------------------------------------------------------------
 
     def on_top_read(self, message: Read) -> None:
-        message.watch.in_hand = False
-        if self.feed.has(message.watch):  # its screen may be gone meanwhile
-            message.watch.deliver(message.value)
-            if isinstance(self.screen, View):
-                self.screen.show_keys()
+        watch, value = message.watch, message.value
+        watch.in_hand = False
+        if not self.screen_stack or not self.feed.has(watch):
+            return  # the app is closing, or its screen is gone meanwhile
+        if not isinstance(value, Failure):
+            watch.deliver(value)
+        elif watch.fail is not None:
+            watch.fail(value.words)
+        if isinstance(self.screen, View):
+            self.screen.show_keys()
 
     def on_top_told(self, message: Told) -> None:
         self.trouble = message.trouble
@@ -123,14 +157,14 @@ class Top(App[None]):
         """On whatever screen is there, those below a dialog included."""
         for screen in self.screen_stack:
             for status in screen.query(Status):
-                status.show(self.status, self.trouble.words if self.trouble else None)
+                status.show(self.status, self.trouble, self.feed.waits_for())
             for banner in screen.query(Banner):
                 banner.show(self.attention.now)
 
     # -- going places --------------------------------------------------------------------------------------------------
 
-    def open_task(self, task_id: str) -> None:
-        self.push_screen(TaskView(task_id))
+    def open_task(self, task_id: str, page: str = "output") -> None:
+        self.push_screen(TaskView(task_id, page))
 
     # -- actions -------------------------------------------------------------------------------------------------------
 

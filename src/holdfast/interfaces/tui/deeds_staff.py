@@ -116,3 +116,13 @@ def release(home: str, _nothing: Row) -> str:
     if not released:
         return "Nothing is held back."
     return f"Released: {', '.join(released)}." + (f" Resumed: {', '.join(resumed[:5])}." if resumed else "")
+
+
+# -- the supervisor ----------------------------------------------------------------------------------------------------
+
+
+def start_supervisor(home: str, _nothing: Row) -> str:
+    from holdfast.api.daemon import start_detached
+
+    pid = start_detached(home, agents=None, idle_exit=None)
+    return f"Started a supervisor (pid {pid}); it stays until `holdfast down`."

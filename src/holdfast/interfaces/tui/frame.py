@@ -98,6 +98,7 @@ class View(Screen[None]):
 
     def on_mount(self) -> None:
         self.bindings_updated_signal.subscribe(self, lambda _screen: self.show_keys())
+        self.top.show_frame()
 
     def on_screen_resume(self) -> None:
         self.top.feed.attach(self._watches)
