@@ -406,10 +406,10 @@ def top_page() -> str:
     """Every key of every screen, from the tables that bind them."""
     from holdfast.interfaces.tui.reference import screens
 
-    blocks = [
-        f"## {title}\n\n{table(('key', 'what it does', ''), [(f'`{keys}`', label, words) for keys, label, words in rows])}"
-        for title, rows in screens()
-    ]
+    blocks = []
+    for title, rows in screens():
+        marked = [(f"`{keys}`", label, words) for keys, label, words in rows]
+        blocks.append(f"## {title}\n\n{table(('key', '', 'what it does'), marked)}")
     return (
         "# Keys of `holdfast top`\n\nHow to: [the fleet at a glance](../howto/top.md). `?` shows the keys of the screen"
         " that you are on, Ctrl+P finds them by their words, and the line at the bottom has those that make sense for"

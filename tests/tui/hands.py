@@ -30,7 +30,7 @@ class Hands:
         """The screen of one task, with its facts on it."""
         self.app.open_task(task)
         await until(self.pilot, lambda: isinstance(self.app.screen, View) and self.app.screen.NAME == "task", "a task")
-        await until(self.pilot, lambda: self._subject("id") == task, f"{task} is shown")
+        await until(self.pilot, lambda: self.subject("id") == task, f"{task} is shown")
 
     async def back(self) -> None:
         before = self.app.screen
@@ -40,9 +40,9 @@ class Hands:
     async def point(self, key: object, by: str = "id") -> None:
         """The cursor on the row with that key, when it is there."""
         await until(self.pilot, lambda: self.app.screen.query_one(Grid).point_at(key), f"{key} is on the screen")
-        assert self._subject(by) == key
+        assert self.subject(by) == key
 
-    def _subject(self, by: str) -> object:
+    def subject(self, by: str) -> object:
         screen = self.app.screen
         assert isinstance(screen, View)
         row = screen.subject()
@@ -52,7 +52,7 @@ class Hands:
         """Until what the cursor is on is so, on the screen: keys are pressed on what a person sees."""
         await until(
             self.pilot,
-            lambda: all(self._subject(name) == value for name, value in facts.items()),
+            lambda: all(self.subject(name) == value for name, value in facts.items()),
             f"the row has {facts}",
         )
 
@@ -83,11 +83,13 @@ class Hands:
         await self._leave("escape")
 
     async def told(self, *words: str) -> None:
-        await until(
-            self.pilot,
-            lambda: any(all(word in note.message for word in words) for note in self.app._notifications),
-            f"{words} is told",
-        )
+        """What was done is told, and not refused."""
+
+        def is_told() -> bool:
+            assert not isinstance(self.app.screen, Refusal), self._words()
+            return any(all(word in note.message for word in words) for note in self.app._notifications)
+
+        await until(self.pilot, is_told, f"{words} is told")
 
     async def _dialog(self, kind: type[D], words: tuple[str, ...]) -> None:
         def there() -> bool:

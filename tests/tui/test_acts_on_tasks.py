@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.fleet import Fleet, wait_until
 from tests.tui.hands import Hands
-from tests.tui.screen import play, until
+from tests.tui.screen import play, until, until_seen
 from textual.pilot import Pilot
 
 from holdfast.api.commands import Commands, NewTask
@@ -122,6 +122,9 @@ def test_what_a_person_decides(fleet: Fleet) -> None:
         hands = Hands(pilot, app)
         await hands.point(task)
         await hands.row_is(state="paused")
+        await pilot.press("d")
+        await until_seen(pilot, "door", "+x")
+        await hands.back()
         await hands.says("A", "", "What should be changed?")
         await hands.refused("", "You said nothing", f"task {task} still waits")
         await hands.says("A", "paint it red", "What should be changed?")

@@ -15,21 +15,21 @@ from textual.pilot import Pilot
 from holdfast.api.commands import Commands
 from holdfast.interfaces.tui.app import Top
 
-CREW = '[[worker]]\nname = "web"\nlabels = { area = "web" }\n'
+CREW = 'agent = "command"\nagents = 0\n[command]\nargv = ["sh"]\n[[worker]]\nname = "web"\nlabels = { area = "web" }\n'
 
 
 def nightly(fleet: Fleet) -> str:
-    keys = f'name = "nightly"\ncron = "0 3 * * *"\nprompt = "look around"\nrepo = "{fleet.repo}"\nagent = "scripted"\n'
-    scenario = fleet.scenario({"print": "looked"})
-    return f'[[schedule]]\n{keys}scenario = "{scenario}"\n'
+    return f'[[schedule]]\nname = "nightly"\ncron = "0 3 * * *"\nprompt = "look around"\nrepo = "{fleet.repo}"\n'
 
 
-def test_workers_and_alerts(fleet: Fleet) -> None:
+def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
     """R-CRASH-05, R-CRASH-06, R-CRASH-10: a worker is stopped (asked first while it works), started, restarted; the
-    alert of one whose agent was killed restarts it; alerts are acknowledged one by one and all at once."""
-    user_file(fleet, CREW)
+    alert of one whose agent was killed restarts it; alerts are acknowledged one by one and all at once; a schedule
+    is fired once, though its key was pressed twice. What somebody else did meanwhile is refused with what to type."""
+    user_file(fleet, CREW + nightly(fleet))
+    Commands(str(fleet.home)).register(str(fleet.repo))
     task = fleet.queue("exec sleep 1000", labels={"area": "web"})
-    fleet.up("--agents", 0)
+    fleet.up()
     pid = fleet.wait_started(task)["runs"][-1]["pid"]
 
     async def story(pilot: Pilot[None], app: Top) -> None:
@@ -61,8 +61,8 @@ def test_workers_and_alerts(fleet: Fleet) -> None:
         await hands.row_is(state="working", task=task)
 
         raise_alert(fleet, "unsaved:1", "It was not saved")
-        for number in ("two", "three"):
-            raise_alert(fleet, number, f"Number {number}", "warning")
+        raise_alert(fleet, "two", "Number two", "warning")
+        raise_alert(fleet, "three", "Number three", "warning")
         await hands.go("3", "alerts")
         await hands.row_is(key="unsaved:1")
         await hands.refused("r", "Restart: Nothing is to be restarted here.", "Do `this`.")
@@ -80,38 +80,34 @@ def test_workers_and_alerts(fleet: Fleet) -> None:
         await pilot.press("L")
         await hands.told("Nothing is held back.")
 
-    play(fleet, story)
-    assert fleet.json("alerts") == []
+        raise_alert(fleet, "six", "Number six")
+        await hands.row_is(key="six")
+        number = hands.subject("id")
+        app.feed.detach(app.screen._watches)  # type: ignore[attr-defined]  # as if this screen were a moment behind
+        Commands(str(fleet.home)).ack_all_alerts()
+        await hands.refused("a", f"Acknowledge: No open alert {number}.", "`holdfast alerts --all`")
 
-
-def test_an_alert_that_is_gone_and_a_schedule(fleet: Fleet) -> None:
-    """R-CRASH-10, R-CRON-04: without a supervisor wishes are recorded, and that is said; what somebody else did
-    meanwhile is refused with the next command, and nothing is done twice by a key that is pressed twice."""
-    user_file(fleet, nightly(fleet))
-    raise_alert(fleet, "one", "Number one")
-    Commands(str(fleet.home)).register(str(fleet.repo))
-
-    async def story(pilot: Pilot[None], app: Top) -> None:
-        hands = Hands(pilot, app)
-        await hands.go("3", "alerts")
-        await hands.row_is(key="one")
-        app.feed.detach((app.screen.watch_alerts,))  # type: ignore[attr-defined]
-        Commands(str(fleet.home)).ack_alert(1)
-        await hands.refused("a", "Acknowledge: No open alert 1.", "`holdfast alerts --all`")
         await hands.go("4", "schedules")
         await hands.point("nightly", by="name")
         await hands.asked("f", "Fire the schedule nightly now?", answer="n")
         await pilot.press("f", "f")
         await hands.asked("", "Fire the schedule nightly now?")
-        await hands.told("is queued by the schedule nightly", "No supervisor is running")
+        await hands.told("is queued by the schedule nightly")
         await pilot.press("p")
         await hands.told("Schedule nightly is disabled.")
         await pilot.press("p")
         await hands.told("Schedule nightly was disabled already.")
         await pilot.press("u")
-        await hands.told("Schedule nightly is enabled.", "nothing fires until `holdfast up`")
-        user_file(fleet, "agents = 1\n")
-        await hands.refused("f", "nightly")
+        await hands.told("Schedule nightly is enabled.")
+        app.feed.detach(app.screen._watches)  # type: ignore[attr-defined]
+        user_file(fleet, CREW)
+        await hands.asked("f", "Fire the schedule nightly now?")
+        await hands.refused("", "Fire: The schedule nightly is not in its file any more.")
 
     play(fleet, story)
-    assert len(fleet.json("ps")) == 1
+    assert fleet.json("alerts") == []
+    assert [row["schedule"] for row in map(fleet.show, ids(fleet)) if row["id"] != task] == ["nightly"]
+
+
+def ids(fleet: Fleet) -> list[str]:
+    return [row["id"] for row in fleet.json("ps", "--all")]
