@@ -93,7 +93,7 @@ class Reader:
             return self._before(choice, window)
         if self.follows or wish == "later":
             live = time.monotonic() if not choice.is_over else None
-            found = window.later(final=choice.is_over)
+            found = window.later(final=choice.is_over, skips=wish is None)
             if found is not None and found.is_new:
                 return self._anew(choice, window, found)
             return self._behind(choice, window, found, live)

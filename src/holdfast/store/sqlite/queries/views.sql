@@ -46,9 +46,6 @@ FROM tasks t
 -- name: slim_of
 {slim} WHERE t.id IN (SELECT value FROM json_each(:ids))
 
--- name: slim_running
-{slim} WHERE t.state = 'running'
-
 -- name: touched
 -- Whose tasks events tell of; `whole`: nothing less than all has to be read again.
 SELECT DISTINCT task_id AS task, kind IN ('retention.completed', 'repo.forgotten', 'store.restored') AS whole
