@@ -53,9 +53,16 @@ class Status(Static):
         else:
             return
         if self._shown is None or made.markup != self._shown.markup:  # nothing is drawn again for nothing
+            is_wrapped = trouble is not None or waits > PATIENCE
+            is_as_high = not is_wrapped and self._shown is not None and _height(made) == _height(self._shown)
+            is_as_high = is_as_high and not self.has_class("-trouble")
             self._shown = made
-            self.set_class(trouble is not None or waits > PATIENCE, "-trouble")
-            self.update(made)
+            self.set_class(is_wrapped, "-trouble")
+            self.update(made, layout=not is_as_high)  # a new layout of the screen costs ten times the line
+
+
+def _height(made: Text) -> int:
+    return made.plain.count("\n")
 
 
 def in_trouble(trouble: Trouble) -> Text:
