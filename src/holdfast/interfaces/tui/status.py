@@ -53,16 +53,11 @@ class Status(Static):
         else:
             return
         if self._shown is None or made.markup != self._shown.markup:  # nothing is drawn again for nothing
-            is_wrapped = trouble is not None or waits > PATIENCE
-            is_as_high = not is_wrapped and self._shown is not None and _height(made) == _height(self._shown)
-            is_as_high = is_as_high and not self.has_class("-trouble")
+            is_trouble = trouble is not None or waits > PATIENCE
+            is_as_high = not is_trouble and self.size.height == made.plain.count("\n") + 1
             self._shown = made
-            self.set_class(is_wrapped, "-trouble")
-            self.update(made, layout=not is_as_high)  # a new layout of the screen costs ten times the line
-
-
-def _height(made: Text) -> int:
-    return made.plain.count("\n")
+            self.set_class(is_trouble, "-trouble")
+            self.update(made, layout=not is_as_high)
 
 
 def in_trouble(trouble: Trouble) -> Text:
