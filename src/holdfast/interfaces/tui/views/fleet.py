@@ -162,7 +162,7 @@ def _tasks(number: int) -> str:
 
 
 def about(row: Row, why: str) -> str:
-    where = f" in {row['repo']}" if row["repo"] else ""
-    labels = "".join(f" {key}={value}" for key, value in row["labels"].items())
-    said = f": {one_line(why, 400)}" if why else ""
-    return f"{row['id']} {row['state']}{said}\n{one_line(row['prompt'], 300)}{one_line(labels, 100)}{where}"
+    labels = " ".join(f"{key}={value}" for key, value in row["labels"].items())
+    said = f"{row['id']} {row['state']}: {why}" if why else f"{row['id']} {row['state']}"
+    more = [one_line(part, 200) for part in (labels, f"in {row['repo']}" if row["repo"] else "") if part]
+    return f"{one_line(said, 500)}\n{' '.join([one_line(row['prompt'], 300), *more])}"
