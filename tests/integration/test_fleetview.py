@@ -12,12 +12,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.fleet import Fleet
+from tests.clis import fake_cli, recorded
+from tests.fleet import Fleet, wait_until
 
 from holdfast.api.commands import Commands
 from holdfast.api.counting import Counts
 from holdfast.api.fleetorder import ORDERS, Listed, Wish, matcher
 from holdfast.api.fleetview import FleetReader, Picture
+from holdfast.api.livecost import Cost, LiveCosts
 from holdfast.api.pausing import pause
 from holdfast.api.queries import Queries
 from holdfast.errors import HoldfastError
@@ -190,3 +192,22 @@ def test_once_starts_fast(fleet: Fleet) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], env=fleet.env, cwd=fleet.repo, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+def test_what_a_running_agent_took_is_told_before_it_ends(fleet: Fleet) -> None:
+    """R-CRASH-10: an agent at work for hours is not free of charge until it ends."""
+    lines = recorded("codex", "tool")
+    binary = fake_cli(fleet.root / "bin", "codex", lines=lines, hold=len(lines), then="echo hello > out.txt")
+    fleet.env["HOLDFAST_CODEX_BINARY"] = str(binary)
+    fleet.up()
+    task = fleet.add("write it", "--agent", "codex")
+    fleet.wait_started(task)
+    queries, reader, costs = Queries(str(fleet.home)), FleetReader(), LiveCosts()
+    told = wait_until(lambda: costs.look(queries, reader.read(queries).rows), "its agent told of tokens")
+    assert told == {task: Cost(284, None)}
+    assert costs.look(queries, reader.read(queries).rows) == told, "nothing is counted twice"
+    (fleet.root / "bin" / "codex.go").touch()
+    fleet.wait_state(task, "completed")
+    rows = reader.read(queries).rows
+    assert [(row["tokens"], row["cost_usd"]) for row in rows] == [(284, None)]
+    assert costs.look(queries, rows) == {}
