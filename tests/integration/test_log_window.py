@@ -32,6 +32,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logwindow, "LONGEST", 16 * 1024)
     monkeypatch.setattr(logwindow, "TOO_FAR", 8 * 1024)
     monkeypatch.setattr(reading, "MOST_LINES", 60)
+    monkeypatch.setattr(reading, "NOT_SO_OFTEN", 0.0)
 
 
 def punch(path: Path, start: int, length: int) -> None:
@@ -186,7 +187,8 @@ def test_an_agents_words_neither_move_nor_colour_anything() -> None:
     [line] = scribe.transcribe([{"event": "line", "text": "10 %\r50 %\r100 %"}], None)
     assert line.text == "100 %"
     assert fold("漢字漢字漢", 4) == ["漢字", "漢字", "漢"]
-    assert fold("  one two three", 9) == ["  one two", "three"]
+    assert fold("  one two three", 9) == ["  one two", "  three"]
+    assert fold("    " + "x" * 9, 8) == ["    xxxx", "  xxxxx"]
     assert fold("a" * 9, 4, exact=True) == ["aaaa", "aaaa", "a"]
     assert fold("漢", 1) == ["漢"]
     assert os.linesep == "\n"

@@ -104,7 +104,7 @@ def test_members_long_logs_gates_and_a_task_that_is_purged(fleet: Fleet) -> None
         top = shown(app).text().partition("\n")[0]
         assert top > "loud line 0050000"  # only the end was read
         await pilot.press("g")
-        await until_seen(pilot, "loud line 0000001", "bytes below")
+        await until_seen(pilot, "loud line 0000001", "below, G follows")
         await pilot.press("pagedown", "pagedown")
         await until_seen(pilot, "loud line 0000040")
         go.touch()
