@@ -82,13 +82,15 @@ def test_a_shell_in_the_workspace_and_back(fleet: Fleet) -> None:
         terminal.press("?")
         terminal.until(lambda: "Keys: fleet" in terminal.text, "keys work again")
         terminal.text = ""
-        terminal.press("\x1b")
+        terminal.press("\r")
         terminal.until(lambda: task in terminal.text, "help is closed")
         shell.unlink()
         terminal.press("w")
-        terminal.until(lambda: "could not be started" in terminal.text, "the refusal is on the screen, which is back")
+        terminal.until(
+            lambda: "Help" in terminal.text.partition("Set SHELL")[2], "the refusal, to the last line of keys"
+        )
         terminal.text = ""
-        terminal.press("\x1b")
+        terminal.press("\r")
         terminal.until(lambda: task in terminal.text, "the refusal is closed")
         terminal.press("q")
         terminal.until(lambda: terminal.process.poll() is not None, "q quits")
