@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import time
 from itertools import pairwise
 from typing import Any
@@ -130,13 +132,24 @@ def test_once_prints_what_the_screen_shows(fleet: Fleet) -> None:
     over = fleet.queue("true", prompt="over")
     fleet.cli("cancel", over)
     plain = fleet.cli("top", "--once").stdout
-    assert "no supervisor is running (`holdfast up`); 1 cancelled, 1 queued" in plain
+    assert "no supervisor is running (`holdfast up`); 1 queued; 1 cancelled" in plain
     assert f"{task}  queued" in plain
     assert "\x1b" not in plain
     found = json.loads(fleet.cli("top", "--once", "--all", "--json").stdout)
     assert {row["id"]: row["why"].split(";")[0] for row in found["tasks"]}[task] == "no supervisor is running"
     assert {row["id"] for row in found["tasks"]} == {task, over}
-    assert set(found) >= {"at", "supervisor", "counts", "held", "alerts", "workers", "schedules", "tasks", "left_out"}
+    assert set(found) >= {"supervisor", "counts", "holds", "machine", "alerts", "workers", "schedules", "left_out"}
     assert abs(found["at"] - time.time()) < 3600
     assert "go with `--once`" in fleet.cli("top", "--json", code=2).stderr
     assert "`holdfast top --once`" in fleet.cli("top", code=2).stderr
+
+
+def test_once_starts_fast(fleet: Fleet) -> None:
+    """R-CRASH-10: a script that asks every second pays for no screen."""
+    fleet.queue("true")
+    code = (
+        "import sys; from holdfast.interfaces.cli.main import run; run(['top', '--once']); "
+        "print(sorted({'asyncio', 'rich', 'textual', 'importlib.metadata'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=fleet.env, cwd=fleet.repo, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr

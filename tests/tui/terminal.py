@@ -6,6 +6,7 @@ Each terminal has a tmux server of its own, on a socket of its own, and a shell 
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -81,6 +82,13 @@ class Terminal:
             if time.monotonic() > deadline:
                 pytest.fail(f"these are never on the screen together: {words}\n{text}")
             time.sleep(0.05)
+
+    def until_line(self, pattern: str) -> str:
+        """Until a line has it: words that are in the banner too do not say which screen it is."""
+        return wait_until(
+            lambda: next((line for line in self.text().splitlines() if re.search(pattern, line)), ""),
+            f"a line matches {pattern}",
+        )
 
     def size(self) -> tuple[int, int]:
         columns, lines = self._tell("#{pane_width} #{pane_height}").split()

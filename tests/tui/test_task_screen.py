@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from tests.fleet import Fleet, wait_until
-from tests.tui.screen import play, text_of, until_seen
+from tests.swarm import draft, queue_swarm, wait_members
+from tests.tui.screen import play, until_seen
 from textual.pilot import Pilot
 
 from holdfast.interfaces.tui.app import Top
 from holdfast.interfaces.tui.task.paper import Paper
 
-
-async def opened(pilot: Pilot[None], app: Top, task: str, page: str = "") -> None:
-    app.open_task(task)
-    await until_seen(pilot, f"task {task}", "[Output]")
-    if page:
-        await pilot.press(page)
+AT_ONCE = {"HOLDFAST_RETENTION_EVENTS": "1ms", "HOLDFAST_RETENTION_RUNS": "1ms", "HOLDFAST_RETENTION_TASKS": "1ms"}
 
 
 def shown(app: Top) -> Paper:
@@ -84,19 +80,55 @@ def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
     play(fleet, story, size=(80, 24))
 
 
-def test_a_task_that_was_purged_and_a_log_that_is_gone_are_told(fleet: Fleet) -> None:
-    """R-CRASH-10: the screen outlives what it shows: nothing is pressed on a task that is not there any more."""
-    task = fleet.queue("echo first words; touch a; exit 0")
-    fleet.up()
-    fleet.wait_state(task, "completed")
-    run = fleet.show(task)["runs"][0]["id"]
+def test_members_long_logs_gates_and_a_task_that_is_purged(fleet: Fleet) -> None:
+    """R-CRASH-10: every member of a stage is heard; a long log is read where somebody looks; what is gone is
+    said to be."""
+    go = fleet.root / "go"
+    scripts = {
+        "loud": f"seq -f 'loud line %07.0f' 60000; until [ -e {go} ]; do sleep 0.05; done; printf 'the last of it'",
+        "shy": f"echo 'shy → words'; until [ -e {go} ]; do sleep 0.05; done",
+    }
+    task = queue_swarm(fleet, draft(scripts))
+    supervisor = fleet.up("--agents", 2)
+    wait_members(fleet, task, 2)
+    runs = {run["member"]: run for run in fleet.show(task)["runs"]}
 
     async def story(pilot: Pilot[None], app: Top) -> None:
-        await opened(pilot, app, task)
-        await until_seen(pilot, "first words", "completed")
-        (fleet.home / "runs" / run / "out.log").unlink()
+        await until_seen(pilot, task, "running")
+        app.open_task(task, "runs")
+        await until_seen(pilot, "[Runs]", "/loud", "/shy")
+        await pilot.press("home" if runs["loud"]["number"] == 1 else "end", "enter")
+        await until_seen(pilot, "[Output]", f"run {runs['loud']['number']} of 2", "loud line 0060000", "following")
+        await pilot.press("pageup")
+        await until_seen(pilot, "G follows")
+        top = shown(app).text().partition("\n")[0]
+        assert top > "loud line 0050000"  # only the end was read
+        await pilot.press("g")
+        await until_seen(pilot, "loud line 0000001", "below, G follows")
+        await pilot.press("pagedown", "pagedown")
+        await until_seen(pilot, "loud line 0000040")
+        go.touch()
+        fleet.wait_state(task, "completed")
+        await pilot.press("G")
+        await until_seen(pilot, "loud line 0060000", "the last of it", "completed")
+        await pilot.press("comma" if runs["loud"]["number"] == 2 else "full_stop")
+        await until_seen(pilot, "shy → words", f"run {runs['shy']['number']} of 2")
+        await pilot.press("n")
+        await until_seen(pilot, "members of", "2 of 2 completed")
+        await pilot.resize_terminal(40, 20)
+        await until_seen(pilot, "< [Results] >", "2 of 2 completed")
+        await pilot.press("o")
+        await until_seen(pilot, "< [Output] >", "shy → words")
+        supervisor.terminate()
+        supervisor.wait(timeout=60)
+        fleet.up(env=AT_ONCE)
+        await until_seen(pilot, f"Task {task} is not there", "shy → words")
         await until_seen(pilot, "gone: `retention.runs`")
-        text = text_of(app)
-        assert "first words" in text
+        await pilot.press("i", "e", "t", "v", "d")
+        await until_seen(pilot, "< [Diff] >", "Task not found")
+        await pilot.press("c")
+        await until_seen(pilot, "There is nothing")
+        await pilot.press("escape")
+        await until_seen(pilot, "No task")
 
-    play(fleet, story)
+    play(fleet, story, size=(100, 24))

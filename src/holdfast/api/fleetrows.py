@@ -28,10 +28,6 @@ def active_rows(queries: Queries, recent: float, just: float) -> list[Row]:
     return [_row(row) for row in queries.view("slim_active", recent=recent, just=just)]
 
 
-def running_rows(queries: Queries) -> list[Row]:
-    return [_row(row) for row in queries.view("slim_running")]
-
-
 def rows_of(queries: Queries, ids: Iterable[str]) -> list[Row]:
     return [_row(row) for row in queries.view("slim_of", ids=json.dumps(sorted(ids)))]
 

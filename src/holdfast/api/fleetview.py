@@ -25,7 +25,7 @@ from holdfast.api.fleetorder import (
     matcher,
     tree_of,
 )
-from holdfast.api.fleetrows import active_rows, all_rows, rows_of, running_rows, signs_of_life, turn
+from holdfast.api.fleetrows import LIVING, active_rows, all_rows, rows_of, signs_of_life, turn
 from holdfast.api.fleetwhy import Circumstances, Looker
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ Row = dict[str, Any]
 MOST_EVENTS = 5000  # to catch up with; beyond that all tasks are read again
 MOST_TASKS = 20_000  # that are listed with finished ones
 SIGNS_EVERY = 2.0
-RUNNING_EVERY = 5.0  # what an agent reports is not always an event
-WHOLE_EVERY = 60.0  # whatever no event told of
+RUNNING_EVERY = 10.0  # what an agent reports is not always an event
+WHOLE_EVERY = 120.0  # whatever no event told of
 LISTED_HOLD = 10.0  # seconds until it is looked again what has left the list by its age
 
 
@@ -67,6 +67,7 @@ class Picture:
 class FleetReader:
     def __init__(self, wish: Wish | None = None) -> None:
         self.wish = wish or Wish()  # set from any thread; the next reading goes by it
+        self.in_sight: frozenset[str] | None = None  # likewise: whose signs of life are looked for; None: all
         self._queries: Queries | None = None
         self._looker = Looker()
         self._after = 0
@@ -74,6 +75,7 @@ class FleetReader:
         self._rows: dict[str, Row] = {}
         self._running: dict[str, Row] = {}
         self._needing: dict[str, Row] = {}
+        self._over: dict[str, Row] = {}
         self._turns: dict[str, tuple[int, bool, int]] = {}
         self._queue: list[tuple[int, bool, int]] = []
         self._signs: dict[str, float] = {}
@@ -88,7 +90,7 @@ class FleetReader:
         changed = self._catch_up(queries, wish, now, tick)
         if tick >= self._signs_at + SIGNS_EVERY or changed is None:
             self._signs_at = tick
-            self._signs = signs_of_life(queries.home, self._running)
+            self._signs = self._look_for_signs(queries, wish)
         around = self._looker.look(queries, self._queue, self._running, now)
         self._list(changed, wish, around, now, tick)
         rows, levels = self._shown
@@ -102,6 +104,14 @@ class FleetReader:
             around=around,
             told=frozenset(self._told),
         )
+
+    def _look_for_signs(self, queries: Queries, wish: Wish) -> dict[str, float]:
+        """Of those in sight; of all where the order goes by it. Of the others it is what was seen last."""
+        wanted = None if wish.order == LIFE else self.in_sight
+        if wanted is None:
+            return signs_of_life(queries.home, self._running)
+        kept = {task: at for task, at in self._signs.items() if task in self._running}
+        return kept | signs_of_life(queries.home, {task: self._running[task] for task in wanted & self._running.keys()})
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
@@ -128,7 +138,9 @@ class FleetReader:
         found = rows_of(queries, self._with_dependents(touched)) if touched else []
         if tick >= self._running_at + RUNNING_EVERY and self._running:
             self._running_at = tick
-            found += running_rows(queries)
+            found += rows_of(
+                queries, self._running.keys() if self.in_sight is None else self._running.keys() & self.in_sight
+            )
         changed = [row for row in found if row != self._rows.get(row["id"])]
         for row in changed:
             self._take(row)
@@ -142,7 +154,7 @@ class FleetReader:
         else:
             rows, self._left_out = active_rows(queries, now - RECENT, now - LINGER), 0
         self._rows = {}
-        self._running, self._needing, self._turns, self._told = {}, {}, {}, set()
+        self._running, self._needing, self._over, self._turns, self._told = {}, {}, {}, {}, set()
         self._queue = []
         for row in rows:
             self._rows[row["id"]] = row
@@ -171,7 +183,11 @@ class FleetReader:
             self._turns[row["id"]] = made
 
     def _note(self, row: Row) -> None:
-        for kept, is_in in ((self._running, row["state"] == "running"), (self._needing, bool(row["needs"]))):
+        for kept, is_in in (
+            (self._running, row["state"] == "running"),
+            (self._needing, bool(row["needs"])),
+            (self._over, row["state"] not in LIVING),
+        ):
             if is_in:
                 kept[row["id"]] = row
             else:
@@ -187,19 +203,31 @@ class FleetReader:
     # -- what is listed ------------------------------------------------------------------------------------------------
 
     def _list(self, changed: list[Row] | None, wish: Wish, around: Circumstances, now: float, tick: float) -> None:
-        is_new = changed is None or wish != self._wish_listed or tick >= self._listed_at + LISTED_HOLD
-        if not is_new and not changed and not (wish.words or wish.order == LIFE):
+        is_new = changed is None or wish != self._wish_listed
+        gone: list[str] = []
+        if tick >= self._listed_at + LISTED_HOLD:
+            self._listed_at, gone = tick, self._forget(wish, now)
+        if not (is_new or changed or gone or wish.words or wish.order == LIFE):
             return
         if is_new or wish.words or wish.order in (TREE, LIFE):
             self._list_all(wish, around, now)
-            self._listed_at, self._wish_listed = tick, wish
+            self._wish_listed = wish
         else:
+            for task_id in gone:
+                self._listed.drop(task_id)
             for row in changed or ():
                 if is_listed(row, wish.everything, now):
                     self._listed.put(row)
                 else:
                     self._listed.drop(row["id"])
             self._show(self._listed.rows, {}, wish)
+
+    def _forget(self, wish: Wish, now: float) -> list[str]:
+        """Those that have left the list by their age: it is looked for among those that ended, not in all."""
+        gone = [task_id for task_id, row in self._over.items() if not is_listed(row, wish.everything, now)]
+        for task_id in gone:
+            del self._over[task_id], self._rows[task_id]
+        return gone
 
     def _list_all(self, wish: Wish, around: Circumstances, now: float) -> None:
         rows: Iterable[Row] = [row for row in self._rows.values() if is_listed(row, wish.everything, now)]

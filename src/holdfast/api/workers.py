@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast import clock, config
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound
+from holdfast.records import recorded
 
 if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
     from holdfast.core.budgets import Limits
@@ -159,7 +159,7 @@ def _staff(settings: config.Config) -> tuple[Worker, ...]:
 
 def _takes(lane: Lane, task: Row) -> bool:
     """As the claim has it (queries/tasks.sql, `on_terms`)."""
-    labels: Mapping[str, str] = task["labels"] if "labels" in task else json.loads(task["settings"])["labels"]
+    labels: Mapping[str, str] = task["labels"] if "labels" in task else recorded(task["settings"])["labels"]
     return (
         (lane.agent is None or lane.agent == task["agent"])
         and (lane.account is None or task["account"] is None or task["account"] == lane.account)

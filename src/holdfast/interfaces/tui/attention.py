@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.api.attention import Episode, critical, deaths, remember_rung, rung
 from holdfast.api.queries import Queries
-from holdfast.interfaces.tui.feed import Watch
+from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 
 Row = dict[str, Any]
 NEWS_FOR = 60.0  # seconds that the death of an agent stays on screen
@@ -40,9 +40,10 @@ class Attention:
         self._news: dict[str, tuple[float, Row]] = {}  # by run: when it was seen, and what is told of it
         self._rung: frozenset[Episode] | None = None
 
-    def _read(self, queries: Queries) -> Pressing:
+    def _read(self, queries: Queries) -> object:
         opened, newest = critical(queries)
-        return Pressing(len(opened), tuple(newest), self._read_deaths(queries, newest), self._is_new(opened))
+        read = Pressing(len(opened), tuple(newest), self._read_deaths(queries, newest), self._is_new(opened))
+        return NOTHING_NEW if read == self.now and not read.rings else read
 
     def _read_deaths(self, queries: Queries, alerts: list[Row]) -> tuple[Row, ...]:
         """What an alert tells of is not told twice."""

@@ -1,4 +1,4 @@
-"""What there is to say about the row with the cursor, below a grid; scrolls where it is long (Tab goes there)."""
+"""What there is to say about the row with the cursor, below a grid; scrolls where it is long (Space reads on)."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ class Details(VerticalScroll):
         self.query_one(Static).update(words)
         if is_other:
             self.scroll_home(animate=False)
+
+    def read_on(self) -> None:
+        """A page further; from the top again behind the end."""
+        if self.scroll_offset.y >= self.max_scroll_y:
+            self.scroll_home(animate=False)
+        else:
+            self.scroll_page_down(animate=False)
 
 
 class Sheet:

@@ -9,7 +9,7 @@ from textual.message import Message
 from textual.widgets import Input
 
 
-class FilterBar(Input):
+class FilterBar(Input, can_focus=False):  # only while it is open: a screen must not begin with its keys typed here
     DEFAULT_CSS = """
     FilterBar { display: none; height: 1; border: none; padding: 0; background: $boost; }
     FilterBar.-shown { display: block; }
@@ -36,6 +36,7 @@ class FilterBar(Input):
 
     def open(self) -> None:
         self.add_class("-shown")
+        self.can_focus = True
         self.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -48,6 +49,7 @@ class FilterBar(Input):
 
     def action_leave(self) -> None:
         self.set_class(bool(self.value.strip()), "-shown")
+        self.can_focus = False
         self.post_message(self.Left())
 
     def action_drop(self) -> None:

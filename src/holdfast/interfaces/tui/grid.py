@@ -238,10 +238,11 @@ class Grid(ScrollView, can_focus=True):
     def _set_cursor(self, index: int) -> None:
         index = max(0, min(index, len(self.rows) - 1))
         if index != self._cursor:
+            for moved in (self._cursor, index):
+                self.refresh(Region(0, moved - self.scroll_offset.y + 1, self.size.width, 1))
             self._cursor = index
             self.post_message(self.Moved(self, self.row))
         self._keep_in_sight()
-        self.refresh()
 
     def _keep_in_sight(self) -> None:
         self.scroll_to_region(

@@ -41,7 +41,7 @@ class KeyLine(Static):
         for pressed, shown, words in fit(self._keys, self.size.width):
             press = Style(meta={"@click": f"app.press('{pressed}')"})
             line.append(shown, Style(bold=True, underline=True) + press).append(f" {words}", press).append("  ")
-        self.update(line)
+        self.update(line, layout=False)
 
 
 def fit(keys: Sequence[Key], width: int) -> list[Key]:

@@ -53,9 +53,11 @@ class Status(Static):
         else:
             return
         if self._shown is None or made.markup != self._shown.markup:  # nothing is drawn again for nothing
+            is_trouble = trouble is not None or waits > PATIENCE
+            is_as_high = not is_trouble and self.size.height == made.plain.count("\n") + 1
             self._shown = made
-            self.set_class(trouble is not None or waits > PATIENCE, "-trouble")
-            self.update(made)
+            self.set_class(is_trouble, "-trouble")
+            self.update(made, layout=not is_as_high)
 
 
 def in_trouble(trouble: Trouble) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import apsw
 
 from holdfast import clock, faults
 from holdfast.errors import DiskFull, NewerStore, Unavailable, UsageError
+from holdfast.records import damaged
 from holdfast.store.sqlite.holders import holders, told
 from holdfast.store.sqlite.reserve import is_full
 from holdfast.store.sqlite.sql import migrations
@@ -94,6 +96,8 @@ def translated(path: str) -> Iterator[None]:
             f"Copies are in {_backups(path)}: "
             "bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
         ) from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:  # content that was not written like this
+        raise damaged(error) from error
     except (apsw.BusyError, apsw.ProtocolError) as error:  # the latter: a lock on the log's index
         raise Unavailable(
             f"The database {path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s. "
@@ -103,8 +107,10 @@ def translated(path: str) -> Iterator[None]:
         if is_full(os.path.dirname(path)):
             raise _disk_full(path) from error
         why = "it is a directory" if os.path.isdir(path) else str(error)
+        # SQLite takes a file for read-only, too, whose header says that a newer SQLite wrote it: or it is damaged.
+        more = "" if not os.access(path, os.W_OK) else f" If it is, it is damaged: copies are in {_backups(path)}."
         raise Unavailable(
-            f"The database {path} cannot be used: {why}. Check that it is a file you may write."
+            f"The database {path} cannot be used: {why}. Check that it is a file you may write.{more}"
         ) from error
     except UnicodeEncodeError as error:
         raise UsageError(

@@ -18,7 +18,7 @@ from holdfast.interfaces.tui.task.paper import Line, Paper, printable
 
 MOST = 512 << 10  # bytes of a diff that are shown
 MOST_LINES = 8000
-EVERY = 15.0  # seconds, while its agent is at work
+EVERY = 20.0  # seconds, while its agent is at work
 SLOWLY = 20.0  # times as long as git took, until it is asked again
 _STYLES = {"+": "green", "-": "red", "@": "cyan", "\\": "dim"}
 

@@ -15,7 +15,7 @@ from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.task.page import Page, Row
 from holdfast.interfaces.tui.task.paper import Line, Paper, lines_of
 
-EVERY = 5.0  # seconds, while its agent is at work: how it is, no event tells
+EVERY = 10.0  # seconds, while its agent is at work: how it is, no event tells
 SLOWLY = 20.0  # times as long as it took to find out, until it is asked again
 
 

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
+from holdfast.interfaces.cli.render import size
 from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.task.page import Page, Row
 from holdfast.interfaces.tui.task.paper import Line, Paper
@@ -179,4 +180,4 @@ class OutputPage(Page):
             return "gone: `retention.runs` says how long it is kept;"
         if self.paper.follows:
             return "following"
-        return f"{batch.below} bytes below, G follows;" if batch is not None and batch.below else "G follows;"
+        return f"{size(batch.below)} below, G follows;" if batch is not None and batch.below else "G follows;"

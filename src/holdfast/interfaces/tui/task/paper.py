@@ -42,9 +42,11 @@ def lines_of(text: str, style: str = "", indent: str = "") -> list[Line]:
 
 
 def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
-    """Pieces of at most so many cells; between words where that is possible, unless it has to be exact."""
+    """Pieces of at most so many cells; between words where that is possible, and below one another, unless it has to be
+    exact."""
     is_plain = text.isascii()
     pieces: list[str] = []
+    indent = 0 if exact else min(len(text) - len(text.lstrip(" ")), width // 4)
     while True:
         room = width if is_plain else _fitting(text, width)
         if len(text) <= room:
@@ -54,7 +56,7 @@ def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
             space = text.rfind(" ", room // 2, room + 1)
             cut = space if space > 0 and text[:space].strip() else room
         pieces.append(text[:cut])
-        text = text[cut:] if exact else text[cut:].lstrip(" ")
+        text = text[cut:] if exact else " " * indent + text[cut:].lstrip(" ")
 
 
 def _fitting(text: str, width: int) -> int:
@@ -76,7 +78,9 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
     """While it `follows`, it stays at its end. What is written before or behind does not move what is in sight."""
 
     DEFAULT_CSS = """
-    Paper { height: 1fr; overflow-x: hidden; overflow-y: auto; }
+    Paper {
+        height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-gutter: stable; scrollbar-size-vertical: 1;
+    }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),

@@ -59,10 +59,10 @@ def lines(found: Row) -> list[Line]:
     if not found["stages"]:
         return [Line("No stage has ended yet: there is no result.")]
     made: list[Line] = []
-    for name, stage in zip(headings(found["stages"]), found["stages"], strict=True):
-        made += [*_stage(name, stage), Line("")]
     for counted in found["members"]:
         made += lines_of(f"members of {counted['name']}: {in_words(counted)}")
+    for name, stage in zip(headings(found["stages"]), found["stages"], strict=True):
+        made += [*([Line("")] if made else []), *_stage(name, stage)]
     return made
 
 

@@ -8,20 +8,19 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from holdfast.api.queries import Queries
-from holdfast.interfaces.tui.details import Details, Sheet
-from holdfast.interfaces.tui.feed import Watch
-from holdfast.interfaces.tui.frame import View
-from holdfast.interfaces.tui.grid import Cell, Column, Grid
+from holdfast.interfaces.tui.details import Sheet
+from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
+from holdfast.interfaces.tui.grid import Cell, Column
+from holdfast.interfaces.tui.listing import Listing, has_words
 from holdfast.text import one_line
 from holdfast.units import show_duration
 
 Row = dict[str, Any]
 MOST = 500  # rows; the rest is counted
-TICK = 10.0  # seconds between two drawings of the ages
+MOST_LOOKED_AT = 5000  # for words
 STYLES = {"critical": "bold red", "warning": "yellow"}
 NAMES = {
     "reason": "Reason",
@@ -35,12 +34,19 @@ TOLD = frozenset({*NAMES, "error_text", "window"})
 
 class Seen(NamedTuple):
     rows: list[Row]
-    open: int  # alerts, of all levels
+    left: int  # open ones that are not listed
 
 
-def read(queries: Queries, *, everything: bool) -> Seen:
-    rows = queries.view("pressing_alerts", all=int(everything), limit=MOST)
-    return Seen([{**row, "details": json.loads(row["details"])} for row in rows], queries.open_alerts()[0])
+def read(queries: Queries, *, everything: bool, words: str) -> Seen:
+    rows = queries.view("pressing_alerts", all=int(everything), limit=MOST_LOOKED_AT if words else MOST)
+    found = [row for row in rows if has_words(words, _text(row))][:MOST] if words else rows
+    opened = 0 if words else queries.open_alerts()[0]
+    return Seen([{**row, "details": json.loads(row["details"])} for row in found], max(0, opened - len(found)))
+
+
+def _text(row: Row) -> str:
+    over = "open" if row["acked_at"] is None else "over"
+    return f"{row['id']} level:{row['level']} task:{row['task'] or '-'} {over} {row['message']} {row['details']}"
 
 
 def _level(row: Row) -> Cell:
@@ -60,64 +66,45 @@ COLUMNS = (
 )
 
 
-class AlertsView(View):
+class AlertsView(Listing):
     ABOUT: ClassVar[str] = "alert"
     NAME: ClassVar[str] = "alerts"
+    COLUMNS = COLUMNS
+    EMPTY = "No alerts: nothing needs you. (e: those that are over)"
+    NO_TASK = "This alert is about no task."
+    DEFAULT_CSS = "AlertsView Banner #critical { max-height: 1; }"  # the whole of it stands below
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "over", "Over too", tooltip="show alerts that are over as well, or only those that are open")
+        Binding("e", "everything", "All", tooltip="alerts that are over too, or only those that are open")
     ]
 
     def __init__(self) -> None:
         self.everything = False
-        self.seen_last: Seen | None = None
+        self.shown: Seen | None = None
         super().__init__()
 
-    def body(self) -> ComposeResult:
-        yield Grid(COLUMNS, empty="No alerts: nothing needs you. (o: those that are over)")
-        yield Details()
-
     def watches(self) -> Iterable[Watch]:
-        self.watch_alerts = Watch("alerts", lambda queries: read(queries, everything=self.everything), self.seen)
-        yield self.watch_alerts
+        self._watch = Watch("alerts", self.read, self.seen)
+        yield self._watch
 
-    def on_mount(self) -> None:
-        self.set_interval(TICK, self._tick)
+    def read(self, queries: Queries) -> object:
+        """In the feed's thread. Compared with what was delivered: what was read may have been dropped since."""
+        found = read(queries, everything=self.everything, words=self.words)
+        return NOTHING_NEW if found == self.shown else found
 
-    def _tick(self) -> None:
-        if self.is_current:
-            self.query_one(Grid).redraw()
-            self._tell()
-
-    def seen(self, seen: Seen) -> None:
-        if seen == self.seen_last:
-            return
-        self.seen_last = seen
-        self.query_one(Grid).show(seen.rows)
-        self._tell()
-
-    def on_grid_moved(self, _message: Grid.Moved) -> None:
-        self._tell()
-
-    def _tell(self) -> None:
-        row, seen = self.query_one(Grid).row, self.seen_last
-        details = self.query_one(Details)
-        details.display = row is not None
-        if row is not None and seen is not None:
-            details.show(row["id"], sheet(row, max(0, seen.open - len(seen.rows))))
-
-    def on_grid_chosen(self, message: Grid.Chosen) -> None:
-        if message.row["task"]:
-            self.top.open_task(message.row["task"])
-        else:
-            self.notify("This alert is about no task.", markup=False)
-
-    def action_over(self) -> None:
-        self.everything = not self.everything
-        self.watch_alerts.again()
+    def read_again(self) -> None:
+        self._watch.again()
         self.top.feed.look()
 
-    def subject(self) -> Row | None:
-        return self.query_one(Grid).row
+    def seen(self, seen: Seen) -> None:
+        self.shown = seen
+        self.list_rows(seen.rows)
+
+    def sheet_of(self, row: Row) -> Text:
+        return sheet(row, self.shown.left if self.shown is not None else 0)
+
+    def action_everything(self) -> None:
+        self.everything = not self.everything
+        self.read_again()
 
 
 def sheet(alert: Row, left: int = 0) -> Text:
@@ -133,8 +120,11 @@ def sheet(alert: Row, left: int = 0) -> Text:
         why = f": {alert['acked_why']}" if alert["acked_why"] else ""
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(alert["acked_at"]))
         made.line(f"Over since {ended}, by {alert['acked_by']}{why}.", "dim")
+    told = f"{alert['message']} {alert['remedy']}"
     for key, name in NAMES.items():
-        made.fact(name, _value(key, details))
+        value = _value(key, details)
+        if value not in told:  # nobody reads a thing twice
+            made.fact(name, value)
     if details.get("error_text"):
         made.line("Last words:", "bold").quote(details["error_text"])
     for key, value in details.items():

@@ -77,7 +77,9 @@ class FleetView(View):
             self._clock.pause()
 
     def _tick(self) -> None:
-        self.query_one(Grid).tick()
+        grid = self.query_one(Grid)
+        grid.tick()
+        self.reader.in_sight = frozenset(row["id"] for row in grid.on_screen())
         self._tell_about()
 
     def _read(self, queries: Queries) -> object:
@@ -94,7 +96,7 @@ class FleetView(View):
             grid.retitle(columns(self, picture.told))
         grid.say_when_empty(NONE_MATCHES if picture.wish.words else NONE_AT_ALL if picture.wish.everything else NONE)
         grid.show(picture.rows)
-        self.query_one("#listed", Static).update(Text(listed(picture)))
+        self.query_one("#listed", Static).update(Text(listed(picture)), layout=False)
         self._tell_about()
 
     def _tell_about(self) -> None:
@@ -103,7 +105,7 @@ class FleetView(View):
         words = "" if row is None else about(row, self.picture.why(row, time.time()))
         if words != self._told:
             self._told = words
-            self.query_one("#about", Static).update(Text(words))
+            self.query_one("#about", Static).update(Text(words), layout=False)
 
     def on_grid_moved(self, _message: Grid.Moved) -> None:
         self._tell_about()

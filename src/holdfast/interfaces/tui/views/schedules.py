@@ -14,7 +14,7 @@ from holdfast.api.times import in_words
 from holdfast.interfaces.tui.details import Sheet
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.grid import Cell, Column, Grid
-from holdfast.interfaces.tui.listing import Listing
+from holdfast.interfaces.tui.ordered import OrderedListing
 from holdfast.text import one_line
 
 Row = dict[str, Any]
@@ -50,11 +50,11 @@ def _state(row: Row) -> Cell:
     return Cell(word, {"enabled": "green", "disabled": "dim"}.get(word, "yellow"))
 
 
-class SchedulesView(Listing):
+class SchedulesView(OrderedListing):
     ABOUT: ClassVar[str] = "schedule"
     NAME: ClassVar[str] = "schedules"
     EMPTY: ClassVar[str] = "No schedules. How to write one: docs/howto/schedules.md."
-    COLUMNS: ClassVar[Sequence[Column]] = (
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("SCHEDULE", 12, lambda row: row["name"], grow=True),
         Column("STATE", 8, _state),
         Column("NEXT", 26, schedulewords.following, grow=True),
@@ -99,7 +99,7 @@ class SchedulesView(Listing):
 
     def seen(self, seen: Seen) -> None:
         self._last, self.problems = seen, seen.problems
-        self.list_rows(seen.rows)
+        self.take(seen.rows)
 
     def _seen_times(self, times: Times) -> None:
         self.times = times
@@ -113,9 +113,6 @@ class SchedulesView(Listing):
             self.top.feed.look()
         super().tell()
 
-    def stamp(self, row: Row) -> object:
-        return schedulewords.following(row), schedulewords.last(row)
-
     def summary(self, shown: Sequence[Row]) -> str:
         rows = self.rows or []
         enabled = sum(row["enabled"] for row in rows)
@@ -126,7 +123,7 @@ class SchedulesView(Listing):
         words += [f"not taken: {problem}" for problem in self.problems.values()]
         return "; ".join(words)
 
-    def about(self, row: Row) -> Text:
+    def sheet_of(self, row: Row) -> Text:
         made, zone = Sheet(), row["timezone"]
         made.line(f"{row['name']}: {row['words']}, {zone}", "bold")
         for name, value in schedulewords.facts(row).items():
@@ -139,6 +136,7 @@ class SchedulesView(Listing):
         return made.text
 
     def on_grid_chosen(self, message: Grid.Chosen) -> None:
+        message.prevent_default()  # its `task` is what it queues
         row = message.row
         if row["last_task"] and row["last_task_state"]:
             self.top.open_task(row["last_task"])

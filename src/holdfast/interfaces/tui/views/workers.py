@@ -7,19 +7,17 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
 
 from holdfast.api.crashes import crash_line
 from holdfast.api.queries import Queries
-from holdfast.interfaces.tui.details import Details, Sheet
-from holdfast.interfaces.tui.feed import Watch
-from holdfast.interfaces.tui.frame import View
-from holdfast.interfaces.tui.grid import Cell, Column, Grid
+from holdfast.interfaces.tui.details import Sheet
+from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
+from holdfast.interfaces.tui.grid import Cell, Column
+from holdfast.interfaces.tui.listing import Listing, has_words
 from holdfast.units import show_duration
 
 Row = dict[str, Any]
 EVERY = 10.0  # seconds: crashes leave their window without an event
-TICK = 5.0  # between two drawings of times
 CRASHES = 3  # told of one worker
 STYLES = {"working": "blue", "stopping": "yellow", "stopped": "yellow", "benched": "bold red", "new": "cyan"}
 
@@ -69,9 +67,13 @@ COLUMNS = (
 )
 
 
-class WorkersView(View):
+class WorkersView(Listing):
     ABOUT: ClassVar[str] = "worker"
     NAME: ClassVar[str] = "workers"
+    COLUMNS = COLUMNS
+    KEY = "name"
+    EMPTY = "No named workers; agents are anonymous. More: docs/howto/workers.md."
+    NO_TASK = "This worker has no task at the moment."
 
     def __init__(self) -> None:
         self.rows: list[Row] | None = None
@@ -79,65 +81,50 @@ class WorkersView(View):
         self.chosen = ""
         super().__init__()
 
-    def body(self) -> ComposeResult:
-        yield Grid(COLUMNS, key="name", empty="No named workers; agents are anonymous. More: docs/howto/workers.md.")
-        yield Details()
-
     def watches(self) -> Iterable[Watch]:
-        self.watch_crashes = Watch("worker-crashes", self.read_crashes, self.seen_crashes)
-        return (Watch("workers", read, self.seen, every=EVERY), self.watch_crashes)
+        self._watch = Watch("workers", self.read, self.seen, every=EVERY)
+        self._crash_watch = Watch("worker-crashes", self.read_crashes, self.seen_crashes)
+        return (self._watch, self._crash_watch)
 
-    def on_mount(self) -> None:
-        self.set_interval(TICK, self._tick)
+    # In the feed's thread. Compared with what was delivered: what was read may have been dropped since.
 
-    def _tick(self) -> None:
-        if self.is_current and self.rows:
-            self.query_one(Grid).redraw()
-            self._tell()
+    def read(self, queries: Queries) -> object:
+        rows = [row for row in read(queries) if has_words(self.words, _text(row))]
+        return NOTHING_NEW if rows == self.rows else rows
 
-    def read_crashes(self, queries: Queries) -> tuple[str, list[Row]]:
+    def read_crashes(self, queries: Queries) -> object:
         from holdfast.api.workers import crashes_of
 
         name = self.chosen
-        return name, crashes_of(queries, name, CRASHES) if name else []
+        crashes = (name, crashes_of(queries, name, CRASHES) if name else [])
+        return NOTHING_NEW if crashes == self.crashes else crashes
+
+    # In the app's.
+
+    def read_again(self) -> None:
+        self._watch.again()
+        self.top.feed.look()
 
     def seen(self, rows: list[Row]) -> None:
-        if rows != self.rows:
-            self.rows = rows
-            self.query_one(Grid).show(rows)
-            self._choose()
+        self.rows = rows
+        self.list_rows(rows)
 
     def seen_crashes(self, crashes: tuple[str, list[Row]]) -> None:
         self.crashes = crashes
-        self._tell()
+        self.tell()
 
-    def on_grid_moved(self, _message: Grid.Moved) -> None:
-        self._choose()
-
-    def _choose(self) -> None:
-        row = self.query_one(Grid).row
-        name = row["name"] if row is not None else ""
-        if name != self.chosen:
-            self.chosen = name
-            self.watch_crashes.again()
+    def sheet_of(self, row: Row) -> Text:
+        if row["name"] != self.chosen:
+            self.chosen = row["name"]
+            self._crash_watch.again()
             self.top.feed.look()
-        self._tell()
+        name, crashes = self.crashes
+        return sheet(row, crashes if name == row["name"] else [])
 
-    def _tell(self) -> None:
-        row, details = self.query_one(Grid).row, self.query_one(Details)
-        details.display = row is not None
-        if row is not None:
-            name, crashes = self.crashes
-            details.show(row["name"], sheet(row, crashes if name == row["name"] else []))
 
-    def on_grid_chosen(self, message: Grid.Chosen) -> None:
-        if message.row["task"]:
-            self.top.open_task(message.row["task"])
-        else:
-            self.notify("This worker has no task at the moment.", markup=False)
-
-    def subject(self) -> Row | None:
-        return self.query_one(Grid).row
+def _text(row: Row) -> str:
+    labels = " ".join(f"label:{key}={value}" for key, value in row["labels"].items())
+    return f"{row['name']} state:{row['state']} task:{row['task'] or '-'} agent:{row['agent']} {labels} {row['reason']}"
 
 
 def next_words(row: Row) -> str:

@@ -14,8 +14,8 @@ from holdfast.api.sizes import Size
 from holdfast.api.workspaceview import Measuring, found_besides, is_on_disk, kept_until
 from holdfast.interfaces.tui.details import Sheet
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
-from holdfast.interfaces.tui.grid import Cell, Column, Grid
-from holdfast.interfaces.tui.listing import Listing
+from holdfast.interfaces.tui.grid import Cell, Column
+from holdfast.interfaces.tui.ordered import OrderedListing
 from holdfast.units import show_duration, show_size
 
 Row = dict[str, Any]
@@ -46,11 +46,12 @@ def _expiry(row: Row) -> float:
     return 0.0 if row["disposition"] == "salvage" else row["expires_at"] or 1e12
 
 
-class WorkspacesView(Listing):
+class WorkspacesView(OrderedListing):
     ABOUT: ClassVar[str] = "workspace"
     NAME: ClassVar[str] = "workspaces"
+    NO_TASK: ClassVar[str] = "It belongs to no task of this home."
     EMPTY: ClassVar[str] = "No workspaces: each task gets one when it starts."
-    COLUMNS: ClassVar[Sequence[Column]] = (
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("TASK", 10, lambda row: row["task"] or "-"),
         Column("STATE", 9, lambda row: Cell(row["state"], STYLES.get(row["state"], ""))),
         Column("TASK IS", 9, lambda row: row["task_state"] or "-", spare=4),
@@ -126,10 +127,7 @@ class WorkspacesView(Listing):
         within = f"{self.top.home}/workspaces/"  # what all of them have in common says nothing
         ledger = [{**row, "key": row["id"], "size": self.sizes.get(row["path"])} for row in self.ledger]
         rows = (*ledger, *({**row, "size": None} for row in self.besides))
-        self.list_rows([{**row, "place": row["path"].removeprefix(within)} for row in rows])
-
-    def stamp(self, row: Row) -> object:
-        return _age(row), kept_until(row)
+        self.take([{**row, "place": row["path"].removeprefix(within)} for row in rows])
 
     def summary(self, shown: Sequence[Row]) -> str:
         ours = [row for row in shown if row["task"] is not None]
@@ -147,7 +145,7 @@ class WorkspacesView(Listing):
             words.append(f"{show_size(status['machine']['disk_free'])} of disk free")
         return ", ".join(words)
 
-    def about(self, row: Row) -> Text:
+    def sheet_of(self, row: Row) -> Text:
         made = Sheet()
         if row["task"] is None:
             made.line(f"{row['strategy']}: {row['state']}", "bold").line(row["path"]).line(row["reason"])
@@ -167,9 +165,3 @@ class WorkspacesView(Listing):
             )
             made.fact("Not put away", f"{row['failures']} times{again}", "bold red")
         return made.text
-
-    def on_grid_chosen(self, message: Grid.Chosen) -> None:
-        if message.row["task"] is None:
-            self.notify("It belongs to no task of this home.", markup=False)
-        else:
-            self.top.open_task(message.row["task"])

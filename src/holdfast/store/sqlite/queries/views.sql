@@ -46,9 +46,6 @@ FROM tasks t
 -- name: slim_of
 {slim} WHERE t.id IN (SELECT value FROM json_each(:ids))
 
--- name: slim_running
-{slim} WHERE t.state = 'running'
-
 -- name: touched
 -- Whose tasks events tell of; `whole`: nothing less than all has to be read again.
 SELECT DISTINCT task_id AS task, kind IN ('retention.completed', 'repo.forgotten', 'store.restored') AS whole
@@ -225,6 +222,12 @@ SELECT id, kind, task_id AS task, by, at, why FROM requests WHERE answered_at IS
 
 -- name: counts
 SELECT state, count(*) AS n FROM tasks GROUP BY state
+
+-- name: living_counts
+-- Each from its own index.
+SELECT 'queued' AS state, count(*) AS n FROM tasks WHERE state = 'queued'
+UNION ALL SELECT 'running', count(*) FROM tasks WHERE state = 'running'
+UNION ALL SELECT 'paused', count(*) FROM tasks WHERE state = 'paused'
 
 -- name: unfinished_agents
 SELECT agent, count(*) AS n FROM tasks WHERE state IN ('queued', 'running', 'paused') GROUP BY agent
