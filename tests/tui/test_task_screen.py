@@ -33,6 +33,7 @@ def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
         {"exit": 3},
         options=("--label", "kind=poem"),
     )
+    child = fleet.queue("true", prompt="translate it", parent=task, delay=9000.0)
     fleet.up()
     wait_until(lambda: fleet.show(task)["checkpoints"], "the tree was kept")
 
@@ -55,8 +56,18 @@ def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
         await pilot.press("enter")
         await until_seen(pilot, "checkpoint 1 (d: its changes now): 1 file changed", "+pond")
         await pilot.press("d")
-        await until_seen(pilot, "its changes: 1 file changed, 2 insertions(+)", "haiku.txt", "+--- old", "+pond")
-        await pilot.press("right")
+        await until_seen(
+            pilot, "[Diff]", "its changes: 1 file changed, 2 insertions(+)", "haiku.txt", "+--- old", "+pond"
+        )
+        await pilot.press("left")
+        await until_seen(pilot, "[Family]", "subtask", child, "translate it")
+        await pilot.press("enter")
+        await until_seen(pilot, f"task {child}", "There is no run yet")
+        await pilot.press("y")
+        await until_seen(pilot, "parent", task)
+        await pilot.press("escape")
+        await until_seen(pilot, "subtask", child)
+        await pilot.press("right", "right")
         await until_seen(pilot, "[Output]")
         go.touch()
         await until_seen(pilot, "and here is the frog", "failed", "run 1 of 1")

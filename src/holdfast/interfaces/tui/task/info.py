@@ -75,6 +75,6 @@ def lines(found: Row) -> list[Line]:
     made += [Line(""), Line("Facts", "bold")]
     for name, words in facts.items():
         made += lines_of(f"{name:<10} {words}", indent="  ")
-    for child in task["children"]:
-        made += lines_of(f"subtask {child['id']}  {child['state']}  {child['prompt']}".split("\n")[0], indent="  ")
+    if task["children"]:
+        made += [Line(f"  subtasks   {len(task['children'])}, on the page Family (y)")]
     return [*made, Line(""), Line("Prompt", "bold"), *lines_of(prompt, indent="  ")]

@@ -164,13 +164,20 @@ WHERE id = :id
 -- name: critical_alerts
 SELECT id, at FROM alerts WHERE acked_at IS NULL AND level = 'critical' ORDER BY id DESC
 
+-- name: critical_mark
+-- Another one whenever other alerts are open and critical.
+SELECT count(*) AS n, total(id) AS ids, total(at) AS moments FROM alerts WHERE acked_at IS NULL AND level = 'critical'
+
 -- name: pressing_alerts
--- The open ones first, the worst of them first, the newest of those first.
-SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
-WHERE :all OR acked_at IS NULL
-ORDER BY acked_at IS NOT NULL, acked_at DESC,
-         CASE level WHEN 'critical' THEN 0 WHEN 'warning' THEN 1 WHEN 'info' THEN 2 ELSE 3 END, id DESC
-LIMIT :limit
+-- The open ones first, the worst of them first, the newest of those first. Sorted without their long columns.
+SELECT a.id, a.key, a.at, a.level, a.task_id AS task, a.message, a.remedy, a.count, a.details, a.acked_at, a.acked_by,
+       a.acked_why
+FROM (SELECT id, row_number() OVER (
+          ORDER BY acked_at IS NOT NULL, acked_at DESC,
+                   CASE level WHEN 'critical' THEN 0 WHEN 'warning' THEN 1 WHEN 'info' THEN 2 ELSE 3 END, id DESC) AS place
+      FROM alerts WHERE :all OR acked_at IS NULL) ranked
+JOIN alerts a ON a.id = ranked.id
+WHERE ranked.place <= :limit ORDER BY ranked.place
 
 -- name: deaths
 SELECT seq, at, kind, task_id AS task, run_id AS run, message, reason, data FROM events
