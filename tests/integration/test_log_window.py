@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from holdfast.api import logwindow
 from holdfast.api.logwindow import LogWindow
@@ -191,4 +191,18 @@ def test_an_agents_words_neither_move_nor_colour_anything() -> None:
     assert fold("    " + "x" * 9, 8) == ["    xxxx", "  xxxxx"]
     assert fold("a" * 9, 4, exact=True) == ["aaaa", "aaaa", "a"]
     assert fold("漢", 1) == ["漢"]
-    assert os.linesep == "\n"
+    chance = random.Random(3)
+    pools = (
+        "ab \t",
+        "\x1b[31m\x1b]0;\x07\x9b\r",
+        "漢字",
+        "👨‍👩‍👧👍🏽🇩🇪❤️",
+        "a\u0301\u00ad\u0600\u180e\u3164",
+        "\u202eעברית",
+    )
+    for _ in range(1500):
+        text = printable("".join(chance.choice(chance.choice(pools)) for _ in range(chance.randrange(60))))
+        width = chance.choice((1, 2, 5, 40))
+        for piece in (*fold(text, width), *fold(text, width, exact=True)):
+            assert cell_len(piece) <= width or len(piece) == 1
+        assert "".join(fold(text, width, exact=True)) == text

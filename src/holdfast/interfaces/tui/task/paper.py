@@ -21,7 +21,10 @@ from holdfast.text import clean
 
 LONGEST = 4000  # characters of one line; the rest of it is counted, not shown
 # Without a width of their own, or with one that terminals do not agree about; and bytes that are no text.
-_UNSTEADY = re.compile("[\u200b-\u200d\u2028\u2029\u2060-\u2064\ufe00-\ufe0f\ufeff\ud800-\udfff\U000e0000-\U000e0fff]")
+_UNSTEADY = re.compile(
+    "[\u00ad\u0600-\u0605\u06dd\u070f\u180e\u200b-\u200d\u2028\u2029\u2060-\u2064\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
+)
 
 
 class Line(NamedTuple):
