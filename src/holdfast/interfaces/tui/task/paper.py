@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -20,11 +19,6 @@ from textual.strip import Strip
 from holdfast.text import clean
 
 LONGEST = 4000  # characters of one line; the rest of it is counted, not shown
-# Without a width of their own, or with one that terminals do not agree about; and bytes that are no text.
-_UNSTEADY = re.compile(
-    "[\u00ad\u0600-\u0605\u06dd\u070f\u180e\u200b-\u200d\u2028\u2029\u2060-\u2064\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
-)
 
 
 class Line(NamedTuple):
@@ -35,7 +29,7 @@ class Line(NamedTuple):
 def printable(text: str) -> str:
     """Somebody else's line as it can stand on a screen: nothing in it moves, colours or hides anything."""
     longer = len(text) - LONGEST
-    shown = _UNSTEADY.sub("", clean(text[:LONGEST])).replace("\n", " ").expandtabs(4)
+    shown = clean(text[:LONGEST]).replace("\n", " ").expandtabs(4)
     return f"{shown} … [{longer} more characters]" if longer > 0 else shown
 
 
