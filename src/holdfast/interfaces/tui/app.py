@@ -30,7 +30,6 @@ from holdfast.interfaces.tui.status import EVERY, Status
 from holdfast.interfaces.tui.views.alerts import AlertsView
 from holdfast.interfaces.tui.views.fleet import FleetView
 from holdfast.interfaces.tui.views.schedules import SchedulesView
-from holdfast.interfaces.tui.views.task import TaskView
 from holdfast.interfaces.tui.views.workers import WorkersView
 from holdfast.interfaces.tui.views.workspaces import WorkspacesView
 from holdfast.text import one_line
@@ -164,6 +163,8 @@ class Top(App[None]):
     # -- going places --------------------------------------------------------------------------------------------------
 
     def open_task(self, task_id: str, page: str = "output") -> None:
+        from holdfast.interfaces.tui.views.task import TaskView  # the first picture does not wait for it
+
         self.push_screen(TaskView(task_id, page))
 
     # -- actions -------------------------------------------------------------------------------------------------------
