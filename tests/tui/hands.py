@@ -38,8 +38,13 @@ class Hands:
         await until(self.pilot, lambda: self.app.screen is not before, "Esc goes back")
 
     async def point(self, key: object, by: str = "id") -> None:
-        """The cursor on the row with that key, when it is there."""
-        await until(self.pilot, lambda: self.app.screen.query_one(Grid).point_at(key), f"{key} is on the screen")
+        """The cursor on the row with that id (or name), when it is there."""
+
+        def pointed() -> bool:
+            grid = self.app.screen.query_one(Grid)
+            return any(row[by] == key and grid.point_at(row[grid._key]) for row in grid.rows)
+
+        await until(self.pilot, pointed, f"{key} is on the screen")
         assert self.subject(by) == key
 
     def subject(self, by: str) -> object:

@@ -81,6 +81,10 @@ def test_three_kills_are_seen_alerted_once_and_the_worker_restarted_by_a_key(
         await pilot.press("r")
         await until_seen(pilot, "running", task)
         await until(pilot, lambda: "CRITICAL" not in text_of(app), "the alerts are over")
+        await pilot.press("3")
+        await until_seen(pilot, "No alerts: nothing needs you. 2 crashes of the last hour were recovered.")
+        await pilot.press("e")
+        await until_seen(pilot, "c3 crash", "c2 crash", "c1 crash", "2 over", "1 over")
 
     play(fleet, story, bell=True)
     assert 1 <= len(rings) <= 2, "one for the worker, one for the task; or one, if both were seen together"

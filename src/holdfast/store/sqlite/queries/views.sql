@@ -211,6 +211,16 @@ FROM workers ORDER BY name
 SELECT c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
 WHERE c.worker = :worker AND c.generation = w.generation ORDER BY c.id
 
+-- name: newest_crashes
+SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
+       claim_released, restarted, decision, recent
+FROM crashes ORDER BY id DESC LIMIT :limit
+
+-- name: recovered_crashes
+-- How many of late, of the newest thousand: a screen asks often.
+SELECT count(*) AS n FROM crashes
+WHERE id > (SELECT max(id) FROM crashes) - 1000 AND recorded_at >= :since AND restarted
+
 -- name: crashes_of_staff
 SELECT c.worker, c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
 WHERE c.generation = w.generation ORDER BY c.id
