@@ -67,6 +67,7 @@ class Trouble:
 
     words: str
     since: float
+    is_of_all: bool = True  # False: only of something on the present screen; the rest is read
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ class Feed:
             if words is None:
                 self._troubles.pop(key, None)
             elif known is None or known.words != words:
-                self._troubles[key] = Trouble(words, known.since if known else time.time())
+                self._troubles[key] = Trouble(words, known.since if known else time.time(), key == OF_THE_STORE)
             worst = self._troubles[min(self._troubles)] if self._troubles else None  # the store's comes first
             if worst != self._told:
                 self._told = worst
