@@ -50,7 +50,7 @@ def answer_to(queries: Queries, asked: Asked) -> tuple[bool, str] | None:
     answer = rows[0]["answer"]
     if answer is None:
         return None
-    from holdfast.api.pausing import PAUSED  # not before it is wanted: it brings the store's whole writing side
+    from holdfast.api.pausing import PAUSED  # the first picture does not wait for it
 
     is_done = answer == PAUSED if asked.doing == "pause" else state == "cancelled"
     if is_done:

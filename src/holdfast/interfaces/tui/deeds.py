@@ -33,6 +33,13 @@ class Asked:
 Told = str | Asked
 
 
+def commands(home: str) -> Commands:
+    """Imported at the first key that needs it: the first picture does not wait for it."""
+    from holdfast.api.commands import Commands
+
+    return Commands(home, create=False)
+
+
 def task_of(row: Row) -> str:
     """Whose workspace it is, whom the alert is about; or the task itself."""
     task = row["task"] if "task" in row else row["id"]
@@ -42,13 +49,6 @@ def task_of(row: Row) -> str:
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
-
-
-def commands(home: str) -> Commands:
-    """Imported when it is wanted first: half of what the first paint would cost."""
-    from holdfast.api.commands import Commands
-
-    return Commands(home, create=False)
 
 
 def pause(home: str, task: Row) -> Told:
