@@ -7,9 +7,11 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -61,6 +63,7 @@ def processes_of(folder: Path) -> dict[int, str]:
     return found
 
 
+FILES = {"README.md": "# Test\n", "src/app.py": "print('hello')\n"}
 # Started the ordinary way: what becomes another program or is about terminals, and what plays in a world of its own.
 COLD_COMMANDS = frozenset({"agent", "completion", "rehearse", "service", "shell"})
 # Read by the interpreter, the C library or a module of ours before a command could be told.
@@ -74,10 +77,18 @@ def _warm() -> Warm:
     return warm
 
 
+@functools.cache
+def _template() -> Path:
+    """The repository that most fleets begin with: made once, by the same steps, and copied."""
+    folder = Path(tempfile.mkdtemp(prefix="pytest-fleet-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Fleet(folder, FILES).repo
+
+
 class Fleet:
     """Drives the CLI from outside, as a user would."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, files: Mapping[str, str] | None = None) -> None:
         self.root = root
         self.home = root / "home"
         self.repo = root / "repo"
@@ -93,12 +104,16 @@ class Fleet:
         (root / "user").mkdir()
         (root / "user" / ".gitconfig").write_text("[user]\n\tname = Tess Tester\n\temail = tess@example.org\n")
         self._supervisors: list[subprocess.Popen[bytes]] = []
-        self.make_repo(self.repo)
+        self.make_repo(self.repo, files)
 
     # -- git -----------------------------------------------------------------------------------------------------
 
     def make_repo(self, path: Path, files: Mapping[str, str] | None = None) -> Path:
-        for name, text in (files or {"README.md": "# Test\n", "src/app.py": "print('hello')\n"}).items():
+        if files is None and not self.prefix:
+            shutil.copytree(_template(), path, dirs_exist_ok=True)
+            self.git("update-index", "-q", "--refresh", cwd=path)  # the index knows each file's inode
+            return path
+        for name, text in (files or FILES).items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_text(text)
         self.git("init", "--quiet", "-b", "main", cwd=path)
