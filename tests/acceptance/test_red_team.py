@@ -447,8 +447,8 @@ def adopted_with_garbage(fleet: Fleet) -> tuple[str, int]:
     supervisor = fleet.up()
     task_id = sh(
         fleet,
-        f"echo $$ >> {at}; until test -e {spoil}; do sleep 0.02; done; echo nonsense > $HOLDFAST_RUN_DIR/pid.json; "
-        f"touch {spoilt}; until test -e {fleet.root / 'go'}; do sleep 0.02; done",
+        f"echo $$ >> {at}; until test -e {spoil}; do sleep 0.1; done; echo nonsense > $HOLDFAST_RUN_DIR/pid.json; "
+        f"touch {spoilt}; until test -e {fleet.root / 'go'}; do sleep 0.1; done",
         "--workspace",
         "none",
     )
