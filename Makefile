@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
-.PHONY: demo test test-all lint types contracts unit test-agents faults storm docs bench lock clean
+.PHONY: demo test test-all lint types contracts unit test-agents faults faults-long storm docs bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,9 +40,15 @@ test-agents: $(STAMP)
 	HOLDFAST_TEST_AGENTS=all $(BIN)/pytest -n $$(nproc) --dist=worksteal -m agents $(PYTEST_ARGS); \
 	    status=$$?; $(BIN)/python scripts/generate_docs.py; exit $$status
 
-# The whole crash matrix, every await walk, more fuzzing: an hour or more. FAULTS_ARGS narrows the matrix.
+# The fault campaign (docs/faults.md): one table of families, cases and violations, then the mutants. FAULTS_ARGS: --seed N,
+# --only FAMILY, ...
 faults: $(STAMP)
-	$(BIN)/python -m holdfast.testing.matrix --usurp --double distinct $(FAULTS_ARGS)
+	$(BIN)/python -m holdfast.testing.campaign $(FAULTS_ARGS)
+	$(BIN)/python -m holdfast.testing.campaign --mutants
+
+# All of it, every await walk, more fuzzing: hours.
+faults-long: $(STAMP)
+	$(BIN)/python -m holdfast.testing.campaign --long $(FAULTS_ARGS)
 	HOLDFAST_WALK_ALL=1 $(BIN)/pytest -q -n $$(nproc) tests/faults -k walk
 	HOLDFAST_FUZZ_COUNT=100000 HOLDFAST_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -n $$(nproc) tests/fuzz
 	HOLDFAST_TREE_FUZZ_COUNT=1000 HOLDFAST_TREE_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -s -n $$(nproc) tests/fuzz/test_tree_states.py

@@ -12,7 +12,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench import claim_to_exec, cold_start, event_latency, fleet, machine, peers, processes, store_cycles, workspaces
+from bench import (
+    claim_to_exec,
+    cold_start,
+    event_latency,
+    fleet,
+    machine,
+    peers,
+    processes,
+    store_cycles,
+    top,
+    workspaces,
+)
 from bench.figures import QUICK, WHOLE, Figure
 from bench.render import TITLES, verdict
 
@@ -28,6 +39,7 @@ BENCHMARKS = {
     "processes": processes.run,
     "peers": peers.run,
     "workspaces": workspaces.run,
+    "top": top.run,
 }
 
 

@@ -57,6 +57,7 @@ class Scale:
     tree_rounds: int  # for small ones; a quarter of it for large ones
     leaked: int  # worktrees that a start finds
     burst: int  # tasks that come at once
+    top_rounds: int  # first paints, and events that are looked for on the screen
 
 
 WHOLE = Scale(
@@ -86,6 +87,7 @@ WHOLE = Scale(
     tree_rounds=20,
     leaked=1_000,
     burst=20,
+    top_rounds=10,
 )
 QUICK = Scale(
     name="quick",
@@ -114,6 +116,7 @@ QUICK = Scale(
     tree_rounds=4,
     leaked=100,
     burst=20,
+    top_rounds=3,
 )
 SMOKE = Scale(
     name="smoke",
@@ -142,6 +145,7 @@ SMOKE = Scale(
     tree_rounds=1,
     leaked=2,
     burst=2,
+    top_rounds=1,
 )
 
 

@@ -53,6 +53,10 @@ TITLES = {
     },
     "workspaces.sweep": "process start → a waiting task is claimed, 1,000 leaked worktrees",
     "workspaces.burst": "20 tasks at once, until all have completed, against a shell loop of `git worktree`",
+    "top.first_paint": "`holdfast top`: start → tasks on screen, 10,000 waiting",
+    "top.idle.cpu": "`holdfast top` at rest, CPU time",
+    "top.busy.cpu": "`holdfast top` with 1,000 events a second, CPU time",
+    "top.seen": "a change in the store → drawn by `holdfast top`, slowest",
     **{
         f"peers.{verb}.{manager}": f"the hostile tree under {words}, {what}"
         for manager, words in PEERS.items()
@@ -237,4 +241,8 @@ HOW = """## How it is measured
   `stop_children` looks for the children again after it has signalled the leader; a leader that ends at once has none
   any more, so how many of them it ends is a matter of luck.
 - **Events**: from the moment before the event's transaction begins to its line being read from the follower's pipe.
+- **`holdfast top`**: on a pty of 120×40 that is drained by the benchmark. First paint: from the start of the process
+  until a task is drawn; all tasks wait, and so all are listed. At rest and in the storm: CPU time of the whole process
+  with idle agents, all listed; in the storm a writer changes the reason of ten tasks a transaction, with their events.
+  An empty Textual application, `holdfast ps` and `holdfast events -f` are measured beside it.
 - Every benchmark works in a temporary directory on a real disk, never in memory."""

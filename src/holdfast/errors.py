@@ -39,6 +39,10 @@ class Unavailable(HoldfastError):
     exit_code = 69
 
 
+class NewerStore(Unavailable):
+    """A newer Holdfast has written the store: this one only leaves it alone."""
+
+
 class DiskFull(Unavailable):
     """No room to write: nothing was written, and it is worth trying again when there is."""
 

@@ -33,6 +33,22 @@ def data_blocks(fd: int, position: int = 0) -> Iterator[tuple[int, bytes]]:
             position += len(block)
 
 
+def extents(fd: int) -> list[tuple[int, int]]:
+    """(first, end) of every part that is there."""
+    found: list[tuple[int, int]] = []
+    position = 0
+    while True:
+        try:
+            position = os.lseek(fd, position, os.SEEK_DATA)
+            end = os.lseek(fd, position, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return found
+            return [(0, os.fstat(fd).st_size)]  # a file system without holes
+        found.append((position, end))
+        position = end
+
+
 def open_plain(path: str) -> int:
     """A plain file, for reading. The agent may have put a FIFO there: it is neither followed nor waited for."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

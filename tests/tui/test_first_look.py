@@ -34,7 +34,7 @@ def test_a_refusal_says_why_and_what_to_do(fleet: Fleet) -> None:
     async def story(pilot: Pilot[None], _app: Top) -> None:
         await until_seen(pilot, task)
         await pilot.press("u")
-        await until_seen(pilot, "Resume: ", task, "Nothing was changed.")
+        await until_seen(pilot, "Resume: ", task, "nothing was changed.")
         await pilot.press("escape", "question_mark")
         await until_seen(pilot, "Keys: fleet", "Cancel")
 

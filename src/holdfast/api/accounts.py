@@ -40,6 +40,14 @@ def accounts(home: str) -> list[Row]:
     return found
 
 
+def shut(queries: Queries) -> list[Row]:
+    """Those that are not used for a while, or until somebody mends them (`until` is None)."""
+    return [
+        {"account": account.full_name, "until": account.until, "reason": account.reason, "at": account.at}
+        for account in _shut(queries)
+    ]
+
+
 def resume_account(home: str, word: str) -> list[str]:
     """Open AGENT/NAME again; the tasks that go on."""
     agent, _, name = word.partition("/")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.show import duration, moment, money
+from holdfast.records import recorded
 
 if TYPE_CHECKING:  # who only lists tasks has to start fast
     from holdfast.api.queries import Queries
@@ -100,7 +100,7 @@ def _allowances(queries: Queries, task: Row, caps: Caps, now: Instant) -> Row:
     if task["parent_id"] is not None:
         [first] = queries.view("first_of_family", id=task["id"])
         root = queries.state(first["id"])
-        cap = Cap(**{"usd": None, "tokens": None, **json.loads(root["settings"]).get("budget", {})})
+        cap = Cap(**{"usd": None, "tokens": None, **recorded(root["settings"]).get("budget", {})})
         found |= _parts("family", cap, _of_task(queries, root))
     shared = [one for one in caps.all() if one.concerns(labels_of(task["labels"]))]
     lately = _lately(queries, now) if any(one.is_sliding for one in shared) else []
@@ -143,7 +143,7 @@ def _lately(queries: Queries, now: Instant) -> list[Entry]:
         Entry(
             at=Instant(wall=row["wall"], boottime=row["boottime"], boot_id=row["boot_id"]),
             used=Used(usd=row["cost_usd"] or 0.0, tokens=row["tokens"], unpriced=int(row["cost_usd"] is None)),
-            labels=frozenset(json.loads(row["labels"])),
+            labels=frozenset(recorded(row["labels"])),
         )
         for row in rows
     ]
@@ -163,7 +163,7 @@ def waits_for_budget(queries: Queries, task: Row) -> str | None:
     """Why a queued task does not start, or a paused one cannot be resumed, if that is for a shared budget."""
     if task["state"] != "queued" and task["pause_reason"] != "budget":
         return None
-    labels = json.loads(queries.state(task["id"])["settings"])["labels"]
+    labels = recorded(queries.state(task["id"])["settings"])["labels"]
     found = [row for row in queries.view("spent_budgets") if _concerns(row, labels)]
     if not found:
         return None
@@ -187,7 +187,7 @@ def waits_for_raise(queries: Queries, task: Row) -> bool:
     endless = [row for row in queries.view("spent_budgets") if row["until"] is None]
     if not endless or task["state"] != "queued":
         return False
-    labels = json.loads(queries.state(task["id"])["settings"])["labels"]
+    labels = recorded(queries.state(task["id"])["settings"])["labels"]
     return any(_concerns(row, labels) for row in endless)
 
 
@@ -224,7 +224,22 @@ def budget_lines(found: Row, in_all: Row) -> list[str]:
         f"{name} {_amount(name, one['spent'])} of {_amount(name, one['limit'])}{_aside(one)}"
         for name, one in found.items()
     ]
-    lines = ["Budgets: " + ", ".join(words) + "."]
+    return ["Budgets: " + ", ".join(words) + ".", *_asides(found, in_all)]
+
+
+def left_lines(found: Row, in_all: Row) -> list[str]:
+    """For a screen: one line each."""
+    width = max(map(len, found), default=0)
+    lines = [
+        f"{name:<{width}}  {_amount(name, one['left'])} left, {_amount(name, one['spent'])} of "
+        f"{_amount(name, one['limit'])} used{_aside(one)}"
+        for name, one in found.items()
+    ]
+    return [*lines, *_asides(found, in_all)]
+
+
+def _asides(found: Row, in_all: Row) -> list[str]:
+    lines = []
     unpriced = max((one.get("unpriced_runs", 0) for one in found.values()), default=0)
     if unpriced:
         lines.append(f"{unpriced} run(s) did not say what they cost: the true sum is higher.")

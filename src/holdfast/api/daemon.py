@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 
 from holdfast import faults
@@ -60,6 +61,7 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
     while time.monotonic() < deadline:
         running = queries.supervisor()
         if running is not None:
+            threading.Thread(target=process.wait, daemon=True).start()  # who lives on (`top`) buries it when it ends
             return int(running["pid"])
         if process.poll() == Conflict.exit_code:
             time.sleep(0.1)  # another one is just ending, or just starting: try again until one is registered

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast import faults
 from holdfast.api.checkpoints import find
@@ -23,25 +23,44 @@ Row = dict[str, Any]
 PATIENCE = 10.0
 
 
+class Form(NamedTuple):
+    """How it is to be told."""
+
+    options: tuple[str, ...]
+    most: int | None = None  # bytes of it
+
+
 def diff(queries: Queries, task_id: str, *, stat: bool, checkpoint: int | None = None) -> str:
     """Against the task's base: a checkpoint of it, or its living workspace, else what was saved of its last one, else
     its branch."""
-    options = ["--color=never", "--stat"] if stat else ["--color=never", "--binary"]
+    return _compared(queries, task_id, Form(("--stat",) if stat else ("--binary",)), checkpoint)
+
+
+def glance(queries: Queries, task_id: str, most: int, checkpoint: int | None = None) -> Row:
+    """The same for a screen: `summary` (files and lines), `text` of about so many bytes, `is_cut` when there is more.
+    What is no text is only named."""
+    form = Form(("--stat=200", "--stat-count=200", "--patch"), most)
+    told = _compared(queries, task_id, form, checkpoint)
+    summary, _, text = told.partition("\n\n")
+    return {"summary": summary, "text": text, "is_cut": len(told.encode(errors="surrogateescape")) >= most}
+
+
+def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None) -> str:
     if checkpoint is not None:
         row = find(queries, task_id, checkpoint)
         since = _since(queries.home, row, queries.task(task_id)["base_commit"])
-        return _diff(shadow_path(queries.home, row["repo_id"]), [*options, since, row["commit"]])
+        return _diff(shadow_path(queries.home, row["repo_id"]), form, [since, row["commit"]])
     deadline = time.monotonic() + PATIENCE
     while True:
         task = queries.task(task_id)
         workspace = task["workspace"]
         if workspace["state"] not in ("ready", "preserved") or not os.path.isdir(workspace["path"]):
-            return _ended(queries.home, task, options)
+            return _ended(queries.home, task, form)
         held = lease.enter(queries.home, workspace["id"])  # so that it does not go while we look
         if held is not None:
             try:
                 if queries.task(task_id)["workspace"] == workspace:
-                    return _in_workspace(queries.home, task, options)
+                    return _in_workspace(queries.home, task, form)
             finally:
                 os.close(held)
         elif time.monotonic() > deadline:
@@ -49,23 +68,23 @@ def diff(queries: Queries, task_id: str, *, stat: bool, checkpoint: int | None =
         time.sleep(0.05)  # it is just being put away
 
 
-def _in_workspace(home: str, task: Row, options: list[str]) -> str:
+def _in_workspace(home: str, task: Row, form: Form) -> str:
     path, base = task["workspace"]["path"], task["base_commit"]
     if base is not None and os.path.lexists(os.path.join(path, ".git")):
         with _scratch(home) as folder:
-            return _living(folder, path, base, options)
+            return _living(folder, path, base, form)
     if task["workspace"]["strategy"] == "directory":
         with _scratch(home) as folder:
-            return _plain(folder, path, options)
-    return _ended(home, task, options)
+            return _plain(folder, path, form)
+    return _ended(home, task, form)
 
 
-def _ended(home: str, task: Row, options: list[str]) -> str:
+def _ended(home: str, task: Row, form: Form) -> str:
     base, saved = task["base_commit"], _saved(task)
     if saved is not None:
-        return _diff(shadow_path(home, saved["repo_id"]), [*options, _since(home, saved, base), saved["commit"]])
+        return _diff(shadow_path(home, saved["repo_id"]), form, [_since(home, saved, base), saved["commit"]])
     if base and task["branch"] and _exists(task["repo"], f"refs/heads/{task['branch']}"):
-        return _diff(task["repo"], [*options, f"{base}..refs/heads/{task['branch']}"])
+        return _diff(task["repo"], form, [f"{base}..refs/heads/{task['branch']}"])
     if task["state"] == "completed" and base:
         return ""  # its branch had no commit and was removed: it changed nothing
     raise NotFound(
@@ -73,7 +92,7 @@ def _ended(home: str, task: Row, options: list[str]) -> str:
     )
 
 
-def _living(folder: str, path: str, base: str, options: list[str]) -> str:
+def _living(folder: str, path: str, base: str, form: Form) -> str:
     """New files too: they are entered into a copy of the index, by name only. Nothing is written to the repository."""
     index = os.path.join(folder, "index")
     theirs = _answer(path, "rev-parse", "--path-format=absolute", "--git-path", "index")
@@ -91,16 +110,16 @@ def _living(folder: str, path: str, base: str, options: list[str]) -> str:
         **(LOOKING if os.path.isdir(os.path.join(path, ".git")) else {}),
     }
     git.call("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
-    return _diff(path, [*options, "--ignore-submodules=dirty", base], env)
+    return _diff(path, form, ["--ignore-submodules=dirty", base], env)
 
 
-def _plain(folder: str, path: str, options: list[str]) -> str:
+def _plain(folder: str, path: str, form: Form) -> str:
     """A directory without git: all of it is new."""
     bare = os.path.join(folder, "bare.git")
     git.call("init", "--quiet", "--bare", bare, cwd="/")
     env = {"GIT_DIR": bare, "GIT_WORK_TREE": path, "GIT_INDEX_FILE": os.path.join(folder, "index")}
     git.call("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
-    return _diff(path, options, env)
+    return _diff(path, form, [], env)
 
 
 def _saved(task: Row) -> Row | None:
@@ -132,8 +151,9 @@ def _scratch(home: str) -> Iterator[str]:
         scratch.drop(folder)
 
 
-def _diff(directory: str, arguments: list[str], env: dict[str, str] | None = None) -> str:
-    code, out, err = git.call("diff", "--no-ext-diff", "--no-textconv", *arguments, cwd=directory, env=env)
+def _diff(directory: str, form: Form, arguments: list[str], env: dict[str, str] | None = None) -> str:
+    words = ("--no-ext-diff", "--no-textconv", "--color=never", *form.options, *arguments)
+    code, out, err = git.call("diff", *words, cwd=directory, env=env, most=form.most)
     if code != 0:
         raise Refused(f"git could not compare: {err.strip()}")
     return out

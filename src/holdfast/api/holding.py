@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from holdfast import clock
 from holdfast.api.queries import Queries
 from holdfast.api.show import moment
 from holdfast.errors import NotFound
+from holdfast.records import recorded
 
 if TYPE_CHECKING:
     from holdfast.store.port import Transaction
@@ -62,7 +62,7 @@ def explain(queries: Queries, task: Row) -> list[str]:
     ]
     if task["state"] == "queued" and found:
         state = queries.state(task["id"])
-        provider = json.loads(state["settings"]).get("provider")
+        provider = recorded(state["settings"]).get("provider")
         row = of_task(found, task["agent"], state["bound"], provider, task["id"])
         if row is not None:
             lines.append(
@@ -105,7 +105,7 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
 
 
 def _row(row: Row, now: float) -> Row:
-    since = json.loads(row["since"])[0]
+    since = recorded(row["since"])[0]
     for_operator = row["scope"] == "fleet" and row["failures"] >= _MOST_STORMS
     return {
         "hold": f"{row['scope']}:{row['name']}",

@@ -15,6 +15,7 @@ from holdfast.storage import open_store
 from holdfast.text import one_line
 from holdfast.workspaces.merging import (
     Merge,
+    ahead_of,
     checkout_of,
     compute,
     contains,
@@ -57,6 +58,26 @@ def target_of(task: Row, into: str | None) -> str:
         wrong = f"There is no branch '{target}' in {task['repo']}"
         raise UsageError(f"{wrong}: say which one with --into BRANCH." if into is None else f"{wrong}.")
     return real_name(task["repo"], target)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preview:
+    source: str
+    target: str
+    commits: int  # that the target has not
+    checkout: str | None  # the user's checkout that would be moved along
+
+
+def preview(task: Row, into: str | None) -> Preview:
+    """What `merge` would do; what it refuses before it computes anything is refused here too."""
+    source, target = branch_of(task), target_of(task, into)
+    repo = str(task["repo"])
+    refuse_rebased(repo, target)
+    checkout = checkout_of(repo, target)
+    commits = ahead_of(repo, target, source)
+    if checkout is not None and commits:
+        refuse_dirty(checkout, target)
+    return Preview(source=source, target=target, commits=commits, checkout=checkout)
 
 
 def merge(home: str, task: Row, into: str | None, *, no_ff: bool) -> Merged:

@@ -11,9 +11,11 @@ from typing import Any
 
 from holdfast.api.stages import standing
 from holdfast.errors import Conflict, NotFound
+from holdfast.records import recorded
 from holdfast.storage import open_reader
 
 Row = dict[str, Any]
+_SETTINGS = ("labels", "max_resumes", "timeout", "grace", "orphan_grace")
 
 
 class Queries:
@@ -41,16 +43,16 @@ class Queries:
     def tasks(self, *, everything: bool, recent: float = 0.0) -> list[Row]:
         rows = self._reader.view("tasks", all=int(everything), recent=recent)
         held = self._held() if any(row["state"] == "queued" for row in rows) else None
-        shut = self._shut_words() if any(row["state"] == "queued" for row in rows) else None
-        spent = self._spent_words() if any(row["state"] == "queued" for row in rows) else None
-        kept_back = self._holds() if any(row["state"] == "queued" for row in rows) else None
+        shut = self.shut_words() if any(row["state"] == "queued" for row in rows) else None
+        spent = self.spent_words() if any(row["state"] == "queued" for row in rows) else None
+        kept_back = self.hold_words() if any(row["state"] == "queued" for row in rows) else None
         opened, worst = self.open_alerts()
         own = {row["task"]: int(row["n"]) for row in self._reader.view("alerts_by_task")} if opened else {}
         for row in rows:
-            row["runs"], row["tokens"], row["cost_usd"] = json.loads(row["runs"])
+            row["runs"], row["tokens"], row["cost_usd"] = recorded(row["runs"])
             if row["runs"] > 1 and row["tokens"] is not None:
                 self._count_once(row)
-            settings = json.loads(row.pop("settings"))
+            settings = recorded(row.pop("settings"), "labels")
             row["labels"] = settings["labels"]
             row["stage"] = standing(settings, row.pop("progress"))
             row["held"] = held if row["state"] == "queued" and (row["not_before"] or 0) <= time.time() else None
@@ -64,7 +66,7 @@ class Queries:
                 row["held"] = row["held"] or kept_back(row, bound, settings.get("provider"))
         return rows
 
-    def _spent_words(self) -> Callable[[Row], str | None] | None:
+    def spent_words(self) -> Callable[[Row], str | None] | None:
         """Which shared budget a task with these labels waits for. None: none is spent."""
         if not self._reader.view("spent_budgets"):
             return None
@@ -72,7 +74,7 @@ class Queries:
 
         return spent_words(self)
 
-    def _holds(self) -> Callable[[Row, str | None, str | None], str | None] | None:
+    def hold_words(self) -> Callable[[Row, str | None, str | None], str | None] | None:
         """Why a task, bound to an account or free, of a provider, is held back. None: nothing is."""
         if not self._reader.view("holds"):
             return None
@@ -98,7 +100,7 @@ class Queries:
             )
         ]
 
-    def _shut_words(self) -> Callable[[str, str | None], str | None] | None:
+    def shut_words(self) -> Callable[[str, str | None], str | None] | None:
         """Why a task of an agent, bound to an account or free, waits for one. None: no account is shut."""
         if not self._reader.view("accounts"):
             return None
@@ -126,7 +128,7 @@ class Queries:
 
     def _task(self, task_id: str) -> Row:
         task = self.state(task_id)
-        settings = json.loads(task.pop("settings"))
+        settings = recorded(task.pop("settings"), *_SETTINGS)
         del task["bound"]
         task["labels"] = settings["labels"]
         task["stage"] = standing(settings, task.pop("progress"))
@@ -158,7 +160,7 @@ class Queries:
 
     def health_rules(self, task_id: str) -> Row:
         """What differs from the default, as it was resolved when the task was added."""
-        settings = json.loads(self.state(task_id)["settings"])
+        settings = recorded(self.state(task_id)["settings"])
         return dict(settings.get("health", {}))
 
     def ahead_of(self, task_id: str) -> int:
@@ -181,7 +183,7 @@ class Queries:
         return int(self._reader.view("last_seq")[0]["seq"])
 
     def alerts(self, *, everything: bool = False) -> list[Row]:
-        return [{**row, "details": json.loads(row["details"])} for row in self._alerts(everything)]
+        return [{**row, "details": recorded(row["details"])} for row in self._alerts(everything)]
 
     def _alerts(self, everything: bool) -> list[Row]:
         return self._reader.view("alerts", all=int(everything))
@@ -213,14 +215,14 @@ class Queries:
     def salvages(self, task_id: str | None = None) -> list[Row]:
         rows = self._reader.view("salvages", task=task_id)
         for row in rows:
-            row["details"] = json.loads(row["details"])
+            row["details"] = recorded(row["details"])
             row["partial"] = bool(row["partial"])
         return rows
 
     def checkpoints(self, task_id: str) -> list[Row]:
         rows = self._reader.view("checkpoints", task=task_id)
         for row in rows:
-            row["details"] = json.loads(row["details"])
+            row["details"] = recorded(row["details"])
             row["partial"] = bool(row["partial"])
         return rows
 
@@ -238,6 +240,13 @@ class Queries:
 
     def data_version(self) -> int:
         return self._reader.data_version()
+
+    def is_current(self) -> bool:
+        """For who keeps it open: False when the store was replaced, removed or upgraded meanwhile."""
+        return self._reader.is_current()
+
+    def close(self) -> None:
+        self._reader.close()
 
     def run_directory(self, run_id: str) -> str:
         return os.path.join(self.home, "runs", run_id)
@@ -281,15 +290,15 @@ def _rules(settings: Row) -> Row:
 def _run(row: Row) -> Row:
     """With what its agent said of itself: the result that it claimed, and its newest progress."""
     claim, reports = row.pop("claim"), row.pop("reports")
-    row["usage"] = json.loads(row["usage"]) if row["usage"] else None
-    kept = json.loads(claim) if claim else {}
+    row["usage"] = recorded(row["usage"]) if row["usage"] else None
+    kept = recorded(claim) if claim else {}
     row["claim"] = {key: kept[key] for key in ("kind", "message", "at")} if claim else None
-    row["progress"] = json.loads(reports)["progress"] if reports else None
+    row["progress"] = recorded(reports)["progress"] if reports else None
     return row
 
 
 def _event(row: Row) -> Row:
-    return {**row, "data": json.loads(row["data"])}
+    return {**row, "data": recorded(row["data"])}
 
 
 def _lives(host: Row) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
+
+from holdfast.records import recorded
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
@@ -18,20 +19,20 @@ def results(queries: Queries, task_id: str) -> Row:
     return {
         "task": task_id,
         "state": task["state"],
-        "workflow": json.loads(task["settings"]).get("workflow") or None,
+        "workflow": recorded(task["settings"]).get("workflow") or None,
         "stages": stages,
         "members": _counted(stages),
     }
 
 
 def _stage(row: Row) -> Row:
-    gate = json.loads(row["gate"]) if row["gate"] else None
+    gate = recorded(row["gate"]) if row["gate"] else None
     return {
         **row,
         "ruling": row["ruling"] or None,
         "member": row["member"] or None,
         "passed": bool(row["passed"]),
-        "files": json.loads(row["files"]),
+        "files": recorded(row["files"]),
         "gate": gate and {key: gate[key] for key in ("command", "passed", "how", "output")},
     }
 

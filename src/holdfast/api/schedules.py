@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from holdfast.api.queries import Queries
 from holdfast.config.timetable import read_timetable
 from holdfast.core.schedules import Schedule
 from holdfast.errors import Conflict, NotFound
+from holdfast.records import recorded
 
 if TYPE_CHECKING:  # those who only look have to start fast
     from holdfast.core.model import Task
@@ -133,11 +133,11 @@ def _enrol(tx: Transaction, row: Row, schedule: Schedule) -> None:
 
 
 def _of_store(row: Row, file: str, written: Schedule | None) -> Row:
-    before = schedule_of(json.loads(row["definition"]))
+    before = schedule_of(recorded(row["definition"]))
     schedule = before if written is None else written
     found = _row(schedule, file)
     found |= {name: row[name] for name in ("last_fire", "last_fired_at", "last_task", "last_task_state", "trouble")}
-    found |= {"seen": True, "next_try": row["next_try"], "waiting": sorted(json.loads(row["waiting"]))}
+    found |= {"seen": True, "next_try": row["next_try"], "waiting": sorted(recorded(row["waiting"]))}
     if row["word"] is not None and before.enabled == schedule.enabled:  # else the file's word is the newer one
         found |= {"enabled": bool(row["word"]), "enabled_by": row["word_by"]}
     is_new = (before.cron, before.zone) != (schedule.cron, schedule.zone)  # then it begins now

@@ -34,12 +34,12 @@ ENTRIES: dict[str, Entry] = {"container": _in_container}
 def open_shell(queries: Queries, task: Row, command: str | None) -> int:
     """Until the shell ends; its exit code. What it starts keeps the lease, even if we are killed."""
     home, workspace = queries.home, task["workspace"]
-    _refuse(task, workspace)
+    refuse_missing(task, workspace)
     held = lease.enter(home, workspace["id"])
     if held is None:
         raise Conflict(f"The workspace of task {task['id']} is just being put away; its work is saved.")
     try:
-        _refuse(task, queries.task(task["id"])["workspace"])  # again: it may have gone while we took the lease
+        refuse_missing(task, queries.task(task["id"])["workspace"])  # again: it may have gone while we took the lease
         entry = ENTRIES.get(workspace["strategy"])
         argv = entry(home, task, command) if entry is not None else _plain(command)
         code = _run(argv, workspace["path"], held)
@@ -49,7 +49,7 @@ def open_shell(queries: Queries, task: Row, command: str | None) -> int:
     return code
 
 
-def _refuse(task: Row, workspace: Row) -> None:
+def refuse_missing(task: Row, workspace: Row) -> None:
     if workspace["state"] not in ("ready", "preserved"):
         raise Conflict(
             f"Task {task['id']} has no workspace now. `holdfast diff {task['id']}` shows its work; "

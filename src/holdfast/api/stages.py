@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
+
+from holdfast.records import recorded
 
 Row = dict[str, Any]
 
@@ -14,7 +15,7 @@ def standing(settings: Row, progress: str | None) -> Row | None:
     stages = settings.get("stages")
     if not stages:
         return None
-    kept = json.loads(progress) if progress else {}
+    kept = recorded(progress) if progress else {}
     index = min(kept.get("stage", 0), len(stages) - 1)
     name = stages[index]["name"]
     turns = kept.get("turns", {})

@@ -83,17 +83,21 @@ class Transcript:
         """`final`: nothing more will be written; a last line without an end counts, and a total closes the run."""
         for stream, lines in self._streams:
             for line in lines.go_on(final=final):
-                if isinstance(line, int):
-                    yield self._row("gap", stream, bytes=line)
-                    continue
-                for event in self._parse(line, stream):
-                    self.digest.add(event) if stream is Stream.OUT else self.digest.add_aside(event)
-                    yield self._told(event, stream)
+                yield from self.rows_of(line, stream)
         if final and not self._is_over:
             self._is_over = True
             total = totals(self.digest)
             if total is not None:
                 yield self._row("total", Stream.OUT, **total)
+
+    def rows_of(self, line: str | int, stream: Stream) -> Iterator[Row]:
+        """What one line says; a number is so many bytes that are not kept."""
+        if isinstance(line, int):
+            yield self._row("gap", stream, bytes=line)
+            return
+        for event in self._parse(line, stream):
+            self.digest.add(event) if stream is Stream.OUT else self.digest.add_aside(event)
+            yield self._told(event, stream)
 
     def _told(self, event: AgentEvent, stream: Stream) -> Row:
         found = {field.name: getattr(event, field.name) for field in fields(event)}
@@ -139,19 +143,38 @@ def _is_long(value: object) -> bool:
 class GrowingLines:
     """A growing file, line by line; a number stands for so many bytes that are not kept, or not looked at."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, at: int = 0) -> None:
         self._path = path
-        self._at = 0
+        self._at = at
         self._rest = bytearray()  # the beginning of a line whose end is not there yet
         self._overlong = 0  # bytes of a line that is too long to be read
 
-    def go_on(self, *, final: bool) -> Iterator[str | int]:
+    @property
+    def begun(self) -> str:
+        """The line whose end is not there yet, as far as it is there and not too long."""
+        return self._rest[:MOST_WORDS].decode(errors="replace").rstrip("\r")
+
+    @property
+    def at(self) -> int:
+        """As far as it was read."""
+        return self._at
+
+    @property
+    def line_at(self) -> int:
+        """Where the next line begins, or the one that has begun."""
+        return self._at - len(self._rest) - self._overlong
+
+    def go_on(self, *, final: bool, until: int | None = None) -> Iterator[str | int]:
+        """Not beyond the byte `until`, if it is given."""
         try:
             fd = open_plain(self._path)
         except OSError:
             return  # not there yet, or gone: the agent can remove it
         try:
-            for offset, block in data_blocks(fd, self._at):
+            for offset, found in data_blocks(fd, self._at):
+                if until is not None and offset >= until:
+                    break
+                block = found if until is None else found[: until - offset]
                 missing, self._at = offset - self._at, offset + len(block)
                 if missing > 0:
                     yield from self._end_of_line()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast import clock, config
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound
+from holdfast.records import recorded
 
 if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
+    from holdfast.core.budgets import Limits
     from holdfast.core.dispatch import Lane
+    from holdfast.core.model import Instant
     from holdfast.core.staffing import Worker, WorkerRecord
     from holdfast.store.port import Transaction
 
@@ -20,23 +22,37 @@ NEW = "it starts with the next look of a supervisor"
 
 
 def workers(home: str) -> list[Row]:
+    return workers_of(Queries(home))
+
+
+def workers_of(queries: Queries) -> list[Row]:
     """Every worker of the settings, and those that are there without: at work still, or because a supervisor goes on
     with its settings of before (a mistake in the file, say)."""
     from holdfast.config.budgets import limits_of, staff_of
+    from holdfast.core.model import Instant
 
     settings = config.best_effort()
-    queries = Queries(home)
     known = {str(row["name"]): row for row in queries.view("workers")}
     staff, limits = staff_of(settings), limits_of(settings)
-    found = [
-        _row(worker.name, worker, known.get(worker.name), queries, limits.crash_window) for worker in staff.workers
-    ]
+    crashes: dict[str, list[Instant]] = {}
+    for row in queries.view("crashes_of_staff"):
+        crashes.setdefault(row.pop("worker"), []).append(Instant(**row))
+
+    def made(name: str, worker: Worker | None) -> Row:
+        return _row(name, worker, known.get(name), crashes.get(name, []), limits)
+
+    found = [made(worker.name, worker) for worker in staff.workers]
     leaving = [
         name
         for name, row in known.items()
         if staff.get(name) is None and (row["task"] is not None or row["state"] != "retired")
     ]
-    return found + [_row(name, None, known[name], queries, limits.crash_window) for name in leaving]
+    return found + [made(name, None) for name in leaving]
+
+
+def crashes_of(queries: Queries, name: str, limit: int) -> list[Row]:
+    """The newest crashes of one worker's agents, the newest first, those that count no more included."""
+    return queries.view("crashes_of_worker", worker=name, limit=limit)
 
 
 def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
@@ -143,7 +159,7 @@ def _staff(settings: config.Config) -> tuple[Worker, ...]:
 
 def _takes(lane: Lane, task: Row) -> bool:
     """As the claim has it (queries/tasks.sql, `on_terms`)."""
-    labels: Mapping[str, str] = task["labels"] if "labels" in task else json.loads(task["settings"])["labels"]
+    labels: Mapping[str, str] = task["labels"] if "labels" in task else recorded(task["settings"])["labels"]
     return (
         (lane.agent is None or lane.agent == task["agent"])
         and (lane.account is None or task["account"] is None or task["account"] == lane.account)
@@ -151,13 +167,11 @@ def _takes(lane: Lane, task: Row) -> bool:
     )
 
 
-def _row(name: str, worker: Worker | None, known: Row | None, queries: Queries, window: float) -> Row:
+def _row(name: str, worker: Worker | None, known: Row | None, crashes: list[Instant], limits: Limits) -> Row:
     from holdfast.core.dispatch import Lane
-    from holdfast.core.model import Instant
     from holdfast.core.staffing import recent
 
-    lane = worker.lane if worker else Lane(name=name)
-    at = [Instant(**row) for row in queries.view("worker_crashes", worker=name)]
+    lane, now = worker.lane if worker else Lane(name=name), clock.now()
     return {
         "name": name,
         "state": _state(known),
@@ -166,11 +180,24 @@ def _row(name: str, worker: Worker | None, known: Row | None, queries: Queries, 
         "account": lane.account,
         "labels": dict(lane.labels),
         "restart": worker.restart if worker else None,
-        "recent_crashes": recent(at, window, clock.now()),
+        "recent_crashes": recent(crashes, limits.crash_window, now),
+        "crash_limit": limits.crash,
+        "crash_window": limits.crash_window,
+        "goes_on_at": _goes_on_at(known, crashes, limits.crash_window, now),
         "reason": known["reason"] if known else NEW,
         "since": known["since"] if known else None,
         "configured": worker is not None,
     }
+
+
+def _goes_on_at(known: Row | None, crashes: list[Instant], window: float, now: Instant) -> float | None:
+    """When a benched worker goes on by itself, in wall time; None: it is not benched."""
+    from holdfast.core.staffing import bench_is_over
+
+    if known is None or known["state"] != "benched":
+        return None
+    left = 0.0 if bench_is_over(crashes, window, now) else window - now.since(crashes[-1])
+    return float(round(now.wall + max(0.0, left)))  # whole seconds: clocks drift
 
 
 def _state(known: Row | None) -> str:

@@ -100,6 +100,8 @@ def fault_point(name: str, may_fail: bool = False) -> None:
                     return
             if action in ("", "kill"):
                 os.kill(os.getpid(), signal.SIGKILL)
+            elif action == "exit":
+                os._exit(70)
             elif may_fail:
                 raise OSError(getattr(errno, action), f"injected at {name}")
 

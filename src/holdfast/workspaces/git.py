@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import faults
@@ -183,16 +185,24 @@ class Git:
 
 
 def call(
-    *arguments: str, cwd: str, env: Mapping[str, str] | None = None, timeout: float = 300, alone: bool = False
+    *arguments: str,
+    cwd: str,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 300,
+    alone: bool = False,
+    most: int | None = None,
 ) -> tuple[int, str, str]:
     """Git for the CLI: one short synchronous call. `alone`: in a session of its own, so that it comes to its end
-    whatever happens to us."""
+    whatever happens to us. `most`: bytes of what it prints; one that prints more is ended there, and has done well."""
     faults.effect("git.call")
+    line, surroundings = command(arguments), environment(env)
     try:
+        if most is not None:
+            return _beginning(line, cwd, surroundings, patience(timeout), most)
         done = subprocess.run(
-            command(arguments),
+            line,
             cwd=cwd,
-            env=environment(env),
+            env=surroundings,
             capture_output=True,
             timeout=patience(timeout),
             check=False,
@@ -210,6 +220,33 @@ def call(
             "Install it, e.g.: sudo apt-get install git"
         ) from error
     return done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode(errors="replace")
+
+
+def _beginning(line: list[str], cwd: str, env: Mapping[str, str], timeout: float, most: int) -> tuple[int, str, str]:
+    """For those who show it: a diff can be larger than our memory."""
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            line, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        ) as git,
+    ):
+        assert git.stdout is not None
+        too_late = threading.Timer(timeout, git.kill)
+        too_late.daemon = True
+        too_late.start()
+        try:
+            out = git.stdout.read(most)
+            is_cut = len(out) == most and git.stdout.read(1) != b""
+            if is_cut:
+                git.kill()
+            code = git.wait()
+        finally:
+            too_late.cancel()
+            git.kill()
+        if code == -signal.SIGKILL and not is_cut:
+            raise subprocess.TimeoutExpired(line, timeout)
+        errors.seek(0)
+        return 0 if is_cut else code, out.decode(errors="surrogateescape"), errors.read(4096).decode(errors="replace")
 
 
 def push(remote: str, branch: str, *, cwd: str) -> int:

@@ -53,6 +53,14 @@ def contains(repo: str, commit: str, other: str) -> bool:
     return git.call("merge-base", "--is-ancestor", other, commit, cwd=repo)[0] == 0
 
 
+def ahead_of(repo: str, target: str, source: str) -> int:
+    """How many commits of `source` the other branch has not."""
+    code, out, err = git.call("rev-list", "--count", f"refs/heads/{target}..refs/heads/{source}", cwd=repo)
+    if code != 0:
+        raise Refused(f"git could not compare {source} with {target}: {err.strip()} Nothing was changed.")
+    return int(out)
+
+
 def compute(merge: Merge, home: str, message: str, *, always_commit: bool) -> str:
     """The commit that the target is to become. Nothing points at it yet."""
     if contains(merge.repo, merge.source_tip, merge.target_tip) and not always_commit:

@@ -166,12 +166,10 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    from holdfast.api.budgets import budgets, in_short, spent_in_all
     from holdfast.api.checkpoints import lines as checkpoint_lines
     from holdfast.api.crashes import crash_lines
-    from holdfast.api.show import moment, took
-    from holdfast.api.stages import words
-    from holdfast.api.usage import by_hand_lines, complete, details
+    from holdfast.api.explaining import complete, facts
+    from holdfast.api.usage import by_hand_lines, details
 
     queries = Queries(home_directory())
     if arguments.results:
@@ -181,31 +179,14 @@ def run_show(arguments: argparse.Namespace) -> int:
     if arguments.prompt or arguments.run is not None:
         return _show_prompt(queries, arguments)
     task = queries.task(queries.resolve(arguments.id))
-    task["budgets"], task["spent_in_all"] = budgets(queries, task), spent_in_all(queries, task)
     complete(queries, task)
     if arguments.json:
         del task["spends"]
         print_json(task)
         return 0
     print(f"{paint('task', 'bold')} {task['id']}  {task['state']}  {one_line(task['reason'] or '', 90)}")
-    _fields(
-        prompt=clean(task["prompt"]),
-        agent=task["agent"] + (f" (account {task['account']})" if task["account"] else ""),
-        schedule=task["schedule"] and f"{task['schedule']}, for {task['fire_time']}",
-        worker=task["worker"],
-        stage=task["stage"] and f"{words(task['stage'])} of workflow {task['stage']['workflow']}",
-        repo=task["repo"],
-        base=f"{task['base_ref']} {task['base_commit'] or ''}",
-        branch=task["branch"],
-        labels=clean(" ".join(f"{key}={value}" for key, value in task["labels"].items())),
-        needs=" ".join(f"{need['id']} ({need['state']})" for need in task["needs"]),
-        parent=task["parent_id"],
-        paused=task["pause_reason"]
-        and f"{task['pause_reason']}, until {moment(task['resume_after']) or _until_you(task)}",
-        workspace=" ".join(str(task["workspace"][key] or "-") for key in ("strategy", "state", "path")),
-        budgets=in_short(task["budgets"]),
-        took=task["usage"] and took(task["usage"]),
-    )
+    for name, words in facts(task).items():
+        print(f"  {name:<10}{clean(words)}")
     for run in task["runs"]:
         ended = f"{run['outcome']}: {clean(run['reason'])}" if run["outcome"] else "…"
         worker = f"worker {run['worker']}  " if run["worker"] else ""
@@ -226,10 +207,6 @@ def run_show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _until_you(task: Row) -> str:
-    return "you approve it" if task["stage"] is not None and task["stage"]["awaits_approval"] else "you resume it"
-
-
 def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
     from holdfast.api.prompts import given, refuse_without_prompt
 
@@ -243,44 +220,19 @@ def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _fields(**fields: str | None) -> None:
-    for name, value in fields.items():
-        if value:
-            print(f"  {name:<10}{value}")
-
-
 def configure_why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
     _json_flag(parser)
 
 
 def run_why(arguments: argparse.Namespace) -> int:
-    from holdfast.api.accounts import kept_back, waits_for_account
-    from holdfast.api.budgets import budget_lines, budgets, spent_in_all, waits_for_budget, wants_more
-    from holdfast.api.crashes import crash_summary
-    from holdfast.api.family import family_lines
-    from holdfast.api.health import health_lines
-    from holdfast.api.holding import explain as held_back
-    from holdfast.api.show import explain
-    from holdfast.api.stages import lines as stage_lines
-    from holdfast.api.usage import complete, usage_lines
-    from holdfast.api.workers import waits_for_worker
+    from holdfast.api.budgets import budget_lines
+    from holdfast.api.explaining import complete, why
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
-    used, in_all = budgets(queries, task), spent_in_all(queries, task)
-    task["kept_back"] = kept_back(queries, task) or wants_more(task, used)
-    lines = explain(task, queries.ahead_of(task["id"]), queries.supervisor(), queries.pending_requests(task["id"]))
-    lines += stage_lines(task, queries.home)
-    waits = (waits_for_account(queries, task), waits_for_budget(queries, task), waits_for_worker(queries, task))
-    lines += [why for why in waits if why]
-    lines += held_back(queries, task)
-    lines += health_lines(queries, task)
     complete(queries, task)
-    lines += family_lines(queries, task)
-    lines += usage_lines(task)
-    lines += crash_summary(task["crashes"])
-    lines += [f"{alert['message']} {alert['remedy']}" for alert in queries.alerts_about(task)]
+    lines, used, in_all = why(queries, task), task["budgets"], task["spent_in_all"]
     events = queries.last_events(task_id=task["id"], limit=12)
     if arguments.json:
         found = {"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "spent_in_all": in_all}

@@ -23,6 +23,8 @@ WORK_PAGES: dict[str, Page] = {
         (
             ("look, and act by a key", "holdfast top"),
             ("with the terminal's bell at a critical alert", "holdfast top --bell"),
+            ("once, as plain text", "holdfast top --once"),
+            ("for a script, finished tasks too", "holdfast top --once --all --json"),
         ),
         (0, 2, 69),
         ("ps", "alerts", "worker"),

@@ -72,7 +72,7 @@ class Teller:
         colour = "dim" if event["is_thought"] else ""
         if event["is_delta"]:
             self.catch_up()
-            self._put(paint(words, colour, self._stream) if colour else words)
+            self._put(words, colour)
             self._is_inside = not words.endswith("\n")
             self.last_line = words.strip() or self.last_line
             return
@@ -177,10 +177,11 @@ class Teller:
             self._put("\n")
             self._is_inside = False
         self.last_line = text.strip() or self.last_line
-        self._put(f"{paint(text, colour, self._stream) if colour else text}\n")
+        self._put(text, colour, "\n")
 
-    def _put(self, text: str) -> None:
-        self._write(text)
+    def _put(self, text: str, colour: str = "", end: str = "") -> None:
+        """All that it tells goes through here; a screen has its own way."""
+        self._write(f"{paint(text, colour, self._stream) if colour else text}{end}")
 
 
 def _seconds(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from holdfast import config
 from holdfast.api.queries import Queries
@@ -13,15 +14,25 @@ from holdfast.interfaces.cli.render import is_terminal
 
 def configure_top(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bell", action="store_true", help="ring the terminal's bell once per critical alert")
+    parser.add_argument("--once", action="store_true", help="print what there is to see, as plain text, and end")
+    parser.add_argument("--all", "-a", action="store_true", help="with --once: finished tasks too (on screen: key e)")
+    parser.add_argument("--json", action="store_true", help="with --once: one object (stable, documented)")
 
 
 def run_top(arguments: argparse.Namespace) -> int:
     home = home_directory()
+    if arguments.once:
+        from holdfast.interfaces.cli.once import snapshot
+
+        return snapshot(home, everything=arguments.all, as_object=arguments.json)
+    if arguments.all or arguments.json:
+        raise UsageError("`--all` and `--json` go with `--once`; on screen the key e shows finished tasks too.")
     Queries(home)  # what is wrong with the store is said here, in one line, before the screen is taken
-    if not is_terminal():
-        raise UsageError("`top` needs a terminal; in a script use `holdfast ps --json`.")
+    if not all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise UsageError("`top` needs a terminal; in a script use `holdfast top --once` (or with `--json`).")
     from holdfast.interfaces.tui.app import Top
 
     app = Top(home, bell=arguments.bell or bool(config.best_effort()["top.bell"]))
+    app.leaving.catch()
     app.run()
     return app.return_code or 0

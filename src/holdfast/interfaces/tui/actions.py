@@ -1,6 +1,7 @@
-"""What keys do. Each action is one api command on one subject; help, footer and palette are made of this table.
+"""What keys do. Each action is one api command on one subject; help, key line, palette and docs are made of this table.
 
 `do` runs in a thread of its own and returns what to tell; what it refuses it raises, with the reason and the remedy.
+The same word has the same key on every screen: p holds, u lets go on, r starts again, a says yes, x removes.
 """
 
 from __future__ import annotations
@@ -11,22 +12,29 @@ from typing import Any
 
 from textual.binding import Binding
 
-from holdfast.interfaces.tui import deeds
+from holdfast.interfaces.tui import deeds, deeds_staff, questions
+from holdfast.interfaces.tui.deeds import Told
 
 Row = dict[str, Any]
+ANYWHERE = "anywhere"  # the subject of what is done to the whole home: on every screen, whatever the cursor is on
+
+
+def _always(_row: Row) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
 class Action:
     name: str
     key: str
-    label: str  # in the footer
-    help: str  # in `?` and in the palette
-    about: frozenset[str]  # subjects that it can be done to: task, worker, alert, schedule, workspace
-    do: Callable[[str, Row], str]  # home, subject
-    question: Callable[[Row], str] | None = None  # asked first, where it destroys or cannot be taken back
+    label: str  # in the line of keys
+    help: str  # in `?`, in the palette and in docs/reference/top.md; no brackets, Textual reads it as markup
+    about: frozenset[str]  # subjects that it can be done to: task, worker, alert, schedule, workspace, or ANYWHERE
+    do: Callable[[str, Row], Told]  # home, subject
+    question: Callable[[str, Row], str | None] | None = None  # asked first, where it destroys; None: nothing to ask
     asks: str = ""  # a text that the action needs first; given as subject["answer"], empty if it may be
     in_terminal: bool = False  # needs the terminal for itself (a shell): the app steps aside
+    when: Callable[[Row], bool] = _always  # whether the line of keys has it; the key works anyway, and says why not
 
     @property
     def binding(self) -> Binding:
@@ -37,40 +45,138 @@ def _about(*subjects: str) -> frozenset[str]:
     return frozenset(subjects)
 
 
-ACTIONS: dict[str, Action] = {
-    action.name: action
-    for action in (
-        Action("pause", "p", "Pause", "hold the task; its workspace and session stay", _about("task"), deeds.pause),
-        Action("resume", "u", "Resume", "let a paused task go on now", _about("task"), deeds.resume),
-        Action(
-            "cancel",
-            "c",
-            "Cancel",
-            "end the task; its work is saved",
-            _about("task"),
-            deeds.cancel,
-            question=lambda task: f"Cancel task {task['id']}? Its agent is ended; its work is saved.",
-        ),
-        Action(
-            "retry",
-            "r",
-            "Retry",
-            "queue a failed or cancelled task again, where it stopped",
-            _about("task"),
-            deeds.retry,
-        ),
-        Action("ack", "a", "Acknowledge", "say that you have seen the alert", _about("alert"), deeds.ack),
-        Action(
-            "restart",
-            "r",
-            "Restart",
-            "let a stopped or benched worker work again",
-            _about("worker"),
-            deeds.restart_worker,
-        ),
+def _task_is(*states: str) -> Callable[[Row], bool]:
+    """Of a task, or of the task of a workspace."""
+    return lambda row: row.get("task_state", row.get("state")) in states
+
+
+def _ended(row: Row) -> bool:
+    return row.get("task_state", row.get("state")) in ("completed", "failed", "cancelled")
+
+
+def _awaits_approval(row: Row) -> bool:
+    return row.get("pause_reason") == "approval"
+
+
+def _worker_is(*states: str) -> Callable[[Row], bool]:
+    return lambda row: row.get("state") in states
+
+
+def _can_be_mended(row: Row) -> bool:
+    return row.get("task") is not None or str(row.get("key", "")).startswith(
+        ("crash:worker:", "account:", "provider:", "mass-death")
     )
+
+
+_TASKS = (
+    Action(
+        "approve", "a", "Approve", "say yes to what the task's last stage did",
+        _about("task"), deeds.approve, when=_awaits_approval,
+    ),
+    Action(
+        "changes", "A", "Changes", "let that stage go again; its agent is told what to change",
+        _about("task"), deeds.ask_changes, asks="What should be changed? Its agent is told.", when=_awaits_approval,
+    ),
+    Action(
+        "pause", "p", "Pause", "end its agent for now; its workspace and session stay",
+        _about("task"), deeds.pause, when=_task_is("queued", "running"),
+    ),
+    Action(
+        "resume", "u", "Resume", "let a paused task go on now",
+        _about("task"), deeds.resume, when=_task_is("paused"),
+    ),
+    Action(
+        "cancel", "c", "Cancel", "end the task; its work is saved",
+        _about("task"), deeds.cancel, question=questions.cancel, when=_task_is("queued", "running", "paused"),
+    ),
+    Action(
+        "retry", "r", "Retry", "queue an ended task again, where it stopped",
+        _about("task"), deeds.retry, when=_task_is("failed", "cancelled"),
+    ),
+    Action(
+        "retry_fresh", "R", "Retry fresh", "queue an ended task again, from its base",
+        _about("task"), deeds.retry_fresh, question=questions.retry_fresh, when=_task_is("failed", "cancelled"),
+    ),
+    Action(
+        "merge", "m", "Merge", "bring its work into the branch that it started from",
+        _about("task", "workspace"), deeds.merge, question=questions.merge, when=_ended,
+    ),
+    Action(
+        "shell", "w", "Shell", "a shell in its workspace, which stays meanwhile",
+        _about("task", "workspace"), deeds.shell, question=questions.shell, in_terminal=True,
+    ),
+    Action(
+        "clean", "x", "Clean", "drop its preserved workspace, salvaged first",
+        _about("task", "workspace"), deeds.clean, question=questions.clean, when=_ended,
+    ),
+    Action(
+        "keep", "K", "Keep", "keep its workspace until you drop it",
+        _about("task", "workspace"), deeds.keep,
+    ),
+)  # fmt: skip
+_WORKERS = (
+    Action(
+        "restart", "r", "Restart", "let a stopped or benched worker work again; its crashes are forgiven",
+        _about("worker"), deeds_staff.restart_worker, when=_worker_is("stopped", "benched", "stopping"),
+    ),
+    Action(
+        "stop", "p", "Stop", "let the worker finish its task and take no other",
+        _about("worker"), deeds_staff.stop_worker, question=questions.stop_worker,
+        when=_worker_is("working", "waiting", "benched", "new"),
+    ),
+    Action(
+        "start", "u", "Start", "let a stopped worker take tasks again",
+        _about("worker"), deeds_staff.start_worker, when=_worker_is("stopped", "stopping"),
+    ),
+    Action(
+        "stop_now", "c", "Stop now", "stop the worker without waiting for its task, which stays queued",
+        _about("worker"), deeds_staff.stop_worker_now, question=questions.stop_worker_now,
+        when=_worker_is("working", "stopping"),
+    ),
+)  # fmt: skip
+_ALERTS = (
+    Action(
+        "ack", "a", "Acknowledge", "say that you have seen the alert",
+        _about("alert"), deeds_staff.ack, when=lambda row: row.get("acked_at") is None,
+    ),
+    Action(
+        "ack_all", "A", "All", "acknowledge every open alert",
+        _about("alert"), deeds_staff.ack_all, question=questions.ack_all,
+    ),
+    Action(
+        "mend", "r", "Restart", "restart what the alert is about: its worker, its task, its account, what is held back",
+        _about("alert"), deeds_staff.mend, when=_can_be_mended,
+    ),
+)  # fmt: skip
+_SCHEDULES = (
+    Action(
+        "fire", "f", "Fire", "queue the schedule's task now, out of turn",
+        _about("schedule"), deeds_staff.fire, question=questions.fire,
+    ),
+    Action(
+        "disable", "p", "Disable", "let the schedule fire no more, whatever its file says",
+        _about("schedule"), deeds_staff.disable, when=lambda row: bool(row.get("enabled", True)),
+    ),
+    Action(
+        "enable", "u", "Enable", "let the schedule fire again, from now on",
+        _about("schedule"), deeds_staff.enable, when=lambda row: not row.get("enabled", False),
+    ),
+)  # fmt: skip
+_EVERYWHERE = (
+    Action(
+        "up", "U", "Start a supervisor", "start a supervisor in the background, where none is running",
+        _about(ANYWHERE), deeds_staff.start_supervisor, when=lambda _row: False,
+    ),
+    Action(
+        "release", "L", "Release", "let start what is held back (`holdfast dispatch` lists it)",
+        _about(ANYWHERE), deeds_staff.release, when=lambda _row: False,
+    ),
+)  # fmt: skip
+ACTIONS: dict[str, Action] = {
+    action.name: action for action in (*_TASKS, *_WORKERS, *_ALERTS, *_SCHEDULES, *_EVERYWHERE)
 }
 
 
 def about(subject: str) -> list[Action]:
-    return [action for action in ACTIONS.values() if subject in action.about]
+    """What can be done to it, and what can be done anywhere."""
+    return [action for action in ACTIONS.values() if {subject, ANYWHERE} & action.about]

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from textual.app import App
+from textual.app import App, SuspendNotSupported
 from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.message import Message
 from textual.worker import Worker, WorkerFailed, WorkerState
 
-from holdfast.errors import HoldfastError
+from holdfast.api.vitals import Vitals
+from holdfast.errors import HoldfastError, Refused, Unavailable
+from holdfast.interfaces.tui import colours
 from holdfast.interfaces.tui.actions import Action
-from holdfast.interfaces.tui.banner import Banner, read_critical
-from holdfast.interfaces.tui.dialogs import Asking, Dialog, Question, Refusal
-from holdfast.interfaces.tui.feed import Feed, Trouble, Watch
+from holdfast.interfaces.tui.answers import Answers
+from holdfast.interfaces.tui.attention import Attention
+from holdfast.interfaces.tui.banner import Banner
+from holdfast.interfaces.tui.deeds import Asked, task_of
+from holdfast.interfaces.tui.deeds import Told as WhatToTell
+from holdfast.interfaces.tui.dialogs import Asking, Question, Refusal
+from holdfast.interfaces.tui.feed import Failure, Feed, Trouble, Watch
 from holdfast.interfaces.tui.frame import View
-from holdfast.interfaces.tui.status import EVERY, Status, read_status
+from holdfast.interfaces.tui.leaving import Leaving
+from holdfast.interfaces.tui.palette import Doings
+from holdfast.interfaces.tui.status import EVERY, Status
 from holdfast.interfaces.tui.views.alerts import AlertsView
 from holdfast.interfaces.tui.views.fleet import FleetView
 from holdfast.interfaces.tui.views.schedules import SchedulesView
 from holdfast.interfaces.tui.views.task import TaskView
 from holdfast.interfaces.tui.views.workers import WorkersView
 from holdfast.interfaces.tui.views.workspaces import WorkspacesView
+from holdfast.text import one_line
 
 Row = dict[str, Any]
+LOOK_FOR_TERMINAL = 5.0  # seconds
+T = TypeVar("T")
 VIEWS: dict[str, type[View]] = {
     "fleet": FleetView,
     "workers": WorkersView,
@@ -37,6 +50,8 @@ VIEWS: dict[str, type[View]] = {
 class Top(App[None]):
     TITLE = "holdfast"
     ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Doings}
+    CSS = colours.CSS + "CommandPalette SearchIcon { display: none; }"  # an emoji, which not every terminal has
     MODES: ClassVar[dict[str, Any]] = dict(VIEWS)
     DEFAULT_MODE = "fleet"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,7 +59,10 @@ class Top(App[None]):
             Binding(str(number), f"switch_mode('{name}')", name.capitalize(), show=False, tooltip=f"the {name} screen")
             for number, name in enumerate(VIEWS, 1)
         ),
-        Binding("q", "quit", "Quit", priority=False),
+        Binding("q", "quit", "Quit", priority=False, tooltip="leave; nothing that runs is touched"),
+        Binding("ctrl+c", "interrupt", "Quit", show=False, priority=True, tooltip="leave, from everywhere"),
+        Binding("ctrl+z", "suspend_process", "Stop", show=False, priority=True, tooltip="to the shell; `fg` returns"),
+        Binding("ctrl+l", "redraw", "Redraw", show=False, tooltip="draw the screen anew"),
     ]
 
     class Read(Message):
@@ -62,30 +80,53 @@ class Top(App[None]):
             self.trouble = trouble
 
     def __init__(self, home: str, *, bell: bool = False) -> None:
-        super().__init__()
-        self.home, self.rings = home, bell
+        few = colours.are_few()
+        super().__init__(ansi_color=True if few else None)
+        if few:
+            self.theme = colours.FEW
+        self.home = home
+        self.leaving = Leaving(lambda code: self.exit(return_code=code))
         self.status: Row | None = None
-        self.critical: list[Row] = []
+        self.attention = Attention(home, ring=(lambda: self.bell()) if bell else None, changed=self.show_frame)
         self.trouble: Trouble | None = None
-        self._rung: set[int] = set()  # alerts that the bell was rung for: once per episode
         self.feed = Feed(
             home,
             lambda watch, value: self._pass_on(self.Read(watch, value)),
             lambda trouble: self._pass_on(self.Told(trouble)),
         )
+        self.answers = Answers(self.feed, self.tell, lambda what, words: self.refuse(what, words, False))
+        self._in_hand: set[tuple[str, str]] = set()  # actions under way, by name and subject
 
     def _pass_on(self, message: Message) -> None:
         """From the feed's thread; Textual's post_message is made for that."""
         self.post_message(message)
 
+    def on_load(self) -> None:
+        self.leaving.attach()
+
     def on_mount(self) -> None:
         self.feed.attach(
             (
-                Watch("status", read_status, self._seen_status, every=EVERY),
-                Watch("critical", read_critical, self._seen_critical),
+                Watch("status", Vitals(self.home).read, self._seen_status, every=EVERY),
+                self.attention.watch,
             )
         )
         self.feed.start()
+        self.set_interval(EVERY, self.show_frame)  # times tick, and a locked store says nothing
+        self.app_resume_signal.subscribe(self, lambda _app: self.action_redraw())  # after Ctrl+Z and `fg`
+        if not self.is_headless:
+            self.set_interval(LOOK_FOR_TERMINAL, self._look_for_terminal)
+
+    def _look_for_terminal(self) -> None:
+        """Gone without a signal (`nohup`, a session of its own): nobody is there to show anything to."""
+        if not self.leaving.has_terminal():
+            self.leaving.leave(1)
+
+    def action_redraw(self) -> None:
+        self.refresh(layout=True)
+
+    def action_interrupt(self) -> None:
+        self.exit(return_code=130)
 
     def on_unmount(self) -> None:
         self.feed.stop()
@@ -93,9 +134,16 @@ class Top(App[None]):
     # -- what the feed brings ------------------------------------------------------------------------------------------
 
     def on_top_read(self, message: Read) -> None:
-        message.watch.in_hand = False
-        if self.feed.has(message.watch):  # its screen may be gone meanwhile
-            message.watch.deliver(message.value)
+        watch, value = message.watch, message.value
+        watch.in_hand = False
+        if not self.screen_stack or not self.feed.has(watch):
+            return  # the app is closing, or its screen is gone meanwhile
+        if not isinstance(value, Failure):
+            watch.deliver(value)
+        elif watch.fail is not None:
+            watch.fail(value.words)
+        if isinstance(self.screen, View):
+            self.screen.show_keys()
 
     def on_top_told(self, message: Told) -> None:
         self.trouble = message.trouble
@@ -105,65 +153,101 @@ class Top(App[None]):
         self.status = status
         self.show_frame()
 
-    def _seen_critical(self, alerts: list[Row]) -> None:
-        self.critical = alerts
-        new = {alert["id"] for alert in alerts} - self._rung
-        self._rung |= new
-        if new and self.rings:
-            self.bell()
-        self.show_frame()
-
     def show_frame(self) -> None:
         """On whatever screen is there, those below a dialog included."""
         for screen in self.screen_stack:
             for status in screen.query(Status):
-                status.show(self.status, self.trouble.words if self.trouble else None)
+                status.show(self.status, self.trouble, self.feed.waits_for())
             for banner in screen.query(Banner):
-                banner.show(self.critical)
+                banner.show(self.attention.now)
 
     # -- going places --------------------------------------------------------------------------------------------------
 
-    def open_task(self, task_id: str) -> None:
-        self.push_screen(TaskView(task_id))
+    def open_task(self, task_id: str, page: str = "output") -> None:
+        self.push_screen(TaskView(task_id, page))
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
     def act(self, action: Action, subject: Row) -> None:
-        """Ask where it has to be asked, then carry it out in a thread: no key waits for a store."""
-        self.run_worker(self._act(action, subject), group="actions", exit_on_error=True)
+        """Ask where it has to be asked, then carry it out in a thread: no key waits for a store. A key that is pressed
+        twice does it once."""
+        which = (action.name, str(subject.get("id", subject.get("name"))))
+        if which not in self._in_hand:
+            self._in_hand.add(which)
+            self.run_worker(self._act(action, subject, which), group="actions", exit_on_error=True)
 
-    async def _act(self, action: Action, subject: Row) -> None:
-        if action.question is not None and await self._answer(Question(action.question(subject))) is None:
-            return
-        if action.asks:
-            answer = await self._answer(Asking(action.asks))
-            if answer is None:
-                return
-            subject = {**subject, "answer": answer}
+    async def _act(self, action: Action, subject: Row, which: tuple[str, str]) -> None:
         try:
-            if action.in_terminal:
-                with self.suspend():
-                    told = action.do(self.home, subject)
-            else:
-                told = await self.run_worker(
-                    partial(action.do, self.home, subject), thread=True, exit_on_error=False
-                ).wait()
-        except (HoldfastError, WorkerFailed) as error:
-            self._refuse(action, error)
+            told = await self._carry_out(action, subject)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the screen stays
+            self.refuse(action.label, *_words_of(error))
             return
+        finally:
+            self._in_hand.discard(which)
         self.feed.look()
+        if isinstance(told, Asked):
+            self.answers.wait_for(told)
         if told:
-            self.notify(told, markup=False)
+            self.tell(told.words if isinstance(told, Asked) else told)
 
-    def _refuse(self, action: Action, error: Exception) -> None:
-        reason = error.error if isinstance(error, WorkerFailed) else error
-        if not isinstance(reason, HoldfastError):
-            raise reason
-        self.push_screen(Refusal(f"{action.label}: {reason}"))
+    async def _carry_out(self, action: Action, subject: Row) -> WhatToTell:
+        """What to tell afterwards; nothing, if the answer was no."""
+        if action.question is not None:
+            words = await self._apart(partial(action.question, self.home, subject))
+            if words is not None and await self.push_screen_wait(Question(words)) is None:
+                return ""
+        if action.asks:
+            answer = await self.push_screen_wait(Asking(action.asks))
+            if answer is None:
+                return ""
+            subject = {**subject, "answer": answer}
+        if action.in_terminal:
+            return self._in_terminal(action, subject)
+        return await self._apart(partial(action.do, self.home, subject))
 
-    async def _answer(self, dialog: Dialog) -> str | None:
-        return await self.push_screen_wait(dialog)
+    async def _apart(self, do: Callable[[], T]) -> T:
+        try:
+            return await self.run_worker(do, thread=True, exit_on_error=False).wait()
+        except WorkerFailed as failed:
+            raise failed.error from None
+
+    def _in_terminal(self, action: Action, subject: Row) -> WhatToTell:
+        """Whatever happens in between, the terminal is taken back: Textual leaves it if its block raises."""
+        told: WhatToTell | Exception
+        try:
+            with self.suspend():
+                try:
+                    told = action.do(self.home, subject)
+                except Exception as error:  # noqa: BLE001 - raised again when the terminal is ours
+                    told = error
+        except SuspendNotSupported:
+            raise Refused(
+                f"This terminal cannot be handed over. In another one: `holdfast {action.name} {task_of(subject)}`."
+            ) from None
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    def tell(self, words: str) -> None:
+        self.notify(one_line(words, 600), markup=False)
+
+    def refuse(self, what: str, words: str, is_unchanged: bool = True) -> None:
+        self.push_screen(Refusal(f"{what}: {words}", is_unchanged=is_unchanged))
+
+    def action_press(self, key: str) -> None:
+        """A click on the line of keys."""
+        self.simulate_key(key)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.SUCCESS:
             self.feed.look()
+
+
+def _words_of(error: Exception) -> tuple[str, bool]:
+    """What happened, and whether that means that nothing was changed."""
+    if isinstance(error, HoldfastError):
+        return str(error), not isinstance(error, Unavailable)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}. Nothing that was acknowledged is lost; then try again.", False
+    return f"a mistake of Holdfast ({type(error).__name__}: {error}). `holdfast events` says what was done.", False

@@ -1,16 +1,34 @@
-"""Questions before something that destroys, texts that an action needs, refusals with their remedy, and help."""
+"""Questions before something that destroys, texts that an action needs, refusals with their remedy, and help.
+
+What they say may quote anything (a prompt, a path, git's words): it is cleaned, cut, and never markup. The critical
+alert stays in sight above them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
 
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
+
+from holdfast.interfaces.tui.banner import Banner
+from holdfast.text import clean
+
+if TYPE_CHECKING:
+    from holdfast.interfaces.tui.app import Top
+
+LONGEST = 8000  # characters of a dialog's words: a megabyte of git's complaints helps nobody
+
+
+def shown(words: str, style: str = "") -> Text:
+    flat = clean(words).expandtabs(4)
+    return Text(flat if len(flat) <= LONGEST else flat[:LONGEST] + " …", style=style)
 
 
 class Dialog(ModalScreen[str | None]):
@@ -19,19 +37,33 @@ class Dialog(ModalScreen[str | None]):
     DEFAULT_CSS = """
     Dialog { align: center middle; }
     Dialog > VerticalScroll {
-        width: 90%; max-width: 100; height: auto; max-height: 90%; padding: 0 1; border: round $primary;
+        width: 100%; max-width: 100; height: auto; max-height: 100%; padding: 0 1; border: round $primary;
         background: $surface;
     }
     Dialog.-refusal > VerticalScroll { border: round $error; }
     Dialog Static { height: auto; }
+    Dialog > Banner { dock: top; margin: 1 0 0 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+
+    def compose(self) -> ComposeResult:
+        yield Banner()
+        with VerticalScroll():
+            yield from self.body()
+
+    def body(self) -> ComposeResult:
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        cast("Top", self.app).show_frame()  # an alert that is there already
 
     def action_leave(self) -> None:
         self.dismiss(None)
 
 
 class Question(Dialog):
+    """Only `y` is yes: a key too many must not destroy anything."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer", "Yes"),
         Binding("n,escape", "leave", "No"),
@@ -41,10 +73,9 @@ class Question(Dialog):
         super().__init__()
         self.words = words
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll():
-            yield Static(Text(self.words))
-            yield Static(Text("y: yes   n: no", style="bold"))
+    def body(self) -> ComposeResult:
+        yield Static(shown(self.words))
+        yield Static(Text("y: yes   n: no", style="bold"))
 
     def action_answer(self) -> None:
         self.dismiss("yes")
@@ -53,14 +84,16 @@ class Question(Dialog):
 class Asking(Dialog):
     """For a text; an empty one is an answer too."""
 
+    AUTO_FOCUS = "Input"
+
     def __init__(self, words: str) -> None:
         super().__init__()
         self.words = words
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll():
-            yield Static(Text(self.words))
-            yield Input()
+    def body(self) -> ComposeResult:
+        yield Static(shown(self.words))
+        yield Input()
+        yield Static(Text("Enter: send   Esc: leave it", style="bold"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)
@@ -71,27 +104,36 @@ class Refusal(Dialog):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "leave", "Close")]
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, words: str, *, is_unchanged: bool = True) -> None:
         super().__init__(classes="-refusal")
         self.words = words
+        says_so = "nothing was changed" in words.lower()
+        self.ending = "" if says_so or not is_unchanged else "Nothing was changed.   "
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll():
-            yield Static(Text(self.words))
-            yield Static(Text("Nothing was changed.   Esc: close", style="bold"))
+    def body(self) -> ComposeResult:
+        yield Static(shown(self.words))
+        yield Static(Text(f"{self.ending}Esc: close", style="bold"))
+
+
+Keys = Sequence[tuple[str, str]]  # the keys of one thing to do, and what that is
 
 
 class Help(Dialog):
-    """Made of the bindings that hold where it was asked for."""
+    """Made of the bindings that hold where it was asked for, in groups."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "leave", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "leave", "Close")]
 
-    def __init__(self, title: str, keys: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, title: str, groups: Sequence[tuple[str, Keys]]) -> None:
         super().__init__()
-        self.title_words, self.keys = title, list(keys)
+        self.title_words, self.groups = title, groups
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll():
-            yield Static(Text(self.title_words, style="bold"))
-            for key, words in self.keys:
-                yield Static(Text.assemble((f"{key:>12}  ", "bold"), words))
+    def body(self) -> ComposeResult:
+        yield Static(Text(f"{self.title_words}   (↑ ↓ scroll, Esc closes)", style="bold"))
+        for name, lines in self.groups:
+            yield Static(Text(name, style="bold underline"))
+            table = Table.grid(padding=(0, 1, 0, 0))
+            table.add_column(justify="right", style="bold", min_width=8, no_wrap=True)
+            table.add_column()
+            for keys, words in lines:
+                table.add_row(Text(keys), Text(words))
+            yield Static(table)

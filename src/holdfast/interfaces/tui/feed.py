@@ -3,6 +3,9 @@
 The screens never read by themselves: a busy store, a slow disk or ten thousand tasks must not hold a key up. The feed
 polls the store's version counter (a few microseconds), reads only for what is on screen, and never spends more than a
 quarter of its time reading, so that a thousand events a second are a few readings.
+
+Nothing ends it: a store that is busy, gone, replaced or upgraded is trouble in words, and asked again; one screen's
+trouble is not another's.
 """
 
 from __future__ import annotations
@@ -15,17 +18,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NewerStore, Unavailable
 
 LOOK_EVERY = 0.1  # seconds between two glances at the version counter
 REST = 3.0  # times as long as it read, the feed rests
-TRY_AGAIN = 1.0  # seconds until a store that could not be read is asked again
+TRY_AGAIN = 1.0  # seconds until what could not be read is asked again
+OF_THE_STORE = ""  # the key of the trouble that all screens have
 NOTHING_NEW = object()  # what a `read` returns that found what it had found before: nothing is delivered
 
 
 @dataclass(eq=False)
 class Watch:
-    """Something on screen: `read` runs in the feed's thread, `deliver` in the app's, with what was read."""
+    """Something on screen: `read` runs in the feed's thread, `deliver` in the app's, with what was read.
+
+    `fail` gets the words when it could not be read for a reason of its own (its task is gone, say); without it they
+    stand in the header. A store that cannot be read at all is the feed's trouble, not the watch's."""
 
     name: str
     read: Callable[[Queries], Any]
@@ -33,12 +40,15 @@ class Watch:
     every: float = math.inf  # also without a change in the store, after so many seconds: for what no event tells
     on_change: bool = True
     apart: bool = False  # slow (git, sizes of trees): in a thread of its own, so that nothing waits for it
+    gap: float = 0.0  # seconds between two readings at least, however much changes
+    fail: Callable[[str], None] | None = None
     read_at: float = field(default=-math.inf, init=False)
     version: int = field(default=-1, init=False)  # of the store, when it was read
     in_hand: bool = field(default=False, init=False)  # being read, or not yet delivered: not read again meanwhile
+    not_before: float = field(default=-math.inf, init=False)
 
     def is_due(self, version: int, now: float) -> bool:
-        if self.in_hand:
+        if self.in_hand or now < self.not_before:
             return False
         return (
             self.read_at == -math.inf
@@ -48,15 +58,22 @@ class Watch:
 
     def again(self) -> None:
         """Read it anew at the next glance, whatever the store says: what it reads depends on the screen too."""
-        self.read_at = -math.inf
+        self.read_at = self.not_before = -math.inf
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """The store cannot be read at the moment; what is on screen is as old as that."""
+    """Something cannot be read at the moment; what is on screen is as old as that."""
 
     words: str
     since: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Handed over in a value's place."""
+
+    words: str
 
 
 class Feed:
@@ -73,7 +90,10 @@ class Feed:
         self._watches: tuple[Watch, ...] = ()
         self._ends = threading.Event()
         self._bell = threading.Event()
-        self._trouble: Trouble | None = None
+        self._troubles: dict[str, Trouble] = {}
+        self._told: Trouble | None = None
+        self._telling = threading.Lock()  # errands have troubles too
+        self._began = math.inf  # when the present glance at the store began
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def start(self) -> None:
@@ -91,6 +111,8 @@ class Feed:
     def detach(self, watches: Iterable[Watch]) -> None:
         gone = tuple(watches)
         self._watches = tuple(watch for watch in self._watches if watch not in gone)
+        for watch in gone:
+            self._say(watch.name, None)
 
     def has(self, watch: Watch) -> bool:
         return watch in self._watches
@@ -99,20 +121,40 @@ class Feed:
         """Now, not at the next glance."""
         self._bell.set()
 
+    def waits_for(self) -> float:
+        """Seconds that the store has let the present reading wait; a locked store says nothing by itself."""
+        return max(0.0, time.monotonic() - self._began)
+
+    # -- in the feed's thread ------------------------------------------------------------------------------------------
+
     def _run(self) -> None:
         queries: Queries | None = None
         while not self._ends.is_set():
-            began = time.monotonic()
+            began = self._began = time.monotonic()
             try:
-                if queries is None:
-                    queries = Queries(self._home)
+                queries = self._opened(queries)
                 self._round(queries)
-                self._say(None)
-            except HoldfastError as error:
+                self._say(OF_THE_STORE, None)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the screen says it and it is tried again
+                if queries is not None:
+                    queries.close()
                 queries = None
-                self._say(str(error))
+                self._say(OF_THE_STORE, _words(error))
+            self._began = math.inf
             self._bell.wait(TRY_AGAIN if queries is None else max(LOOK_EVERY, (time.monotonic() - began) * REST))
             self._bell.clear()
+        if queries is not None:
+            queries.close()
+
+    def _opened(self, queries: Queries | None) -> Queries:
+        if queries is not None and queries.is_current():
+            return queries
+        if queries is not None:
+            queries.close()
+        queries = Queries(self._home)
+        for watch in self._watches:
+            watch.version = -1  # another connection counts anew
+        return queries
 
     def _round(self, queries: Queries) -> None:
         version, now = queries.data_version(), time.monotonic()
@@ -128,27 +170,63 @@ class Feed:
                 self._read(watch, queries)
 
     def _read(self, watch: Watch, queries: Queries) -> None:
+        """Hands over what was read, or why not. Raises only what is the store's trouble."""
+        began = time.monotonic()
+        value: Any
         try:
             value = watch.read(queries)
-        except BaseException:
+        except Unavailable:
             watch.in_hand, watch.read_at = False, -math.inf
             raise
+        except HoldfastError as error:
+            value = Failure(str(error))
+        except OSError as error:
+            value = Failure(f"The {watch.name} cannot be read: {error.strerror or error} ({error.filename or '-'}).")
+        except Exception as error:  # noqa: BLE001 - a mistake of ours in one reading must not end all the others
+            value = Failure(f"Reading the {watch.name} failed, by a mistake in Holdfast: {_named(error)}")
+        ended = time.monotonic()
+        failed = isinstance(value, Failure)
+        if failed:
+            watch.read_at = -math.inf
+        watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, REST * (ended - began))
+        self._say(watch.name, value.words if failed and watch.fail is None else None)
         if value is NOTHING_NEW:
             watch.in_hand = False
         else:
             self._hand_over(watch, value)
 
     def _errand(self, watch: Watch) -> None:
+        queries: Queries | None = None
         try:
-            self._read(watch, Queries(self._home))
-        except HoldfastError as error:
-            watch.read_at = time.monotonic()  # when it is due again, or the store changed
-            self._say(str(error))
+            queries = Queries(self._home)
+            self._read(watch, queries)
+        except Exception as error:  # noqa: BLE001 - likewise
+            watch.in_hand, watch.not_before = False, time.monotonic() + TRY_AGAIN
+            self._say(watch.name, _words(error))
+        finally:
+            if queries is not None:
+                queries.close()
 
-    def _say(self, words: str | None) -> None:
-        if words is None and self._trouble is not None:
-            self._trouble = None
-            self._tell(None)
-        elif words is not None and (self._trouble is None or self._trouble.words != words):
-            self._trouble = Trouble(words, self._trouble.since if self._trouble else time.time())
-            self._tell(self._trouble)
+    # -- trouble -------------------------------------------------------------------------------------------------------
+
+    def _say(self, key: str, words: str | None) -> None:
+        with self._telling:
+            known = self._troubles.get(key)
+            if words is None:
+                self._troubles.pop(key, None)
+            elif known is None or known.words != words:
+                self._troubles[key] = Trouble(words, known.since if known else time.time())
+            worst = self._troubles[min(self._troubles)] if self._troubles else None  # the store's comes first
+            if worst != self._told:
+                self._told = worst
+                self._tell(worst)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, NewerStore):
+        return f"{error} If that was done: leave with q and start `holdfast top` again."
+    return str(error) if isinstance(error, HoldfastError) else f"The store cannot be read: {_named(error)}"
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

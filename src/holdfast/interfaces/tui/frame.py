@@ -3,23 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
+from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.widgets import Footer
 
-from holdfast.interfaces.tui.actions import ACTIONS, about
+from holdfast.interfaces.tui import keyline
+from holdfast.interfaces.tui.actions import ACTIONS, ANYWHERE, about
 from holdfast.interfaces.tui.banner import Banner
 from holdfast.interfaces.tui.dialogs import Help
 from holdfast.interfaces.tui.feed import Watch
+from holdfast.interfaces.tui.grid import Grid
 from holdfast.interfaces.tui.status import Status
 
 if TYPE_CHECKING:
     from holdfast.interfaces.tui.app import Top
 
 Row = dict[str, Any]
+_UNSAID = {  # Textual's own, which do nothing here
+    *(
+        "scroll_left",
+        "scroll_right",
+        "page_left",
+        "page_right",
+        "scroll_up",
+        "scroll_down",
+        "scroll_home",
+        "scroll_end",
+    ),
+    *("app.focus_next", "app.focus_previous", "screen.copy_text"),
+}
+
+
+@dataclass
+class KeyHelp:
+    """One thing that keys do here."""
+
+    label: str
+    words: str
+    group: str
+    keys: list[str] = field(default_factory=list)
+    bindings: list[tuple[DOMNode, Binding]] = field(default_factory=list)
+    is_spoken_of: bool = True  # in the palette: moving the cursor is not
+
+    @property
+    def text(self) -> str:
+        return f"{self.label}: {self.words}" if self.words else self.label
 
 
 class View(Screen[None]):
@@ -27,7 +60,9 @@ class View(Screen[None]):
 
     ABOUT: ClassVar[str] = ""  # the subject of its actions
     NAME: ClassVar[str] = ""  # in help, palette and header
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "keys", "Help", key_display="?")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "keys", "Help", key_display="?", tooltip="what every key does here")
+    ]
 
     def __init_subclass__(cls, **more: Any) -> None:
         """The keys of its actions, before its own."""
@@ -48,7 +83,7 @@ class View(Screen[None]):
         yield Status()
         yield Banner()
         yield from self.body()
-        yield Footer(compact=True, show_command_palette=False)
+        yield keyline.KeyLine()
 
     def body(self) -> ComposeResult:
         raise NotImplementedError
@@ -61,8 +96,14 @@ class View(Screen[None]):
         """What its actions are done to."""
         return None
 
+    def on_mount(self) -> None:
+        self.bindings_updated_signal.subscribe(self, lambda _screen: self.show_keys())
+        self.top.show_frame()
+
     def on_screen_resume(self) -> None:
         self.top.feed.attach(self._watches)
+        self.top.show_frame()
+        self.show_keys()
 
     def on_screen_suspend(self) -> None:
         self.top.feed.detach(self._watches)
@@ -70,16 +111,60 @@ class View(Screen[None]):
     def on_unmount(self) -> None:
         self.top.feed.detach(self._watches)
 
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    def on_grid_moved(self, _message: Grid.Moved) -> None:
+        self.show_keys()
+
+    def show_keys(self) -> None:
+        """The line at the bottom is about what the cursor is on, as it is now."""
+        try:
+            line, row = self.query_one(keyline.KeyLine), self.subject()
+        except NoMatches:  # not put together yet, or being taken apart
+            return
+        offered = [
+            (action.key, action.key, action.label)
+            for action in about(self.ABOUT)
+            if row is not None and action.when(row)
+        ]
+        more = keyline.others(self.active_bindings.values())
+        line.show((*offered, *more))
+
     def action_act(self, name: str) -> None:
-        subject = self.subject()
-        if subject is None:
+        action, subject = ACTIONS[name], self.subject()
+        if ANYWHERE in action.about:
+            self.top.act(action, {})
+        elif subject is None:
             self.notify("There is nothing under the cursor.", severity="warning")
         else:
-            self.top.act(ACTIONS[name], subject)
+            self.top.act(action, subject)
+
+    def key_lines(self) -> list[KeyHelp]:
+        """Whatever a key does here, in the order of help; `?` and the palette are made of this."""
+        found: dict[str, KeyHelp] = {}
+        for node, binding, enabled, tooltip in self.active_bindings.values():
+            if binding.system or not enabled or binding.action in _UNSAID:
+                continue
+            line = found.get(binding.action)
+            if line is None:
+                what = binding.tooltip or tooltip
+                line = KeyHelp(label=binding.description, words=what, group=self._group_of(node, binding))
+                line.is_spoken_of = (bool(what) or binding.show) and binding.action != "command_palette"
+                found[binding.action] = line
+            line.keys.append(self.app.get_key_display(binding))
+            line.bindings.append((node, binding))
+        return list(found.values())
+
+    def _group_of(self, node: DOMNode, binding: Binding) -> str:
+        if keyline.is_action(binding.action):
+            action = ACTIONS[binding.action.split("'")[1]]
+            return "Everywhere" if ANYWHERE in action.about else f"This {self.ABOUT}"
+        return "Everywhere" if isinstance(node, App) or binding.key == keyline.HELP[0] else "This screen"
 
     def action_keys(self) -> None:
-        keys: dict[str, str] = {}
-        for _node, binding, _enabled, tooltip in self.active_bindings.values():
-            key = self.app.get_key_display(binding)
-            keys.setdefault(key, binding.tooltip or tooltip or binding.description)
-        self.app.push_screen(Help(f"Keys: {self.NAME}", keys.items()))
+        lines = self.key_lines()
+        groups = [
+            (group, [(" ".join(line.keys), line.text) for line in lines if line.group == group])
+            for group in dict.fromkeys((f"This {self.ABOUT}", "This screen", *(line.group for line in lines)))
+        ]
+        self.app.push_screen(Help(f"Keys: {self.NAME}", [(name, keys) for name, keys in groups if keys]))

@@ -18,6 +18,7 @@ from textual.strip import Strip
 from holdfast.text import one_line
 
 Row = dict[str, Any]
+_REVERSE = Style(reverse=True)
 _BELOW_TITLE = Spacing(1, 0, 0, 0)  # the title covers the first line
 
 
@@ -70,19 +71,31 @@ class Grid(ScrollView, can_focus=True):
             self.grid, self.row = grid, row
 
     def __init__(
-        self, columns: Sequence[Column], *, key: str = "id", empty: str = "Nothing here.", id: str | None = None
+        self,
+        columns: Sequence[Column],
+        *,
+        key: str = "id",
+        empty: str = "Nothing here.",
+        stamp: Callable[[Row], object] | None = None,
+        id: str | None = None,
     ) -> None:
+        """`stamp`: what else a line depends on (the time of day, say). `tick` draws lines anew whose stamp changed."""
         super().__init__(id=id)
         self.columns, self._key, self._empty = tuple(columns), key, empty
+        self._stamp = stamp or (lambda _row: None)
         self.rows: Sequence[Row] = ()
         self._cursor = 0
+        self._fitted = -1  # the width that the columns were made for
         self._widths: list[tuple[Column, int]] = []
-        self._lines: dict[int, tuple[Row, Strip]] = {}
+        self._lines: dict[int, tuple[Row, object, Strip]] = {}
 
     # -- what it shows -------------------------------------------------------------------------------------------------
 
     def show(self, rows: Sequence[Row]) -> None:
         """These rows, in this order. A row that changed must be another dict."""
+        if rows is self.rows:
+            self.tick()
+            return
         before = self.row
         self.rows = rows
         if before is not None:
@@ -98,6 +111,20 @@ class Grid(ScrollView, can_focus=True):
         self.columns = tuple(columns)
         self._measure()
 
+    def say_when_empty(self, words: str) -> None:
+        if words != self._empty:
+            self._empty = words
+            if not self.rows:
+                self.refresh()
+
+    def tick(self) -> None:
+        """Draw those lines anew that say something else by now: a second costs nothing where nothing changed."""
+        top = self.scroll_offset.y
+        for y, row in enumerate(self.on_screen()):
+            known = self._lines.get(top + y)
+            if known is None or known[0] is not row or known[1] != self._stamp(row):
+                self.refresh(Region(0, y + 1, self.size.width, 1))
+
     def redraw(self) -> None:
         """Cells that depend on the time of day are made again."""
         self._lines.clear()
@@ -108,14 +135,15 @@ class Grid(ScrollView, can_focus=True):
         return self.rows[top : top + max(0, self.size.height - 1)]
 
     def _follow(self, before: Row) -> None:
-        wanted = before[self._key]
-        if self._cursor < len(self.rows) and self.rows[self._cursor][self._key] == wanted:
-            return
-        for index, row in enumerate(self.rows):
-            if row[self._key] == wanted:
-                self._cursor = index
-                self._keep_in_sight()
-                return
+        """Mostly it has not gone far: looked for from where it was, to both sides."""
+        wanted, key, rows, at = before[self._key], self._key, self.rows, self._cursor
+        for away in range(max(at, len(rows) - at) + 1):
+            for index in (at + away, at - away):
+                if 0 <= index < len(rows) and rows[index][key] == wanted:
+                    if index != at:
+                        self._cursor = index
+                        self._keep_in_sight()
+                    return
 
     @property
     def row(self) -> Row | None:
@@ -134,14 +162,22 @@ class Grid(ScrollView, can_focus=True):
 
     def on_resize(self, _event: events.Resize) -> None:
         self._measure()
+        self.call_after_refresh(self._keep_in_sight)
 
     def _measure(self) -> None:
-        self._widths = fit(self.columns, self.size.width)
+        self._fit()
         self.virtual_size = Size(self.size.width, len(self.rows) + 1)
         self.redraw()
 
+    def _fit(self) -> None:
+        self._fitted = self.size.width
+        self._widths = fit(self.columns, self._fitted)
+        self._lines.clear()
+
     def render_line(self, y: int) -> Strip:
         width = self.size.width
+        if width != self._fitted:  # a scroll bar came or went: no event tells
+            self._fit()
         if y == 0:
             return self._title(width)
         index = self.scroll_offset.y + y - 1
@@ -149,17 +185,17 @@ class Grid(ScrollView, can_focus=True):
             words = self._empty if index == 0 and not self.rows else ""
             return Strip([Segment(set_cell_size(words, width), self.rich_style)], width)
         row = self.rows[index]
-        known = self._lines.get(index)
-        if known is not None and known[0] is row:
-            line = known[1]
+        known, stamp = self._lines.get(index), self._stamp(row)
+        if known is not None and known[0] is row and known[1] == stamp:
+            line = known[2]
         else:
             if len(self._lines) > 4 * max(1, self.size.height):
                 self._lines.clear()
             line = self._line(row, width)
-            self._lines[index] = (row, line)
-        if index == self._cursor and self.has_focus:
-            return line.apply_style(self.get_component_rich_style("grid--cursor"))
-        return line.apply_style(Style(reverse=True)) if index == self._cursor and self.app.no_color else line
+            self._lines[index] = (row, stamp, line)
+        if index != self._cursor:
+            return line
+        return line.apply_style(_REVERSE if self.app.no_color else self.get_component_rich_style("grid--cursor"))
 
     def _title(self, width: int) -> Strip:
         style = self.get_component_rich_style("grid--title")
@@ -171,7 +207,7 @@ class Grid(ScrollView, can_focus=True):
         for column, room in self._widths:
             made = column.cell(row)
             cell = Cell(made) if isinstance(made, str) else made
-            words = _aligned(one_line(cell.text, 2 * room + 2), room, right=column.right)
+            words = _aligned(one_line(cell.text[: 8 * room + 64], 2 * room + 2), room, right=column.right)
             segments.append(Segment(words, base + Style.parse(cell.style) if cell.style else base))
             segments.append(Segment(" ", base))
         return Strip(segments).adjust_cell_length(width, base)
@@ -202,10 +238,11 @@ class Grid(ScrollView, can_focus=True):
     def _set_cursor(self, index: int) -> None:
         index = max(0, min(index, len(self.rows) - 1))
         if index != self._cursor:
+            for moved in (self._cursor, index):
+                self.refresh(Region(0, moved - self.scroll_offset.y + 1, self.size.width, 1))
             self._cursor = index
             self.post_message(self.Moved(self, self.row))
         self._keep_in_sight()
-        self.refresh()
 
     def _keep_in_sight(self) -> None:
         self.scroll_to_region(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from urllib.parse import quote
 
 import apsw
 
 from holdfast import clock, faults
-from holdfast.errors import DiskFull, Unavailable, UsageError
+from holdfast.errors import DiskFull, NewerStore, Unavailable, UsageError
+from holdfast.records import damaged
 from holdfast.store.sqlite.holders import holders, told
 from holdfast.store.sqlite.reserve import is_full
 from holdfast.store.sqlite.sql import migrations
@@ -93,7 +96,9 @@ def translated(path: str) -> Iterator[None]:
             f"Copies are in {_backups(path)}: "
             "bring one back with `holdfast restore FILE` (the damaged one is kept aside)."
         ) from error
-    except apsw.BusyError as error:
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:  # content that was not written like this
+        raise damaged(error) from error
+    except (apsw.BusyError, apsw.ProtocolError) as error:  # the latter: a lock on the log's index
         raise Unavailable(
             f"The database {path} stayed locked by another process for {BUSY_TIMEOUT_MS // 1000} s. "
             f"Nothing was written; try again.{told(holders(path, path + '-shm'))}"
@@ -102,8 +107,10 @@ def translated(path: str) -> Iterator[None]:
         if is_full(os.path.dirname(path)):
             raise _disk_full(path) from error
         why = "it is a directory" if os.path.isdir(path) else str(error)
+        # SQLite takes a file for read-only, too, whose header says that a newer SQLite wrote it: or it is damaged.
+        more = "" if not os.access(path, os.W_OK) else f" If it is, it is damaged: copies are in {_backups(path)}."
         raise Unavailable(
-            f"The database {path} cannot be used: {why}. Check that it is a file you may write."
+            f"The database {path} cannot be used: {why}. Check that it is a file you may write.{more}"
         ) from error
     except UnicodeEncodeError as error:
         raise UsageError(
@@ -132,6 +139,7 @@ def schema_version(connection: apsw.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").get or 0)
 
 
+@cache  # what this process knows: a package that is upgraded under it brings files that it does not know
 def newest_version() -> int:
     return len(migrations())
 
@@ -142,7 +150,7 @@ def refuse_future(connection: apsw.Connection, path: str) -> int:
         connection.execute("SELECT count(*) FROM sqlite_schema").get  # noqa: B018 - a torn header shows only when it is read
     version = schema_version(connection)
     if version > newest_version():
-        raise Unavailable(
+        raise NewerStore(
             f"The database {path} has schema {version}, but this Holdfast knows only up to {newest_version()}. "
             "It was left untouched: upgrade Holdfast, or point HOLDFAST_HOME somewhere else."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import apsw
@@ -11,6 +10,7 @@ from holdfast import faults
 from holdfast.core.crashes import crash_alert
 from holdfast.core.model import Event, Instant, Level
 from holdfast.errors import NotFound
+from holdfast.records import recorded
 from holdfast.store.port import stuck_alert, unended_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.rows import encode
@@ -117,7 +117,7 @@ class SqliteEvents:
 
         transition = Transition(what)
         key = key_of(alert["id"], transition, now.wall)
-        told = {**alert, "task": alert["task_id"], "details": json.loads(alert["details"])}
+        told = {**alert, "task": alert["task_id"], "details": recorded(alert["details"])}
         self._outbox.change(
             "put",
             key=key,

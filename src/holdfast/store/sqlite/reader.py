@@ -19,6 +19,7 @@ DATABASE = "holdfast.db"
 class SqliteReader:
     def __init__(self, home: str) -> None:
         self._is_snapshot = False
+        self._checked = -1  # the data version at which the schema was last looked at
         self.path = os.path.join(home, DATABASE)
         if not os.path.exists(self.path):
             raise Unavailable(
@@ -34,6 +35,7 @@ class SqliteReader:
                 )
 
     def _open(self) -> None:
+        self._file = _identity(self.path)
         self._connection = opening.open_connection(self.path, for_reading=True)
         self._views = Cursor(self._connection, "views")
 
@@ -67,5 +69,27 @@ class SqliteReader:
         with opening.translated(self.path):
             return int(self._connection.execute("PRAGMA data_version").get)
 
+    def is_current(self) -> bool:
+        """For who keeps it open: whether this is still the file at its path, with the schema that we know. It may have
+        been purged, replaced from a backup, or migrated by a newer Holdfast; opening it anew tells which."""
+        if _identity(self.path) != self._file:
+            return False
+        version = self.data_version()
+        if version != self._checked:  # a migration is a change too
+            with opening.translated(self.path):
+                if opening.schema_version(self._connection) != opening.newest_version():
+                    return False
+            self._checked = version
+        return True
+
     def close(self) -> None:
         self._connection.close()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file is there; None: none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

@@ -37,6 +37,7 @@ from holdfast.core.rules import (
 )
 from holdfast.core.states import RunState, TaskState
 from holdfast.core.workflows import START, Progress, plain_progress, plain_stage, progress_from, stage_from
+from holdfast.records import recorded
 
 Row = dict[str, Any]
 
@@ -262,7 +263,7 @@ def request(row: Row) -> Request:
         by=row["by"],
         at=row["at"],
         why=row["why"],
-        data=json.loads(row["data"]),
+        data=recorded(row["data"]),
     )
 
 

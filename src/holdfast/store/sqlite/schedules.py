@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Mapping, Sequence
 
 import apsw
@@ -14,6 +13,7 @@ from holdfast.core.model import Event, Instant, Level
 from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord, merged_spans
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict, NotFound
+from holdfast.records import recorded
 from holdfast.store.scheduling import refused_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
@@ -231,7 +231,7 @@ class SqliteSchedules:
             enabled=schedule.enabled if row["word"] is None else bool(row["word"]),
             by=row["word_by"],
             cursor=row["cursor"],
-            waiting=() if row["waiting"] == "[]" else tuple(sorted(json.loads(row["waiting"]))),
+            waiting=() if row["waiting"] == "[]" else tuple(sorted(recorded(row["waiting"]))),
             last_fire=row["last_fire"],
             last_fired_at=row["last_fired_at"],
             last_task=row["last_task"],

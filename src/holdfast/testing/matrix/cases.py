@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-KILL, ENOSPC, EIO, USURP = "kill", "ENOSPC", "EIO", "usurp"
+KILL, EXIT, ENOSPC, EIO, USURP = "kill", "exit", "ENOSPC", "EIO", "usurp"
+ENDS = (KILL, EXIT)  # what ends the process, so that it may come at any point
 ACTIONS = (KILL, ENOSPC, EIO)
 GIT = "git"  # the point of faults that are not ours: `gitfaults` plays them
 

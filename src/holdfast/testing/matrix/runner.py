@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.invariants import fingerprint, violations
 from holdfast.processes.cgroups import probe
 from holdfast.testing.matrix import gitfaults
-from holdfast.testing.matrix.cases import ACTIONS, KILL, USURP, Case, Fault
+from holdfast.testing.matrix.cases import ACTIONS, ENDS, KILL, USURP, Case, Fault
 from holdfast.testing.matrix.scenarios import SCENARIOS
 from holdfast.testing.matrix.steps import state
 from holdfast.testing.matrix.world import KEEPER, Stuck, World
@@ -170,9 +170,9 @@ def single_faults(
             continue
         for point, hit, may_fail in dict.fromkeys(points):
             for action in actions:
-                if action == KILL and role == "up" and not (played.supervisor_may_die or proves):
+                if action in ENDS and role == "up" and not (played.supervisor_may_die or proves):
                     continue
-                if action == KILL or may_fail:
+                if action in ENDS or may_fail:
                     found.append(Case(scenario, (Fault(role, point, hit, action),)))
     return found
 

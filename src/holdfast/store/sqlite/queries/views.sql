@@ -16,6 +16,41 @@ SELECT id, state, agent, prompt, branch, resume_attempts, pause_reason, resume_a
        (SELECT path FROM repos WHERE repos.id = tasks.repo_id) AS repo
 FROM tasks WHERE id = :id
 
+-- name: slim
+-- A task as a list of thousands shows it. Money and tokens of `usage`: each counted once. `open_runs`: whose output to stat.
+SELECT t.id, t.seq, t.state, t.agent, substr(t.prompt, 1, 300) AS prompt, t.branch, substr(t.reason, 1, 500) AS reason, t.outcome,
+       t.failure_reason, t.pause_reason, t.resume_after, t.resume_attempts, t.not_before, t.priority, t.strategy, t.parent_id,
+       t.created_at, t.updated_at, t.ended_at, t.worker, t.account, t.progress, t.repo_id,
+       t.settings ->> '$.labels' AS labels, t.settings ->> '$.provider' AS provider, t.settings ->> '$.workflow' AS workflow,
+       t.settings -> '$.stages' AS stages,
+       (SELECT path FROM repos WHERE repos.id = t.repo_id) AS repo,
+       (SELECT count(*) FROM runs WHERE runs.task_id = t.id) AS runs,
+       (SELECT json_array(sum(input + output), sum(cost_usd)) FROM usage WHERE usage.task_id = t.id) AS took,
+       CASE WHEN t.state = 'running' THEN (SELECT json_group_array(r.id) FROM runs r
+            WHERE r.task_id = t.id AND r.state IN ('started', 'stopping')) END AS open_runs,
+       CASE WHEN t.state = 'running' THEN (SELECT json_array(r.state, r.started_at, r.stop_why, r.reports -> '$.progress') FROM runs r
+            WHERE r.task_id = t.id ORDER BY r.number DESC LIMIT 1) END AS last_run,
+       CASE WHEN t.state = 'queued' THEN (SELECT json_group_object(n.id, n.state) FROM needs JOIN tasks n ON n.id = needs.needs_id
+            WHERE needs.task_id = t.id AND n.state != 'completed') END AS needs,
+       CASE WHEN t.state = 'queued' THEN (SELECT min(l.issue) FROM links l
+            WHERE l.task_id = t.id AND l.state != 'claimed') END AS issue
+FROM tasks t
+
+-- name: slim_all
+{slim} ORDER BY t.seq DESC LIMIT :most
+
+-- name: slim_active
+-- What is not over, what failed since :recent, and what ended just now.
+{slim} WHERE t.state IN ('queued', 'running', 'paused') OR (t.ended_at > CASE t.state WHEN 'failed' THEN :recent ELSE :just END)
+
+-- name: slim_of
+{slim} WHERE t.id IN (SELECT value FROM json_each(:ids))
+
+-- name: touched
+-- Whose tasks events tell of; `whole`: nothing less than all has to be read again.
+SELECT DISTINCT task_id AS task, kind IN ('retention.completed', 'repo.forgotten', 'store.restored') AS whole
+FROM events WHERE seq > :after AND seq <= :until
+
 -- name: children
 SELECT id, state, outcome, substr(prompt, 1, 200) AS prompt FROM tasks WHERE parent_id = :id ORDER BY seq
 
@@ -122,6 +157,25 @@ SELECT * FROM (
 SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
 WHERE :all OR acked_at IS NULL ORDER BY id
 
+-- name: alert
+SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
+WHERE id = :id
+
+-- name: critical_alerts
+SELECT id, at FROM alerts WHERE acked_at IS NULL AND level = 'critical' ORDER BY id DESC
+
+-- name: pressing_alerts
+-- The open ones first, the worst of them first, the newest of those first.
+SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
+WHERE :all OR acked_at IS NULL
+ORDER BY acked_at IS NOT NULL, acked_at DESC,
+         CASE level WHEN 'critical' THEN 0 WHEN 'warning' THEN 1 WHEN 'info' THEN 2 ELSE 3 END, id DESC
+LIMIT :limit
+
+-- name: deaths
+SELECT seq, at, kind, task_id AS task, run_id AS run, message, reason, data FROM events
+WHERE seq > :after AND seq <= :last AND kind IN ('agent.terminated', 'crash.recorded') ORDER BY seq DESC LIMIT 100
+
 -- name: open_alerts
 SELECT level, count(*) AS n FROM alerts WHERE acked_at IS NULL GROUP BY level
 
@@ -149,6 +203,16 @@ FROM workers ORDER BY name
 -- name: worker_crashes
 SELECT c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
 WHERE c.worker = :worker AND c.generation = w.generation ORDER BY c.id
+
+-- name: crashes_of_staff
+SELECT c.worker, c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
+WHERE c.generation = w.generation ORDER BY c.id
+
+-- name: crashes_of_worker
+-- The newest first.
+SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
+       claim_released, restarted, decision, recent
+FROM crashes WHERE worker = :worker ORDER BY id DESC LIMIT :limit
 
 -- name: request
 SELECT id, kind, task_id AS task, by, at, why, answered_at, answer FROM requests WHERE id = :id

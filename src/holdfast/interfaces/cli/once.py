@@ -1,0 +1,125 @@
+"""`holdfast top --once`: what the screen shows, as plain text or JSON; for scripts and plain terminals."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from holdfast.api.fleetorder import Wish
+from holdfast.api.fleetview import FleetReader, Picture, as_json
+from holdfast.api.queries import Queries
+from holdfast.api.show import duration, moment, money
+from holdfast.interfaces.cli.render import ago, clean, one_line, paint, print_json, table
+
+Row = dict[str, Any]
+NEXT_FIRES = 5
+
+
+def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
+    from holdfast.api.schedules import schedules
+    from holdfast.api.workers import workers
+
+    queries, now = Queries(home), time.time()
+    picture = FleetReader(Wish(everything=everything)).read(queries)
+    running = queries.supervisor()
+    found: Row = {
+        "at": now,
+        "supervisor": running and {name: running[name] for name in ("pid", "version", "started_at", "agents", "held")},
+        "counts": queries.counts(),
+        "held": queries.held_names(),
+        "alerts": queries.alerts(),
+        "workers": workers(home),
+        "schedules": schedules(home)[0],
+    }
+    if as_object:
+        print_json({**found, "tasks": as_json(picture, now), "left_out": picture.left_out})
+        return 0
+    _header(found)
+    _alerts(found["alerts"])
+    _tasks(picture, now)
+    _workers(found["workers"])
+    _fires(found["schedules"])
+    return 0
+
+
+def _header(found: Row) -> None:
+    running = found["supervisor"]
+    counts = ", ".join(f"{number} {state}" for state, number in sorted(found["counts"].items())) or "no tasks"
+    said = "no supervisor is running (`holdfast up`)"
+    if running:
+        said = (
+            f"supervisor pid {running['pid']} for {ago(running['started_at'])}, room for {running['agents']} agent(s)"
+        )
+        said += f"; nothing new starts: {clean(running['held'])}" if running["held"] else ""
+    said += f"; held back: {clean(', '.join(found['held']))} (`holdfast dispatch`)" if found["held"] else ""
+    print(f"{moment(found['at'])}  {said}; {counts}")
+
+
+def _alerts(alerts: list[Row]) -> None:
+    """Critical ones whole; of the others how many there are."""
+    critical = [alert for alert in alerts if alert["level"] == "critical"]
+    for alert in critical:
+        print(paint(f"CRITICAL alert {alert['id']}, {ago(alert['at'])} ago: {one_line(alert['message'])}", "red"))
+        if alert["remedy"]:
+            print(f"  {one_line(alert['remedy'])}")
+    others = len(alerts) - len(critical)
+    if others:
+        print(f"{others} {'more ' if critical else ''}alert(s): `holdfast alerts`")
+
+
+def _tasks(picture: Picture, now: float) -> None:
+    if not picture.rows:
+        return
+    print()
+    headers, told = ["ID", "STATE", "AGENT", "AGE", "HEARD"], picture.told
+    headers += [name.upper() for name in ("worker", "stage", "cost") if name in told]
+    lines = [_line(picture, row, now) for row in picture.rows]
+    table([*headers, "PROMPT", "WHY"], lines, state_column=1)
+    if picture.left_out:
+        print(f"and {picture.left_out} older task(s): `holdfast ps --all`")
+
+
+def _line(picture: Picture, row: Row, now: float) -> list[str]:
+    sign = picture.signs.get(row["id"])
+    stage = row["stage"]
+    cells = [row["id"], row["state"], row["agent"], ago(row["created_at"])]
+    cells.append("" if sign is None else duration(max(0.0, now - sign)))
+    if "worker" in picture.told:
+        cells.append(row["worker"] or "-")
+    if "stage" in picture.told:
+        cells.append("-" if stage is None else f"{stage['number']}/{stage['of']} {stage['name']}")
+    if "cost" in picture.told:
+        cells.append(_cost(row))
+    return [*map(one_line, cells), one_line(row["prompt"], 40), one_line(picture.why(row, now), 120)]
+
+
+def _cost(row: Row) -> str:
+    if row["cost_usd"] is not None:
+        return money(row["cost_usd"])
+    return f"{row['tokens']} tok" if row["tokens"] else "-"
+
+
+def _workers(found: list[Row]) -> None:
+    if not found:
+        return
+    print()
+    lines = [
+        [row["name"], row["state"], row["task"] or "-", str(row["recent_crashes"]), one_line(row["reason"] or "", 100)]
+        for row in found
+    ]
+    table(["WORKER", "STATE", "TASK", "CRASHES", "WHY"], lines, state_column=1)
+
+
+def _fires(found: list[Row]) -> None:
+    """The next ones, and every schedule that is in trouble."""
+    coming = sorted((row for row in found if row["next_fire"]), key=lambda row: row["next_fire"])
+    chosen = coming[:NEXT_FIRES] + [row for row in found if row["trouble"] and row not in coming[:NEXT_FIRES]]
+    if not chosen:
+        return
+    print()
+    lines = [
+        [one_line(row["name"]), moment(row["next_fire"]) or "-", one_line(row["trouble"] or "", 100)] for row in chosen
+    ]
+    table(["SCHEDULE", "NEXT", "TROUBLE"], lines)
+    if len(coming) > NEXT_FIRES:
+        print(f"and {len(coming) - NEXT_FIRES} more: `holdfast schedule list`")

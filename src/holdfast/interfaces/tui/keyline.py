@@ -1,0 +1,72 @@
+"""The line of keys at the bottom: what can be done to what the cursor is on, as it is now, and how to see the rest.
+
+Textual's footer has every key in every state; at 80 columns the one for help would be beyond the edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.binding import ActiveBinding
+from textual.widgets import Static
+
+Key = tuple[str, str, str]  # as it is pressed, as it is shown, what it does
+HELP: Key = ("question_mark", "?", "Help")
+
+
+class KeyLine(Static):
+    DEFAULT_CSS = """
+    KeyLine { dock: bottom; height: 1; background: $panel; text-wrap: nowrap; text-overflow: clip; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys: tuple[Key, ...] = ()
+
+    def show(self, keys: Iterable[Key]) -> None:
+        wanted = tuple(keys)
+        if wanted != self._keys:
+            self._keys = wanted
+            self._draw()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        line = Text(end="")
+        for pressed, shown, words in fit(self._keys, self.size.width):
+            press = Style(meta={"@click": f"app.press('{pressed}')"})
+            line.append(shown, Style(bold=True, underline=True) + press).append(f" {words}", press).append("  ")
+        self.update(line)
+
+
+def fit(keys: Sequence[Key], width: int) -> list[Key]:
+    """As many as there is room for; help is always among them."""
+    room, chosen = width - _width(HELP), []
+    for key in keys:
+        room -= _width(key)
+        if room < 0:
+            break
+        chosen.append(key)
+    return [*chosen, HELP]
+
+
+def _width(key: Key) -> int:
+    return cell_len(key[1]) + cell_len(key[2]) + 3
+
+
+def others(active: Iterable[ActiveBinding]) -> list[Key]:
+    """Keys of the screen itself and of the app that are for the line; those of actions are not."""
+    return [
+        (binding.key, binding.key_display or binding.key, binding.description)
+        for _node, binding, _enabled, _tooltip in active
+        if binding.show and not is_action(binding.action) and binding.key != HELP[0]
+    ]
+
+
+def is_action(action: str) -> bool:
+    return action.startswith("act(")

@@ -1,0 +1,38 @@
+"""The palette (Ctrl+P): everything that a key does here, found by its words. Made of the same bindings and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from rich.text import Text
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from holdfast.interfaces.tui.frame import View
+
+
+class Doings(Provider):
+    """What can be done on the screen below, to what its cursor is on."""
+
+    async def discover(self) -> Hits:
+        for title, words, run in self._found():
+            yield DiscoveryHit(Text(title), run, text=title, help=words)
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for title, words, run in self._found():
+            score = max(matcher.match(title), 0.9 * matcher.match(words))
+            if score > 0:
+                yield Hit(score, Text(title), run, text=title, help=words)
+
+    def _found(self) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+        """Title, what it does, and how. A dialog below has no commands: it waits for its own answer."""
+        screen = self.screen
+        if not isinstance(screen, View):
+            return
+        for line in screen.key_lines():
+            if line.is_spoken_of:
+                node, binding = line.bindings[0]
+                title = f"{line.label}  ({' '.join(line.keys)})"
+                yield title, line.words, partial(self.app.run_action, binding.action, node)

@@ -1,0 +1,228 @@
+"""Text of any length on a screen: lines are folded when they come, and only those in sight are drawn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+from rich.cells import get_character_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from holdfast.text import clean
+
+LONGEST = 4000  # characters of one line; the rest of it is counted, not shown
+# Without a width of their own, or with one that terminals do not agree about; and bytes that are no text.
+_UNSTEADY = re.compile("[\u200b-\u200d\u2028\u2029\u2060-\u2064\ufe00-\ufe0f\ufeff\ud800-\udfff\U000e0000-\U000e0fff]")
+
+
+class Line(NamedTuple):
+    text: str
+    style: str = ""
+
+
+def printable(text: str) -> str:
+    """Somebody else's line as it can stand on a screen: nothing in it moves, colours or hides anything."""
+    longer = len(text) - LONGEST
+    shown = _UNSTEADY.sub("", clean(text[:LONGEST])).replace("\n", " ").expandtabs(4)
+    return f"{shown} … [{longer} more characters]" if longer > 0 else shown
+
+
+def lines_of(text: str, style: str = "", indent: str = "") -> list[Line]:
+    """A text of several lines."""
+    return [Line(indent + printable(line), style) for line in text.split("\n")]
+
+
+def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
+    """Pieces of at most so many cells; between words where that is possible, unless it has to be exact."""
+    is_plain = text.isascii()
+    pieces: list[str] = []
+    while True:
+        room = width if is_plain else _fitting(text, width)
+        if len(text) <= room:
+            return [*pieces, text]
+        cut = room
+        if not exact:
+            space = text.rfind(" ", room // 2, room + 1)
+            cut = space if space > 0 and text[:space].strip() else room
+        pieces.append(text[:cut])
+        text = text[cut:] if exact else text[cut:].lstrip(" ")
+
+
+def _fitting(text: str, width: int) -> int:
+    """How many characters have room; one at least."""
+    cells = 0
+    for index, character in enumerate(text):
+        cells += get_character_cell_size(character)
+        if cells > width:
+            return max(1, index)
+    return len(text)
+
+
+@lru_cache(maxsize=64)
+def _style(name: str) -> Style:
+    return Style.parse(name)
+
+
+class Paper(ScrollView, can_focus=True, inherit_bindings=False):
+    """While it `follows`, it stays at its end. What is written before or behind does not move what is in sight."""
+
+    DEFAULT_CSS = """
+    Paper { height: 1fr; overflow-x: hidden; overflow-y: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup,b", "page(-1)", "Page up", show=False),
+        Binding("pagedown,space", "page(1)", "Page down", show=False),
+        Binding("home,g", "first", "First line", show=False),
+        Binding("end,G", "last", "Last line", show=False),
+    ]
+
+    class Scrolled(Message):
+        """Somebody moved. `at_first` and `at_last`: further than to the first or last line there is no way."""
+
+        def __init__(self, paper: Paper, *, at_first: bool, at_last: bool, jumped: bool = False) -> None:
+            super().__init__()
+            self.paper, self.at_first, self.at_last, self.jumped = paper, at_first, at_last, jumped
+
+    def __init__(self, *, exact: bool = False, follows: bool = False, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.follows = follows
+        self._exact = exact
+        self._lines: list[Line] = []
+        self._open: Line | None = None  # a last line that goes on
+        self._rows: list[Line] = []  # of all lines, folded …
+        self._open_rows: list[Line] = []  # … and of the open one
+        self._folded: list[int] = []  # how many rows each line has
+        self._width = 0
+
+    # -- what is written -----------------------------------------------------------------------------------------------
+
+    def write(self, lines: Sequence[Line]) -> None:
+        """These lines and no others; what is in sight stays there."""
+        if list(lines) == self._lines and self._open is None:
+            return
+        self._lines, self._open = list(lines), None
+        self._fold_all()
+
+    def append(self, lines: Sequence[Line], begun: Line | None = None) -> None:
+        self._lines.extend(lines)
+        self._put(lines, at_end=True)
+        self._open = begun
+        self._open_rows = self._fold(begun) if begun is not None else []
+        self._measure()
+
+    def prepend(self, lines: Sequence[Line]) -> None:
+        self._lines[:0] = lines
+        moved = self._put(lines, at_end=False)
+        self._measure(moved)
+
+    def drop_first(self, number: int) -> None:
+        rows = sum(self._folded[:number])
+        del self._lines[:number], self._folded[:number], self._rows[:rows]
+        self._measure(-rows)
+
+    def drop_last(self, number: int) -> None:
+        if number:
+            rows = sum(self._folded[-number:])
+            del self._lines[-number:], self._folded[-number:], self._rows[len(self._rows) - rows :]
+        self._open, self._open_rows = None, []
+        self._measure()
+
+    @property
+    def length(self) -> int:
+        """In rows of the screen."""
+        return len(self._rows) + len(self._open_rows)
+
+    def text(self) -> str:
+        return "\n".join(line.text for line in (*self._lines, *([self._open] if self._open else ())))
+
+    # -- folding -------------------------------------------------------------------------------------------------------
+
+    def on_resize(self, _event: events.Resize) -> None:
+        if self.scrollable_content_region.width != self._width:
+            self._fold_all()
+        else:
+            self._measure()
+
+    def _fold(self, line: Line) -> list[Line]:
+        if self._width <= 0 or (len(line.text) <= self._width and line.text.isascii()):
+            return [line]
+        return [Line(piece, line.style) for piece in fold(line.text, self._width, exact=self._exact)]
+
+    def _put(self, lines: Iterable[Line], *, at_end: bool) -> int:
+        folded = [self._fold(line) for line in lines]
+        rows = [row for piece in folded for row in piece]
+        counts = [len(piece) for piece in folded]
+        if at_end:
+            self._rows.extend(rows)
+            self._folded.extend(counts)
+        else:
+            self._rows[:0] = rows
+            self._folded[:0] = counts
+        return len(rows)
+
+    def _fold_all(self) -> None:
+        self._width = self.scrollable_content_region.width
+        self._rows, self._folded = [], []
+        self._put(self._lines, at_end=True)
+        self._open_rows = self._fold(self._open) if self._open is not None else []
+        self._measure()
+
+    def _measure(self, moved: int = 0) -> None:
+        """`moved`: so many rows were put in front of what is in sight."""
+        y = self.scroll_offset.y + moved
+        self.virtual_size = Size(self._width, self.length)
+        if self.follows:
+            y = self.max_scroll_y
+        self.scroll_to(y=max(0, min(y, self.max_scroll_y)), animate=False, force=True)
+        self.refresh()
+
+    # -- drawing -------------------------------------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        width, index, base = self.size.width, self.scroll_offset.y + y, self.rich_style
+        if index < len(self._rows):
+            row = self._rows[index]
+        elif index < self.length:
+            row = self._open_rows[index - len(self._rows)]
+        else:
+            return Strip.blank(width, base)
+        style = base + _style(row.style) if row.style else base
+        return Strip([Segment(row.text, style)]).adjust_cell_length(width, base)
+
+    # -- moving --------------------------------------------------------------------------------------------------------
+
+    def action_move(self, by: int) -> None:
+        self._go(self.scroll_offset.y + by)
+
+    def action_page(self, by: int) -> None:
+        self._go(self.scroll_offset.y + by * max(1, self.size.height - 1))
+
+    def action_first(self) -> None:
+        self._go(0, jumped=True)
+
+    def action_last(self) -> None:
+        self._go(self.max_scroll_y, jumped=True)
+
+    def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self._go(self.scroll_offset.y - 3)
+
+    def _on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self._go(self.scroll_offset.y + 3)
+
+    def _go(self, y: int, *, jumped: bool = False) -> None:
+        at_first, at_last = y <= 0, y >= self.max_scroll_y
+        self.scroll_to(y=max(0, min(y, self.max_scroll_y)), animate=False, force=True)
+        self.post_message(self.Scrolled(self, at_first=at_first, at_last=at_last, jumped=jumped))

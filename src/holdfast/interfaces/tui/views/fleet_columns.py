@@ -1,0 +1,95 @@
+"""The columns of the fleet, and the parts of a line that change with the time of day."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+from holdfast.api.fleetview import Picture
+from holdfast.api.show import money
+from holdfast.interfaces.tui.grid import Cell, Column
+
+Row = dict[str, Any]
+STYLES = {
+    "queued": "cyan",
+    "running": "bright_blue",
+    "paused": "yellow",
+    "completed": "green",
+    "failed": "bold red",
+    "cancelled": "magenta",
+}
+QUIET = 300.0  # seconds without a sign of life that are worth a colour
+
+
+class Painter(Protocol):
+    picture: Picture
+
+
+def columns(view: Painter, told: frozenset[str]) -> tuple[Column, ...]:
+    """Those that say something: workers, stages and costs only where there are some."""
+    made = [
+        Column("ID", 10, lambda row: row["id"]),
+        Column("STATE", 9, lambda row: Cell(row["state"], STYLES[row["state"]])),
+        Column("AGENT", 8, lambda row: row["agent"], spare=4),
+        Column("AGE", 4, lambda row: age(row, time.time()), spare=3, right=True),
+        Column("HEARD", 5, lambda row: heard(view.picture, row, time.time()), spare=2, right=True),
+    ]
+    if "worker" in told:
+        made.insert(3, Column("WORKER", 8, lambda row: row["worker"] or "-", spare=6))
+    if "stage" in told:
+        made.append(Column("STAGE", 11, stage, spare=5))
+    if "cost" in told:
+        made.append(Column("COST", 8, cost, spare=3, right=True))
+    made += [
+        Column("PROMPT", 14, lambda row: prompt(view.picture, row), grow=True, spare=1),
+        Column("WHY", 16, lambda row: view.picture.why(row, time.time()), grow=True),
+    ]
+    return tuple(made)
+
+
+def stamp(view: Painter, row: Row) -> tuple[object, ...]:
+    """What else a line depends on."""
+    now = time.time()
+    return age(row, now), heard(view.picture, row, now), view.picture.why(row, now), view.picture.levels.get(row["id"])
+
+
+def age(row: Row, now: float) -> str:
+    return short(now - row["created_at"])
+
+
+def heard(picture: Picture, row: Row, now: float) -> Cell:
+    """When an agent of the task last printed something or reported."""
+    at = picture.signs.get(row["id"]) if row["state"] == "running" else None
+    if at is None:
+        return Cell("")
+    silent = now - at
+    return Cell("now" if silent < 5 else short(silent), "yellow" if silent > QUIET else "")
+
+
+def stage(row: Row) -> str:
+    found = row["stage"]
+    return "" if found is None else f"{found['number']}/{found['of']} {found['name']}"
+
+
+def cost(row: Row) -> str:
+    """Money where it is known, else tokens."""
+    if row["cost_usd"] is not None:
+        return money(row["cost_usd"])
+    tokens = row["tokens"] or 0
+    return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else ""
+
+
+def prompt(picture: Picture, row: Row) -> str:
+    level = picture.levels.get(row["id"], 0)
+    return f"└{'─' * (min(level, 4) - 1)} {row['prompt']}" if level else row["prompt"]
+
+
+def short(seconds: float) -> str:
+    """In four letters: 12s, 3m, 2h, 41d. It changes seldom, and so does the screen."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole // 5 * 5}s" if whole >= 10 else f"{whole}s"
+    for unit, size, most in (("m", 60, 3600), ("h", 3600, 48 * 3600)):
+        if whole < most:
+            return f"{whole // size}{unit}"
+    return f"{whole // 86400}d"

@@ -1,0 +1,63 @@
+"""`python -m holdfast.testing.campaign`: every family of faults, one table; 1 when a promise was broken."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.testing.campaign import mutants
+from holdfast.testing.campaign.families import FAMILIES
+from holdfast.testing.campaign.family import Scope
+from holdfast.testing.campaign.mutants import MUTANTS
+from holdfast.testing.campaign.running import Campaign
+from holdfast.testing.campaign.table import lines, record
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = _arguments(argv)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # each family ends what it started
+    scope = Scope(arguments.seed, long=arguments.long, share=arguments.share)
+    campaign = Campaign(scope, jobs=arguments.jobs, stop_after=arguments.stop_after)
+    if arguments.mutants:
+        return mutants.table(campaign, [mutant for mutant in MUTANTS if arguments.mutants in (mutant.name, "all")])
+    if arguments.replay:
+        name, _, case = arguments.replay.partition(":")
+        if name not in FAMILIES:
+            print(f"There is no family '{name}'; there are {', '.join(FAMILIES)}.", file=sys.stderr)
+            return 2
+        tally = campaign.replay(FAMILIES[name](arguments.broken), case, arguments.broken)
+        print("violated" if tally.violating else "not reached" if tally.missed else "held")
+        return 1 if tally.violating else 0
+    for name in arguments.only or FAMILIES:
+        campaign.play(FAMILIES[name](""))
+    print("\n".join(lines(campaign.tallies)))
+    print(f"seed {arguments.seed}")
+    if arguments.record:
+        record(Path(arguments.record), campaign.tallies, seed=arguments.seed, long=arguments.long)
+    return 1 if any(tally.violating for tally in campaign.tallies) else 0
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m holdfast.testing.campaign", description=__doc__)
+    parser.add_argument("--only", action="append", choices=list(FAMILIES), help="this family; may be given again")
+    parser.add_argument("--replay", metavar="FAMILY:CASE", help="one case, as a violation prints it")
+    parser.add_argument("--break", dest="broken", default="", metavar="CHECK", help="with --replay: leave a check out")
+    parser.add_argument(
+        "--mutants", nargs="?", const="all", metavar="CHECK", help="leave out each check in turn: is it noticed?"
+    )
+    parser.add_argument("--long", action="store_true", help="all that there is, for hours")
+    parser.add_argument("--share", type=float, default=1.0, help="of the usual number of cases (1.0)")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="for everything that is picked at random")
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="worker processes")
+    parser.add_argument("--stop-after", type=int, default=5, metavar="N", help="violating cases of a family (5)")
+    parser.add_argument("--record", metavar="FILE", help="keep the table, as JSON")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""Would it notice? One protection at a time is left out (`faults.skips`), and a case of the campaign must go red.
+
+Each case is also played with the protection in place, where it must hold: a case that is always red shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.testing.campaign.families import FAMILIES
+from holdfast.testing.campaign.running import Campaign, replay
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str  # as faults.skips has it
+    removes: str
+    family: str
+    case: str
+    sees: str  # what the violation says
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("fence", "the fence check on settle", "single", "success/up/worktree.commit:1:usurp", "twice: fence"),
+    Mutant(
+        "intent",
+        "the ledger's row before a workspace is made",
+        "single",
+        "cancel/up/worktree.added:1:kill",
+        "leaked: directory",
+    ),
+    Mutant("emptiness", "the proof that a run's tree is empty", "single", "keeper-killed", "leaked: process"),
+)
+
+
+def table(campaign: Campaign, chosen: Sequence[Mutant]) -> int:
+    """Printed as it goes; 1 when one of them was not noticed, or a case is red without it."""
+    survivors = 0
+    for mutant in chosen:
+        verdict, words = _judge(campaign, mutant)
+        survivors += verdict != "killed"
+        print(f"{verdict:<9} {mutant.name:<20} {mutant.removes}\n          {words}", flush=True)
+    print(f"mutants {len(chosen)} · killed {len(chosen) - survivors} · survived {survivors}")
+    return 1 if survivors else 0
+
+
+def _judge(campaign: Campaign, mutant: Mutant) -> tuple[str, str]:
+    how = replay(mutant.family, mutant.case, mutant.name)
+    whole = campaign.replay(FAMILIES[mutant.family](""), mutant.case, quietly=True)
+    if whole.violating:
+        return "ALWAYS RED", f"{how}: {whole.violating[0].violations[0]}"
+    maimed = campaign.replay(FAMILIES[mutant.family](mutant.name), mutant.case, mutant.name, quietly=True)
+    said = [words for played in maimed.violating for words in played.violations]
+    if not any(mutant.sees in words for words in said):
+        return "SURVIVED", f"{how}: {said[0] if said else 'nothing was violated'}"
+    return "killed", f"{how}: {next(words for words in said if mutant.sees in words)[:160]}"

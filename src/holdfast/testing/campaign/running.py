@@ -1,0 +1,129 @@
+"""Plays the families one after the other on a pool of forked workers, and counts."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from holdfast.testing.campaign.family import Family, Played, Scope, Tally
+from holdfast.testing.matrix.runner import fast_directory
+from holdfast.testing.warmth import import_everything
+
+AGAIN = 2  # a case whose fault never happened is timing, unless that repeats itself
+_PR_SET_CHILD_SUBREAPER = 36
+_family: Family | None = None
+
+
+class Campaign:
+    """`stop_after`: violating cases in a family, after which its other cases are left out."""
+
+    def __init__(self, scope: Scope, *, jobs: int, stop_after: int = 0) -> None:
+        self._scope, self._jobs, self._stop_after = scope, jobs, stop_after
+        self.tallies: list[Tally] = []
+
+    def play(self, family: Family) -> Tally:
+        tally = Tally(family.name, family.about, absent=family.absent())
+        self.tallies.append(tally)
+        if tally.absent:
+            print(f"NOT RUN: {family.name}: {tally.absent}", flush=True)
+            return tally
+        began, root = time.monotonic(), fast_directory()
+        try:
+            self._play(family, root, tally)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)  # made by us just now
+        tally.seconds = time.monotonic() - began
+        return tally
+
+    def _play(self, family: Family, root: Path, tally: Tally) -> None:
+        import_everything()
+        family.prepare(root)
+        gc.freeze()
+        with _pool(family, self._jobs) as pool:
+            try:
+                cases = list(family.cases(self._scope, lambda some: self._run(pool, some, tally)))
+                random.Random(self._scope.seed).shuffle(cases)  # a family that is cut short has seen some of everything
+                for _played in self._run(pool, cases, tally):
+                    if self._stop_after and len(tally.violating) >= self._stop_after:
+                        break
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def replay(self, family: Family, case: str, broken: str = "", *, quietly: bool = False) -> Tally:
+        """One case. Whoever leaves out a check on purpose (`broken`) need not be told what that broke."""
+        tally = Tally(family.name, family.about, broken=broken, quiet=quietly)
+        root = fast_directory()
+        try:
+            import_everything()
+            family.prepare(root)
+            with _pool(family, 1) as pool:
+                list(self._run(pool, [case], tally))
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        return tally
+
+    def _run(self, pool: ProcessPoolExecutor, cases: Sequence[str], tally: Tally) -> Iterator[Played]:
+        shown = time.monotonic()
+        for done in as_completed([pool.submit(_play, case) for case in cases]):
+            played = done.result()
+            tally.cases += 1
+            tally.faults += played.weight
+            if played.missed:
+                tally.missed.append(f"{played.case} ({played.missed})")
+            if played.violations:
+                tally.violating.append(played)
+                if not tally.quiet:
+                    tell(tally, played, self._scope.seed)
+            if time.monotonic() - shown > 30:
+                shown = time.monotonic()
+                print(f"  {tally.family}: {tally.cases} cases, {len(tally.violating)} violating", flush=True)
+            yield played
+
+
+def tell(tally: Tally, played: Played, seed: int) -> None:
+    print(f"\nVIOLATED in {tally.family}:{played.case}\n  " + "\n  ".join(played.violations))
+    print(f"  replay: {replay(tally.family, played.case, tally.broken)}   (seed {seed})")
+    if played.log:
+        print("  log: " + played.log[-1200:].replace("\n", "\n  log: "))
+    sys.stdout.flush()
+
+
+def replay(family: str, case: str, broken: str = "") -> str:
+    extra = f" --break {broken}" if broken else ""
+    return f"{os.path.relpath(sys.executable)} -m holdfast.testing.campaign --replay '{family}:{case}'{extra}"
+
+
+def _pool(family: Family, jobs: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        jobs, mp_context=multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(family,)
+    )
+
+
+def _become_worker(family: Family) -> None:
+    global _family
+    _family = family
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _play(case: str) -> Played:
+    assert _family is not None
+    began = time.monotonic()
+    try:
+        played = _family.play(case)
+        for _again in range(AGAIN):
+            if not played.missed or played.violations:
+                break
+            played = _family.play(case)
+    except Exception:  # noqa: BLE001 - told like a violation, or the campaign would wait for it for ever
+        return Played(case, (f"the runner failed: {traceback.format_exc()}",), seconds=time.monotonic() - began)
+    return played

@@ -1,0 +1,132 @@
+"""The families that go step by step: every crash point of every scenario, second faults, usurpers, faults of git.
+
+They are the crash matrix (holdfast.testing.matrix) as families of the campaign; a case is written as there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.matrix import gitfaults
+from holdfast.testing.matrix.cases import EXIT, KILL, Case, parse
+from holdfast.testing.matrix.runner import Runner, prepare, second_faults, single_faults, usurpations
+from holdfast.testing.matrix.scenarios import SCENARIOS
+
+Reached = dict[str, list[tuple[str, int, bool]]]
+_passed: dict[str, Reached] = {}
+
+
+class Stepwise:
+    """`broken`: a check of ours that is left out on purpose, to see whether the family would notice."""
+
+    name = ""
+    about = ""
+
+    def __init__(self, broken: str = "") -> None:
+        self._broken = broken
+        self._root = Path()
+        self._runner: Runner | None = None
+
+    def absent(self) -> str:
+        return ""
+
+    def prepare(self, root: Path) -> None:
+        self._root = root
+        prepare(root)
+
+    def cases(self, scope: Scope, run: Run) -> Sequence[str]:
+        raise NotImplementedError
+
+    def play(self, case: str) -> Played:
+        if self._runner is None:  # one per worker
+            self._runner = Runner(self._root, self._broken)
+        result = self._runner.run(parse(case))
+        return Played(
+            result.case,
+            result.violations,
+            ", ".join(result.missed),
+            weight=len(parse(case).faults),
+            seconds=result.seconds,
+            found=result.reached,
+            log=result.log,
+        )
+
+    def _without_faults(self, run: Run) -> dict[str, Reached]:
+        """Which points each scenario passes: the same for all of these families, so one of them finds it out."""
+        if not _passed:
+            _passed.update({played.case: played.found for played in run(list(SCENARIOS))})
+        return _passed
+
+
+class SingleFaults(Stepwise):
+    name = "single"
+    about = "each crash point × hit × {SIGKILL, _exit, ENOSPC, EIO} × scenario"
+    USUAL = 1400
+
+    def cases(self, scope: Scope, run: Run) -> Sequence[str]:
+        reached = self._without_faults(run)
+        every = [case for name in reached for case in single_faults(name, reached[name], (KILL, EXIT, "ENOSPC", "EIO"))]
+        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+
+
+class DoubleFaults(Stepwise):
+    """The second one in the recovery from the first."""
+
+    name = "double"
+    about = "a SIGKILL, and another at a point of the recovery from it"
+    FIRST, SECOND = 70, 4
+
+    def cases(self, scope: Scope, run: Run) -> Sequence[str]:
+        chance = random.Random(scope.seed)
+        reached = self._without_faults(run)
+        kills = [case for name in reached for case in single_faults(name, reached[name], (KILL,))]
+        first = pick(kills, scope.amount(self.FIRST, len(kills)), chance)
+        found: list[str] = []
+        for played in run([str(case) for case in first]):
+            seconds = second_faults(parse(played.case), played.found) if not played.missed else []
+            kept = seconds if scope.long else chance.sample(seconds, min(self.SECOND, len(seconds)))
+            found += [str(case) for case in kept]
+        return found
+
+
+class Usurpations(Stepwise):
+    name = "usurped"
+    about = "a second supervisor takes over at an outside effect of the first"
+    USUAL = 90
+
+    def cases(self, scope: Scope, run: Run) -> Sequence[str]:
+        reached = self._without_faults(run)
+        every = [case for name in reached for case in usurpations(name, reached[name])]
+        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+
+
+class GitFaults(Stepwise):
+    name = "git"
+    about = "git fails, hangs, dies before its work or after it, at its Nth call"
+    USUAL = 140
+    NAMES = ("success", "failure", "cancel")
+
+    def cases(self, scope: Scope, run: Run) -> Sequence[str]:
+        every: list[Case] = []
+        for played in run([str(gitfaults.counting(name, instants=False)) for name in self.NAMES]):
+            scenario = parse(played.case).scenario
+            every += gitfaults.misbehaving(scenario, played.found[gitfaults.ROLE], gitfaults.BEHAVIOURS)
+        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+
+
+def pick(cases: Sequence[Case], wanted: int, chance: random.Random) -> list[Case]:
+    """At random, but no point is left out while another has two."""
+    by_point: dict[str, list[Case]] = {}
+    for case in sorted(cases):
+        by_point.setdefault(case.faults[0].point, []).append(case)
+    piles = [chance.sample(pile, len(pile)) for pile in by_point.values()]
+    chance.shuffle(piles)
+    chosen: list[Case] = []
+    while len(chosen) < min(wanted, len(cases)):
+        for pile in piles:
+            if pile and len(chosen) < wanted:
+                chosen.append(pile.pop())
+    return chosen

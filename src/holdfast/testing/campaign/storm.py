@@ -1,0 +1,175 @@
+"""A storm: supervisors, keepers and agents of many tasks are killed at random instants, then all comes to rest.
+
+A case is the seed of one storm: which victims and which pauses, not which instant of theirs it met. Twenty tasks and a
+hundred kills each; a campaign has ten or more of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.api.commands import Commands, NewTask
+from holdfast.api.queries import Queries
+from holdfast.errors import HoldfastError
+from holdfast.invariants import fingerprint, violations
+from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.matrix.cases import Case
+from holdfast.testing.matrix.runner import has_cgroups, prepare
+from holdfast.testing.matrix.steps import COMMIT, RAN, write
+from holdfast.testing.matrix.world import Stuck, World
+
+TASKS, KILLS = 20, 100
+LONGEST = 180.0  # seconds in which a storm must have found its victims
+ENDS = 12  # supervisors after the storm, at most: each may leave some work to the next
+SETTINGS = """\
+[crash]
+max_in_window = 100000
+[lost]
+max = 100000
+[runs]
+max = 100000
+[retry]
+base = "10ms"
+[mass_death]
+agents = 0
+[checkpoint]
+every = "1s"
+"""
+
+
+class Storm:
+    name = "storm"
+    about = f"SIGKILL for supervisors, keepers and agents at random instants, {TASKS} tasks and {KILLS} kills each"
+    USUAL = 10
+
+    def __init__(self, broken: str = "") -> None:
+        self._broken = broken
+        self._root = Path()
+
+    def absent(self) -> str:
+        return ""
+
+    def prepare(self, root: Path) -> None:
+        self._root = root
+        prepare(root)
+
+    def cases(self, scope: Scope, run: Run) -> Sequence[str]:
+        chance = random.Random(scope.seed)
+        return [str(chance.randrange(10**6)) for _ in range(scope.amount(self.USUAL, 10 * self.USUAL))]
+
+    def play(self, case: str) -> Played:
+        began = time.monotonic()
+        world = World(self._root / f"storm-{os.getpid()}-{case}", self._root / "template", Case("storm"), self._broken)
+        kills: Counter[str] = Counter()
+        try:
+            world.configure(SETTINGS)
+            try:
+                _rage(world, random.Random(int(case)), kills)
+                found = _rest(world)
+            except Stuck as stuck:
+                found = [f"loops: {stuck}"]
+            log = world.log.read_text(errors="replace")[-4000:] if found and world.log.exists() else ""
+            spared = [kind for kind in _victims() if not kills[kind]]
+            return Played(
+                case,
+                tuple(found),
+                f"no {' and no '.join(spared)} was killed" if spared else "",
+                weight=kills.total(),
+                seconds=time.monotonic() - began,
+                found=kills,
+                log=log,
+            )
+        finally:
+            world.close()
+
+
+def _victims() -> list[str]:
+    """Keepers only where somebody else can prove that what they leave is dead."""
+    return ["supervisor", "agent", *(["keeper"] if has_cgroups() else [])]
+
+
+def _rage(world: World, chance: random.Random, kills: Counter[str]) -> None:
+    """Kill, and start supervisors again, until there were enough kills."""
+
+    def add_all() -> None:
+        for number in range(TASKS):
+            script = RAN + write(f"first-{number}", f"first {number}") + COMMIT.replace("\n", " || :\n")
+            script += f"sleep 0.{chance.randrange(10, 60)}\n" + write(f"second-{number}", f"second {number}")
+            new = NewTask(prompt=f"task {number}", directory=str(world.repo), command=("sh", "-c", script))
+            world.acknowledge(Commands(str(world.home)).add(new).id)
+
+    world.client("add", add_all)
+    ups, deadline = 0, time.monotonic() + LONGEST
+    while kills.total() < KILLS and time.monotonic() < deadline:
+        role = f"up-{ups}"
+        if ups == 0 or not world.is_running(role):
+            if not _unfinished(world):
+                break
+            ups += 1
+            role = f"up-{ups}"
+            world.start(role, agents=4)
+        time.sleep(chance.random() * 0.12)
+        _kill_one(world, role, chance, kills)
+    for number in range(1, ups + 1):
+        world.kill(f"up-{number}")
+
+
+def _unfinished(world: World) -> bool:
+    try:
+        return any(row["state"] != "completed" for row in Queries(str(world.home)).tasks(everything=True))
+    except HoldfastError:
+        return True
+
+
+def _kill_one(world: World, role: str, chance: random.Random, kills: Counter[str]) -> None:
+    kind = chance.choice(_victims())
+    if kind == "supervisor":
+        if world.is_running(role):
+            world.kill(role)
+            kills[kind] += 1
+        return
+    victims = _living(world, kind)
+    with contextlib.suppress(ProcessLookupError):
+        if victims:
+            os.kill(chance.choice(sorted(victims)), signal.SIGKILL)
+            kills[kind] += 1
+
+
+def _living(world: World, kind: str) -> list[int]:
+    """Keepers and agents of this world, by what their own records say, checked against the system."""
+    found = []
+    for path in (world.home / "runs").glob("*/pid.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            record = json.loads(path.read_bytes().rstrip(b"\0 \n"))
+            who = record[kind]
+            stat = Path(f"/proc/{who['pid']}/stat").read_bytes().rpartition(b")")[2].split()
+            if int(stat[19]) == who["start"] and stat[0] != b"Z":
+                found.append(int(who["pid"]))
+    return found
+
+
+def _rest(world: World) -> list[str]:
+    """Supervisors until nothing is left to do; then the promises, and that one more changes nothing."""
+    for number in range(ENDS):
+        world.up(f"rest-{number}")
+        if not _unfinished(world):
+            break
+    before = fingerprint(str(world.home))
+    world.up("last")
+    after = fingerprint(str(world.home))
+    found = [f"loops: a second recovery changed {part}" for part in before if before[part] != after.get(part)]
+    found += [str(one) for one in violations(str(world.home), at_rest=True, witness=str(world.witness))]
+    for row in Queries(str(world.home)).tasks(everything=True):
+        if row["state"] != "completed":
+            found.append(f"lost: {row['prompt']} ended {row['state']}: {row['reason']}")
+    if len(world.acknowledged()) != TASKS:
+        found.append(f"lost: only {len(world.acknowledged())} of {TASKS} tasks were acknowledged")
+    return found

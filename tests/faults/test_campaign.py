@@ -1,0 +1,47 @@
+"""The fault campaign, sampled: `make faults` plays all of its families and prints their table."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from tests.faults.test_matrix import SEED
+from tests.sampling import amount
+
+CASE = "single:success/up/worktree.added:1:kill"
+
+
+def campaign(*words: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.testing.campaign", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+
+
+def test_torn_stores_open_with_what_was_acknowledged_or_are_refused() -> None:
+    """Promise 1: another sample every day of logs cut at a sector and bytes that are not what was written."""
+    share = amount(4, in_all=100) / 100
+    done = campaign("--only", "cut-log", "--only", "bad-bytes", "--share", share / 10, "--seed", SEED, "--jobs", 2)
+    assert done.returncode == 0, done.stdout[-4000:]
+    counted = re.search(r"^all +(\d+) +\d+ +\d+ +0$", done.stdout, re.M)
+    assert counted is not None, done.stdout
+    assert int(counted[1]) >= 4
+
+
+def test_a_case_is_replayed_to_the_same_point() -> None:
+    """Determinism: the command that a violation prints shows the same thing again. All ten times in `make test-all`."""
+    for _again in range(amount(2, in_all=10)):
+        broken = campaign("--replay", "single:cancel/up/worktree.added:1:kill", "--break", "intent")
+        assert broken.returncode == 1, broken.stdout
+        assert "leaked: directory" in broken.stdout
+        assert "--replay 'single:cancel/up/worktree.added:1:kill' --break intent" in broken.stdout
+    assert campaign("--replay", CASE).stdout.endswith("held\n")
+
+
+def test_an_unknown_family_is_named() -> None:
+    done = campaign("--replay", "nonsense:1")
+    assert (done.returncode, "There is no family 'nonsense'" in done.stderr) == (2, True)

@@ -1,0 +1,142 @@
+"""The list of the fleet (R-CRASH-10): read by its events it is what reading all would give; `top --once` prints it."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.fleet import Fleet
+
+from holdfast.api.commands import Commands
+from holdfast.api.fleetorder import ORDERS, Listed, Wish, matcher
+from holdfast.api.fleetview import FleetReader, Picture
+from holdfast.api.pausing import pause
+from holdfast.api.queries import Queries
+from holdfast.errors import HoldfastError
+
+Row = dict[str, Any]
+
+
+def seen(picture: Picture) -> list[tuple[Row, str]]:
+    now = 1e9  # the same for both
+    return [(row, picture.why(row, now)) for row in picture.rows]
+
+
+def test_reading_by_events_is_reading_all(fleet: Fleet) -> None:
+    """R-CRASH-10: whatever happens, in every order and with a filter."""
+    chance = random.Random(9)
+    commands, home = Commands(str(fleet.home)), str(fleet.home)
+    tasks = [fleet.queue("true", prompt=f"number {n}", priority=n % 3) for n in range(6)]
+    queries = Queries(home)
+    wishes = [Wish(order=order) for order in ORDERS] + [Wish(words="number", everything=True), Wish(backwards=True)]
+    readers = [FleetReader(wish) for wish in wishes]
+    for reader in readers:
+        reader.read(queries)
+    states: set[str] = set()
+    for step in range(40):
+        task = chance.choice(tasks)
+        with fleet.as_its_user():
+            deed = chance.randrange(6)
+            try:
+                if deed == 0:
+                    tasks.append(
+                        fleet.queue("true", prompt=f"later {step}", priority=chance.randrange(3), after=(task,))
+                    )
+                elif deed == 1:
+                    pause(home, task, "because")
+                elif deed == 2:
+                    commands.resume(task)
+                elif deed == 3:
+                    commands.cancel(task, "because")
+                elif deed == 4:
+                    commands.retry(task, fresh=False)
+                else:
+                    tasks.append(fleet.queue("true", prompt=f"number {step}", parent=task))
+            except HoldfastError:
+                continue  # not in that state
+        if step % 4 == 0:
+            for wish, reader in zip(wishes, readers, strict=True):
+                assert seen(reader.read(queries)) == seen(FleetReader(wish).read(Queries(home))), (step, wish)
+            states |= {row["state"] for row in readers[0].read(queries).rows}
+    assert states == {"queued", "paused", "cancelled"}, "the steps reach what they should"
+
+
+def test_nothing_new_is_told_as_such(fleet: Fleet) -> None:
+    """R-CRASH-10: what did not change is not drawn again; what did, is."""
+    task = fleet.queue("true")
+    queries, reader = Queries(str(fleet.home)), FleetReader()
+    first = reader.read(queries)
+    assert reader.read(queries).is_like(first)
+    with fleet.as_its_user():
+        pause(str(fleet.home), task, "because")
+    second = reader.read(queries)
+    assert not second.is_like(first)
+    assert [row["state"] for row in first.rows] == ["queued"], "a picture never changes"
+    assert [row["state"] for row in second.rows] == ["paused"]
+
+
+def test_rows_are_put_in_their_place() -> None:
+    chance = random.Random(3)
+    rows = {n: {"id": str(n), "seq": n, "n": chance.randrange(9)} for n in range(50)}
+    listed = Listed(rows.values(), lambda row: (row["n"], row["seq"]))
+    for _ in range(300):
+        n = chance.randrange(50)
+        if chance.random() < 0.3:
+            listed.drop(str(n))
+            rows.pop(n, None)
+        else:
+            rows[n] = {"id": str(n), "seq": n, "n": chance.randrange(9)}
+            listed.put(rows[n])
+    assert len(listed.rows) == len(rows)
+    assert all((a["n"], a["seq"]) < (b["n"], b["seq"]) for a, b in pairwise(listed.rows))
+    assert all(rows[row["seq"]] is row for row in listed.rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_found"),
+    [
+        ("", True),
+        ("FIX", True),
+        ("fix state:paused", True),
+        ("state:queued", False),
+        ("label:team=web", True),
+        ("!web", False),
+        ("!docs parked", True),
+        ("!", True),
+    ],
+)
+def test_words_find_tasks(words: str, is_found: bool) -> None:
+    row = {
+        "id": "abc",
+        "state": "paused",
+        "agent": "claude",
+        "worker": None,
+        "repo": "/src",
+        "stage": None,
+        "workflow": None,
+        "labels": {"team": "web"},
+        "prompt": "Fix the test",
+    }
+    assert matcher(words)(row, "the account is parked") is is_found
+
+
+def test_once_prints_what_the_screen_shows(fleet: Fleet) -> None:
+    """R-CRASH-10: for scripts; no escape sequence reaches them, and finished tasks only when asked for."""
+    task = fleet.queue("true", prompt="\x1b[31mpaint\x1b[0m it")
+    over = fleet.queue("true", prompt="over")
+    fleet.cli("cancel", over)
+    plain = fleet.cli("top", "--once").stdout
+    assert "no supervisor is running (`holdfast up`); 1 cancelled, 1 queued" in plain
+    assert f"{task}  queued" in plain
+    assert "\x1b" not in plain
+    found = json.loads(fleet.cli("top", "--once", "--all", "--json").stdout)
+    assert {row["id"]: row["why"].split(";")[0] for row in found["tasks"]}[task] == "no supervisor is running"
+    assert {row["id"] for row in found["tasks"]} == {task, over}
+    assert set(found) >= {"at", "supervisor", "counts", "held", "alerts", "workers", "schedules", "tasks", "left_out"}
+    assert abs(found["at"] - time.time()) < 3600
+    assert "go with `--once`" in fleet.cli("top", "--json", code=2).stderr
+    assert "`holdfast top --once`" in fleet.cli("top", code=2).stderr

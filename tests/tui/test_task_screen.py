@@ -1,0 +1,134 @@
+"""R-CRASH-10: one task on the screen: its agent's words as they come, what happened, and what is left of its work."""
+
+from __future__ import annotations
+
+from tests.fleet import Fleet, wait_until
+from tests.swarm import draft, queue_swarm, wait_members
+from tests.tui.screen import play, until_seen
+from textual.pilot import Pilot
+
+from holdfast.interfaces.tui.app import Top
+from holdfast.interfaces.tui.task.paper import Paper
+
+AT_ONCE = {"HOLDFAST_RETENTION_EVENTS": "1ms", "HOLDFAST_RETENTION_RUNS": "1ms", "HOLDFAST_RETENTION_TASKS": "1ms"}
+
+
+def shown(app: Top) -> Paper:
+    """The page's text."""
+    return next(paper for paper in app.screen.query(Paper) if paper.parent and paper.parent.has_class("-open"))
+
+
+def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
+    """R-CRASH-10: what it says now, why it is where it is, budgets left, events, runs, checkpoints, changes."""
+    go = fleet.root / "go"
+    task = fleet.add_scenario(
+        {"say": "I begin with [bold]the[/bold] \x1b[31mhaiku\x1b[2J\u202e of\tautumn"},
+        {"tool": {"name": "Bash", "input": "pytest -q", "for": "10ms"}},
+        {"write": {"path": "haiku.txt", "text": "--- old\n\x1b[2Jpond\n"}},
+        {"report": {"kind": "checkpoint", "message": "the first verse"}},
+        {"wait_for": str(go)},
+        {"say": "and here is the frog"},
+        {"write": {"path": "frog.txt", "text": "plop\n"}},
+        {"stderr": "the frog was heard to croak"},
+        {"exit": 3},
+        options=("--label", "kind=poem"),
+    )
+    fleet.up()
+    wait_until(lambda: fleet.show(task)["checkpoints"], "the tree was kept")
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        await until_seen(pilot, task, "running")
+        await pilot.press("enter")
+        text = await until_seen(pilot, "I begin with [bold]the[/bold] haiku of  autumn", "Bash  pytest -q", "following")
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        await pilot.press("i")
+        await until_seen(pilot, "Why it is running", "Budgets left", "runs ", " left, ")
+        assert "kind=poem" in shown(app).text()
+        assert "Health:" in shown(app).text()
+        await pilot.press("e")
+        await until_seen(pilot, "run.started", "checkpoint.saved", "TIME")
+        await pilot.press("t")
+        await until_seen(pilot, "[Runs]", "started", "pid ")
+        await pilot.press("v")
+        await until_seen(pilot, "checkpoint 1", f"holdfast resume {task} --checkpoint 1")
+        await pilot.press("enter")
+        await until_seen(pilot, "checkpoint 1 (d: its changes now): 1 file changed", "+pond")
+        await pilot.press("d")
+        await until_seen(pilot, "its changes: 1 file changed, 2 insertions(+)", "haiku.txt", "+--- old", "+pond")
+        await pilot.press("right")
+        await until_seen(pilot, "[Output]")
+        go.touch()
+        await until_seen(pilot, "and here is the frog", "failed", "run 1 of 1")
+        await pilot.press("E")
+        await until_seen(pilot, "standard error of run 1", "the frog was heard to croak")
+        await pilot.press("E", "left")
+        await until_seen(pilot, "[Diff]", "plop", "2 files changed")
+        await pilot.press("i")
+        await until_seen(pilot, "Why it is failed", "holdfast retry")
+        await pilot.press("t")
+        await until_seen(pilot, "the last words on its standard error", "the frog was heard to croak")
+        await pilot.press("r")
+        await until_seen(pilot, "scripted, run 2")
+        await pilot.press("o")
+        await until_seen(pilot, "run 2 of 2")
+        await pilot.press("comma")
+        await until_seen(pilot, "run 1 of 2", "Bash  pytest -q")
+        await pilot.press("escape")
+        await until_seen(pilot, "PROMPT")
+
+    play(fleet, story, size=(80, 24))
+
+
+def test_members_long_logs_gates_and_a_task_that_is_purged(fleet: Fleet) -> None:
+    """R-CRASH-10: every member of a stage is heard; a long log is read where somebody looks; what is gone is
+    said to be."""
+    go = fleet.root / "go"
+    scripts = {
+        "loud": f"seq -f 'loud line %07.0f' 60000; until [ -e {go} ]; do sleep 0.05; done; printf 'the last of it'",
+        "shy": f"echo 'shy → words'; until [ -e {go} ]; do sleep 0.05; done",
+    }
+    task = queue_swarm(fleet, draft(scripts))
+    supervisor = fleet.up("--agents", 2)
+    wait_members(fleet, task, 2)
+    runs = {run["member"]: run for run in fleet.show(task)["runs"]}
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        await until_seen(pilot, task, "running")
+        app.open_task(task, "runs")
+        await until_seen(pilot, "[Runs]", "/loud", "/shy")
+        await pilot.press("home" if runs["loud"]["number"] == 1 else "end", "enter")
+        await until_seen(pilot, "[Output]", f"run {runs['loud']['number']} of 2", "loud line 0060000", "following")
+        await pilot.press("pageup")
+        await until_seen(pilot, "G follows")
+        top = shown(app).text().partition("\n")[0]
+        assert top > "loud line 0050000"  # only the end was read
+        await pilot.press("g")
+        await until_seen(pilot, "loud line 0000001", "bytes below")
+        await pilot.press("pagedown", "pagedown")
+        await until_seen(pilot, "loud line 0000040")
+        go.touch()
+        fleet.wait_state(task, "completed")
+        await pilot.press("G")
+        await until_seen(pilot, "loud line 0060000", "the last of it", "completed")
+        await pilot.press("comma" if runs["loud"]["number"] == 2 else "full_stop")
+        await until_seen(pilot, "shy → words", f"run {runs['shy']['number']} of 2")
+        await pilot.press("n")
+        await until_seen(pilot, "members of", "2 of 2 completed")
+        await pilot.resize_terminal(40, 20)
+        await until_seen(pilot, "< [Results] >", "2 of 2 completed")
+        await pilot.press("o")
+        await until_seen(pilot, "< [Output] >", "shy → words")
+        supervisor.terminate()
+        supervisor.wait(timeout=60)
+        fleet.up(env=AT_ONCE)
+        await until_seen(pilot, f"Task {task} is not there", "shy → words")
+        await until_seen(pilot, "gone: `retention.runs`")
+        await pilot.press("i", "e", "t", "v", "d")
+        await until_seen(pilot, "< [Diff] >", "Task not found")
+        await pilot.press("c")
+        await until_seen(pilot, "There is nothing")
+        await pilot.press("escape")
+        await until_seen(pilot, "No task")
+
+    play(fleet, story, size=(100, 24))
