@@ -69,6 +69,7 @@ def test_endless_output_keeps_its_beginning_and_its_end(fleet: Fleet) -> None:
     task = fleet.add("x", "--workspace", "directory", command=("sh", "-c", script))
     run = wait_until(lambda: fleet.show(task)["runs"], "it runs")[0]["id"]
     log = fleet.home / "runs" / run / "out.log"
+    wait_until(log.exists, "its agent has started")
     wait_until(lambda: log.stat().st_size > 60_000_000 and log.stat().st_blocks * 512 < 20_000_000, "it is punched")
     Path(fleet.root / "punched").touch()
     fleet.wait_state(task, "completed")
