@@ -88,7 +88,7 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
         await hands.refused("a", f"Acknowledge: No open alert {number}.", "`holdfast alerts --all`")
 
         await hands.go("4", "schedules")
-        await hands.point("nightly", by="name")
+        await hands.row_is(name="nightly")
         await hands.asked("f", "Fire the schedule nightly now?", answer="n")
         await pilot.press("f", "f")
         await hands.asked("", "Fire the schedule nightly now?")

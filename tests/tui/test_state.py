@@ -12,12 +12,12 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.fleet import Fleet, wait_until
+from tests.fleet import PATIENCE, Fleet, wait_until
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
 from holdfast.api.vitals import LEASE
-from holdfast.interfaces.tui import status
+from holdfast.interfaces.tui import errands, status
 from holdfast.interfaces.tui.app import Top
 from holdfast.store.sqlite import copies
 from holdfast.supervisor.context import Settings
@@ -115,6 +115,30 @@ def test_the_supervisor_is_started_by_a_key_and_missed_when_it_is_killed(fleet: 
                 os.kill(pid, signal.SIGKILL)
     assert started
     assert Settings(agents=1).lease_ttl == LEASE  # what "has not answered" is counted from
+
+
+def test_an_action_that_waits_for_a_locked_store_holds_nobody_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-CRASH-10: no key waits for it, and neither does leaving; when the lock is gone it is done."""
+    monkeypatch.setattr(errands, "SLOW", 0.2)
+    task = fleet.add("write a poem", command=("true",))
+    apps: list[Top] = []
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        apps.append(app)
+        await until_seen(pilot, task)
+        await pilot.press("p")
+        await until_seen(pilot, "Pause: not done yet")
+        await pilot.press("2")
+        await until(pilot, lambda: type(app.screen).__name__ == "WorkersView", "another screen is open")
+
+    with contextlib.closing(opened(fleet)) as writing:
+        writing.execute("BEGIN IMMEDIATE")
+        play(fleet, story)  # returns, though the store is still locked
+        assert not apps[0].errands.finish(0.0)
+        assert fleet.show(task)["state"] == "queued"
+        writing.execute("ROLLBACK")
+    assert apps[0].errands.finish(PATIENCE)
+    assert fleet.show(task)["state"] == "paused"
 
 
 def test_the_screen_outlives_the_store(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,12 +44,15 @@ class Status(Static):
     def _draw(self) -> None:
         vitals, trouble, waits = self._facts
         width = self.size.width or self.app.size.width
-        if trouble is not None:
+        is_whole = trouble is None or not trouble.is_of_all
+        if trouble is not None and not is_whole:
             made = in_trouble(trouble)
         elif waits > PATIENCE:
             made = waiting(waits)
         elif vitals is not None and width > 0:
             made = lines(vitals, width, time.time())
+            if trouble is not None:
+                made.append("\n").append_text(in_trouble(trouble))
         else:
             return
         if self._shown is None or made.markup != self._shown.markup:  # nothing is drawn again for nothing
