@@ -1,5 +1,5 @@
 # Two commands matter: `make demo` shows it, `make test` proves it. Both set up everything they need.
-.PHONY: demo test test-all lint types contracts unit test-agents faults faults-long storm docs bench lock clean
+.PHONY: demo test test-all lint types contracts unit test-agents faults faults-long storm docs screens bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -64,6 +64,10 @@ storm: $(STAMP)
 # Regenerates every page that is derived from the code (tests fail while one is stale).
 docs: $(STAMP)
 	$(BIN)/python scripts/generate_docs.py
+
+# Draws every screen of `holdfast top` from a real run: docs/pictures.
+screens: $(STAMP)
+	$(BIN)/python scripts/make_screens.py
 
 # Measures the goals against plain sqlite3, DBOS, xargs, supervisord and circus, and keeps the result (bench/results);
 # `make docs` renders it. QUICK=1: less of everything, nothing kept; BENCH_ARGS="--only processes": only that, nothing

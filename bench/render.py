@@ -56,7 +56,7 @@ TITLES = {
     "top.first_paint": "`holdfast top`: start → tasks on screen, 10,000 waiting",
     "top.idle.cpu": "`holdfast top` at rest, CPU time",
     "top.busy.cpu": "`holdfast top` with 1,000 events a second, CPU time",
-    "top.seen": "a change in the store → drawn by `holdfast top`, slowest",
+    "top.seen": "an agent is killed → `holdfast top` has drawn it, slowest",
     **{
         f"peers.{verb}.{manager}": f"the hostile tree under {words}, {what}"
         for manager, words in PEERS.items()

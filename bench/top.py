@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -84,17 +85,18 @@ def _at_work(scale: Scale, folder: Path) -> list[Figure]:
     stage = Stage(folder / "work")
     count = max(scale.exit_fleets)
     try:
-        stage.up(agents=count + 1)
-        agents = Living(stage).idle(count)
-        tasks = [agent.task for agent in agents]
-        seen = _seen(stage, scale)
+        stage.up(agents=count + scale.top_rounds, env={"HOLDFAST_RUNS_MAX": "1"})  # who is killed is not run again
+        living = Living(stage)
+        tasks = [agent.task for agent in living.idle(count)]
+        seen = _seen(living, scale)
         screen, empty = Screen(TOP, stage.env), Screen(EMPTY, stage.env)
         try:
             screen.seconds_until("running")
             empty.seconds_until("painted")
             time.sleep(min(CALM, scale.idle_seconds))
+            screen.forget()
             idle, bare = _share((screen, empty), scale.idle_seconds)
-            figures = [_idle(stage, idle, bare, count, scale), seen]
+            figures = [_idle(stage, idle, bare, count, screen.forget(), scale), seen]
             storm = _Storm(stage, tasks)
             try:
                 time.sleep(min(CALM, scale.idle_seconds))
@@ -121,7 +123,7 @@ def _share(screens: tuple[Screen, ...], seconds: float) -> tuple[float, float]:
     return used[0], used[-1]
 
 
-def _idle(stage: Stage, idle: float, bare: float, count: int, scale: Scale) -> Figure:
+def _idle(stage: Stage, idle: float, bare: float, count: int, drawn: int, scale: Scale) -> Figure:
     asked = [_cpu([sys.executable, "-m", "holdfast", "ps"], stage) for _ in range(3)]
     return Figure(
         name="top.idle.cpu",
@@ -131,6 +133,7 @@ def _idle(stage: Stage, idle: float, bare: float, count: int, scale: Scale) -> F
         detail={
             "idle agents": count,
             "seconds": scale.idle_seconds,
+            "bytes drawn/s": round(drawn / scale.idle_seconds),
             "an empty Textual application %": round(bare, 2),
             "`holdfast ps` every second %": round(median(asked) * 100, 1),
         },
@@ -151,18 +154,18 @@ def _busy(busy: float, follower: float, count: int, rate: float, drawn: float) -
     )
 
 
-def _seen(stage: Stage, scale: Scale) -> Figure:
-    """From before a task is added until its id is drawn, beside the whole fleet."""
-    screen, waits = Screen(TOP, stage.env), []
+def _seen(living: Living, scale: Scale) -> Figure:
+    """`kill -9` of an agent until the screen says so, beside the whole fleet."""
+    probes = living.idle(scale.top_rounds)
+    screen, waits = Screen(TOP, living.stage.env), []
     try:
-        screen.seconds_until("running")
-        for number in range(scale.top_rounds):
-            words = f"seen{number:03}"
-            task = TaskSpec(id=new_id(), repo_id=stage.repo_id, prompt=words, agent="command", priority=100)
+        for number, agent in enumerate(probes):
+            screen.seconds_until(f"{len(living.agents)} running")
             time.sleep(random.Random(number).uniform(0.1, 0.4))
             screen.forget()
-            stage.queue([task])
-            waits.append(screen.seconds_until(task.id[:6]))
+            os.kill(agent.pid, signal.SIGKILL)
+            waits.append(screen.seconds_until(f"{len(living.agents) - 1} running"))
+            living.wait_ended(agent.task)
     finally:
         screen.close()
     return Figure(
@@ -170,7 +173,11 @@ def _seen(stage: Stage, scale: Scale) -> Figure:
         value=max(waits) * 1e3,
         unit="ms",
         goal=1_000.0,
-        detail={"times": len(waits), "median ms": round(percentile(waits, 0.5) * 1e3)},
+        detail={
+            "deaths": len(waits),
+            "idle agents": len(living.look().agents),
+            "median ms": round(percentile(waits, 0.5) * 1e3),
+        },
     )
 
 

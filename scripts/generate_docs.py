@@ -401,6 +401,22 @@ def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
             yield from _functions(node)
 
 
+@page("docs/reference/top.md")
+def top_page() -> str:
+    """Every key of every screen, from the tables that bind them."""
+    from holdfast.interfaces.tui.reference import screens
+
+    blocks = []
+    for title, rows in screens():
+        marked = [(f"`{keys}`", label, words) for keys, label, words in rows]
+        blocks.append(f"## {title}\n\n{table(('key', '', 'what it does'), marked)}")
+    return (
+        "# Keys of `holdfast top`\n\nHow to: [the fleet at a glance](../howto/top.md). `?` shows the keys of the screen"
+        " that you are on, Ctrl+P finds them by their words, and the line at the bottom has those that make sense for"
+        " what the cursor is on. A key whose command is refused says why, and what to type.\n\n" + "\n\n".join(blocks)
+    )
+
+
 @page("docs/requirements.md")
 def requirements_page() -> str:
     """Which tests name which requirement."""

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 
-# Whole escape sequences first, then whatever control characters are left (tabs and line ends stay), and those that let
-# a text run the other way: they would turn what stands beside it too.
+# Whole escape sequences first, then whatever control characters are left (tabs and line ends stay), those that let a
+# text run the other way (they would turn what stands beside it too), and those without a width of their own, or with
+# one that terminals do not agree about.
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
     r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    r"|[\u00ad\u0600-\u0605\u06dd\u070f\u180e\u200b-\u200d\u2028\u2029\u2060-\u2064\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
+    r"\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 )
+_HALVES = re.compile("[\ud800-\udfff]")  # bytes that are no text
 
 
 def clean(text: object) -> str:
-    """Printable text: escape sequences and control characters are gone."""
-    return _ESCAPES.sub("", str(text))
+    """Printable text: escape sequences and control characters are gone, and nothing in it moves what stands beside."""
+    plain = _ESCAPES.sub("", str(text))
+    return plain if plain.isascii() else _HALVES.sub("�", plain)
 
 
 def one_line(text: object, width: int | None = None) -> str:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.fleet import Fleet
+from tests.clis import fake_cli, recorded
+from tests.fleet import Fleet, wait_until
 
 from holdfast.api.commands import Commands
+from holdfast.api.counting import Counts
 from holdfast.api.fleetorder import ORDERS, Listed, Wish, matcher
 from holdfast.api.fleetview import FleetReader, Picture
+from holdfast.api.livecost import Cost, LiveCosts
 from holdfast.api.pausing import pause
 from holdfast.api.queries import Queries
 from holdfast.errors import HoldfastError
@@ -22,8 +28,9 @@ Row = dict[str, Any]
 
 
 def seen(picture: Picture) -> list[tuple[Row, str]]:
-    now = 1e9  # the same for both
-    return [(row, picture.why(row, now)) for row in picture.rows]
+    """With the reasons that there would be if a supervisor ran, at one moment."""
+    around = replace(picture.around, supervisor={"pid": 1, "agents": 1, "held": None})
+    return [(row, around.why(row, 1e9)) for row in picture.rows]
 
 
 def test_reading_by_events_is_reading_all(fleet: Fleet) -> None:
@@ -40,7 +47,7 @@ def test_reading_by_events_is_reading_all(fleet: Fleet) -> None:
     for step in range(40):
         task = chance.choice(tasks)
         with fleet.as_its_user():
-            deed = chance.randrange(6)
+            deed = chance.choice((0, 0, 1, 1, 1, 2, 2, 3, 4, 5))
             try:
                 if deed == 0:
                     tasks.append(
@@ -58,10 +65,9 @@ def test_reading_by_events_is_reading_all(fleet: Fleet) -> None:
                     tasks.append(fleet.queue("true", prompt=f"number {step}", parent=task))
             except HoldfastError:
                 continue  # not in that state
-        if step % 4 == 0:
-            for wish, reader in zip(wishes, readers, strict=True):
-                assert seen(reader.read(queries)) == seen(FleetReader(wish).read(Queries(home))), (step, wish)
-            states |= {row["state"] for row in readers[0].read(queries).rows}
+        for wish, reader in zip(wishes, readers, strict=True):
+            assert seen(reader.read(queries)) == seen(FleetReader(wish).read(Queries(home))), (step, wish)
+        states |= {row["state"] for row in readers[0].read(queries).rows}
     assert states == {"queued", "paused", "cancelled"}, "the steps reach what they should"
 
 
@@ -76,7 +82,42 @@ def test_nothing_new_is_told_as_such(fleet: Fleet) -> None:
     second = reader.read(queries)
     assert not second.is_like(first)
     assert [row["state"] for row in first.rows] == ["queued"], "a picture never changes"
+    assert (len(first.around.queue), len(second.around.queue)) == (1, 0)
     assert [row["state"] for row in second.rows] == ["paused"]
+
+
+def test_what_ended_leaves_the_list_in_time(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-CRASH-10: seen to have ended, then gone; with finished ones it stays until it is forgotten."""
+    task, stays = fleet.queue("true"), fleet.queue("true")
+    queries = Queries(str(fleet.home))
+    reader, all_of_them = FleetReader(), FleetReader(Wish(everything=True))
+    with fleet.as_its_user():
+        Commands(str(fleet.home)).cancel(task, "because")
+    assert [row["id"] for row in reader.read(queries).rows] == [stays, task]
+    monkeypatch.setattr("holdfast.api.fleetorder.LINGER", -1.0)
+    monkeypatch.setattr("holdfast.api.fleetview.LISTED_HOLD", 0.0)
+    assert [row["id"] for row in reader.read(queries).rows] == [stays]
+    assert [row["id"] for row in all_of_them.read(queries).rows] == [stays, task]
+    with fleet.as_its_user():
+        Commands(str(fleet.home)).cancel(stays, "because")
+    fleet.cli("purge", "--repo", fleet.repo, "--yes")
+    assert all_of_them.read(queries).rows == []
+
+
+def test_counting_is_counting_all(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.api.counting.REST", 0.0)
+    home, counts = str(fleet.home), Counts()
+    fleet.queue("true")
+    queries = Queries(home)
+    for is_paused in (True, False):
+        task = fleet.queue("true")
+        with fleet.as_its_user():
+            if is_paused:
+                pause(home, task, "-")
+            else:
+                Commands(home).cancel(task, "-")
+        assert counts.read(queries) == queries.counts()
+    assert set(queries.counts()) == {"queued", "paused", "cancelled"}
 
 
 def test_rows_are_put_in_their_place() -> None:
@@ -130,13 +171,43 @@ def test_once_prints_what_the_screen_shows(fleet: Fleet) -> None:
     over = fleet.queue("true", prompt="over")
     fleet.cli("cancel", over)
     plain = fleet.cli("top", "--once").stdout
-    assert "no supervisor is running (`holdfast up`); 1 cancelled, 1 queued" in plain
+    assert "no supervisor is running (`holdfast up`); 1 queued; 1 cancelled" in plain
     assert f"{task}  queued" in plain
     assert "\x1b" not in plain
     found = json.loads(fleet.cli("top", "--once", "--all", "--json").stdout)
     assert {row["id"]: row["why"].split(";")[0] for row in found["tasks"]}[task] == "no supervisor is running"
     assert {row["id"] for row in found["tasks"]} == {task, over}
-    assert set(found) >= {"at", "supervisor", "counts", "held", "alerts", "workers", "schedules", "tasks", "left_out"}
+    assert set(found) >= {"supervisor", "counts", "holds", "machine", "alerts", "workers", "schedules", "left_out"}
     assert abs(found["at"] - time.time()) < 3600
     assert "go with `--once`" in fleet.cli("top", "--json", code=2).stderr
     assert "`holdfast top --once`" in fleet.cli("top", code=2).stderr
+
+
+def test_once_starts_fast(fleet: Fleet) -> None:
+    """R-CRASH-10: a script that asks every second pays for no screen."""
+    fleet.queue("true")
+    code = (
+        "import sys; from holdfast.interfaces.cli.main import run; run(['top', '--once']); "
+        "print(sorted({'asyncio', 'rich', 'textual', 'importlib.metadata'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=fleet.env, cwd=fleet.repo, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+def test_what_a_running_agent_took_is_told_before_it_ends(fleet: Fleet) -> None:
+    """R-CRASH-10: an agent at work for hours is not free of charge until it ends."""
+    lines = recorded("codex", "tool")
+    binary = fake_cli(fleet.root / "bin", "codex", lines=lines, hold=len(lines), then="echo hello > out.txt")
+    fleet.env["HOLDFAST_CODEX_BINARY"] = str(binary)
+    fleet.up()
+    task = fleet.add("write it", "--agent", "codex")
+    fleet.wait_started(task)
+    queries, reader, costs = Queries(str(fleet.home)), FleetReader(), LiveCosts()
+    told = wait_until(lambda: costs.look(queries, reader.read(queries).rows), "its agent told of tokens")
+    assert told == {task: Cost(284, None)}
+    assert costs.look(queries, reader.read(queries).rows) == told, "nothing is counted twice"
+    (fleet.root / "bin" / "codex.go").touch()
+    fleet.wait_state(task, "completed")
+    rows = reader.read(queries).rows
+    assert [(row["tokens"], row["cost_usd"]) for row in rows] == [(284, None)]
+    assert costs.look(queries, rows) == {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from holdfast.api import logwindow
 from holdfast.api.logwindow import LogWindow
@@ -32,6 +32,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logwindow, "LONGEST", 16 * 1024)
     monkeypatch.setattr(logwindow, "TOO_FAR", 8 * 1024)
     monkeypatch.setattr(reading, "MOST_LINES", 60)
+    monkeypatch.setattr(reading, "NOT_SO_OFTEN", 0.0)
 
 
 def punch(path: Path, start: int, length: int) -> None:
@@ -180,13 +181,28 @@ def _read(reader: Reader, queries: Queries, model: Model) -> None:
 
 def test_an_agents_words_neither_move_nor_colour_anything() -> None:
     nasty = "a\x1b[31mb\x1b]0;title\x07c\u202ed\te\u200bf\x00g\ud800h\u2028i\x9b2Jj"
-    assert printable(nasty) == "abcd    efghi2Jj"
+    assert printable(nasty) == "abcd    efg�hi2Jj"
     assert len(printable("x" * 1_000_000)) < LONGEST + 60
     scribe = Scribe()
     [line] = scribe.transcribe([{"event": "line", "text": "10 %\r50 %\r100 %"}], None)
     assert line.text == "100 %"
     assert fold("漢字漢字漢", 4) == ["漢字", "漢字", "漢"]
-    assert fold("  one two three", 9) == ["  one two", "three"]
+    assert fold("  one two three", 9) == ["  one two", "  three"]
+    assert fold("    " + "x" * 9, 8) == ["    xxxx", "  xxxxx"]
     assert fold("a" * 9, 4, exact=True) == ["aaaa", "aaaa", "a"]
     assert fold("漢", 1) == ["漢"]
-    assert os.linesep == "\n"
+    chance = random.Random(3)
+    pools = (
+        "ab \t",
+        "\x1b[31m\x1b]0;\x07\x9b\r",
+        "漢字",
+        "👨‍👩‍👧👍🏽🇩🇪❤️",
+        "a\u0301\u00ad\u0600\u180e\u3164",
+        "\u202eעברית",
+    )
+    for _ in range(1500):
+        text = printable("".join(chance.choice(chance.choice(pools)) for _ in range(chance.randrange(60))))
+        width = chance.choice((1, 2, 5, 40))
+        for piece in (*fold(text, width), *fold(text, width, exact=True)):
+            assert cell_len(piece) <= width or len(piece) == 1
+        assert "".join(fold(text, width, exact=True)) == text

@@ -90,6 +90,9 @@ class Terminal:
             f"a line matches {pattern}",
         )
 
+    def title(self) -> str:
+        return self._tell("#{pane_title}")
+
     def size(self) -> tuple[int, int]:
         columns, lines = self._tell("#{pane_width} #{pane_height}").split()
         return int(columns), int(lines)

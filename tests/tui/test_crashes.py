@@ -13,6 +13,7 @@ from tests.fleet import Fleet
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
+from holdfast.api.queries import Queries
 from holdfast.interfaces.tui.app import Top
 
 STRICT = "HOLDFAST_TEST_STRICT" in os.environ
@@ -29,6 +30,10 @@ async def kill_agent(pilot: Pilot[None], fleet: Fleet, task: str, number: int) -
     at = time.monotonic()
     os.kill(runs[0]["pid"], signal.SIGKILL)
     return at
+
+
+def is_put_away(fleet: Fleet) -> bool:
+    return all(row["state"] in ("preserved", "gone") for row in Queries(str(fleet.home)).workspaces(everything=True))
 
 
 def test_three_kills_are_seen_alerted_once_and_the_worker_restarted_by_a_key(
@@ -64,15 +69,22 @@ def test_three_kills_are_seen_alerted_once_and_the_worker_restarted_by_a_key(
         await until_seen(pilot, "Worker web is benched", "Recent crashes: 3 within 10m", "│ broken pipe", "Recovered: ")
         await pilot.press("question_mark")
         await until_seen(pilot, "Keys: alerts", "CRITICAL")
-        await pilot.press("escape", "2")
-        await until_seen(pilot, "benched")
+        await pilot.press("escape")
+        await until(pilot, lambda: "Keys: alerts" not in text_of(app), "help is closed")
+        await pilot.press("2")
+        await until_seen(pilot, "WORKER", "3/3", "benched")
         await pilot.press("r")
         await until_seen(pilot, "0/3", "web is waiting", "restarted by", f"Task {task} crashed too often")
+        await until(pilot, lambda: is_put_away(fleet), "its workspace is put away: before, a retry is refused")
         await pilot.press("1")
-        await until_seen(pilot, "failed", task)
+        await until_seen(pilot, "PROMPT", "failed", task)
         await pilot.press("r")
         await until_seen(pilot, "running", task)
         await until(pilot, lambda: "CRITICAL" not in text_of(app), "the alerts are over")
+        await pilot.press("3")
+        await until_seen(pilot, "No alerts: nothing needs you. 2 crashes of the last hour were recovered.")
+        await pilot.press("e")
+        await until_seen(pilot, "c3 crash", "c2 crash", "c1 crash", "2 over", "1 over")
 
     play(fleet, story, bell=True)
     assert 1 <= len(rings) <= 2, "one for the worker, one for the task; or one, if both were seen together"
@@ -89,6 +101,24 @@ def raise_alert(fleet: Fleet, key: str, message: str, level: str = "critical", *
     )
 
 
+def tell_ending(fleet: Fleet, run: str, outcome: str) -> None:
+    """As the store tells of an agent's end, before it is decided what follows."""
+    from holdfast import clock
+    from holdfast.api.commands import Commands
+    from holdfast.core.model import Event
+
+    told = Event(
+        kind="agent.terminated",
+        component="processes",
+        task_id="sometask",
+        run_id=run,
+        message="ended",
+        reason="it died",
+        data={"outcome": outcome},
+    )
+    Commands(str(fleet.home)).write(lambda tx: tx.events.emit(told, clock.now()))
+
+
 def test_alerts_the_worst_first_ring_once_per_episode(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """R-CRASH-06, R-CRASH-10: also when top is left and opened again, or the same alert is raised again meanwhile; a
     new episode rings again. What an agent wrote neither moves nor colours anything, at 40 columns, over a dialog."""
@@ -100,8 +130,10 @@ def test_alerts_the_worst_first_ring_once_per_episode(fleet: Fleet, monkeypatch:
     async def rung_for_what_is_open(pilot: Pilot[None], _app: Top) -> None:
         await until_seen(pilot, "CRITICAL (3: alerts): The first one Do `this`.")
         raise_alert(fleet, "one", "The first one")
+        for run, outcome in enumerate(("external_kill", "cancelled", "crashed", "out_of_memory", "timeout")):
+            tell_ending(fleet, f"run{run}", outcome)
         await pilot.press("3")
-        seen = await until_seen(pilot, "CRITICAL: alert 1,", "2 times", "│ red[/]")
+        seen = await until_seen(pilot, "CRITICAL: alert 1,", "2 times", "│ red[/] evil", "CRASH and 2 more", "it died")
         lines = seen.splitlines()
         assert [line.split()[1] for line in lines if line.split()[:1] in (["1"], ["2"])] == ["critical", "warning"]
         assert max(map(len, lines)) <= 80
@@ -127,5 +159,5 @@ def test_alerts_the_worst_first_ring_once_per_episode(fleet: Fleet, monkeypatch:
 
     play(fleet, rung_for_what_is_open, bell=True, size=(80, 24))
     assert rings == ["ring"]
-    play(fleet, not_again_and_once_more, bell=True, size=(40, 24))
+    play(fleet, not_again_and_once_more, bell=True, size=(40, 16))
     assert rings == ["ring", "ring"]

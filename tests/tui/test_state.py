@@ -12,12 +12,12 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.fleet import Fleet, wait_until
+from tests.fleet import PATIENCE, Fleet, wait_until
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
 from holdfast.api.vitals import LEASE
-from holdfast.interfaces.tui import status
+from holdfast.interfaces.tui import errands, status
 from holdfast.interfaces.tui.app import Top
 from holdfast.store.sqlite import copies
 from holdfast.supervisor.context import Settings
@@ -31,11 +31,16 @@ with open(sys.argv[1], "r+b") as shm:
 """
 
 
-def change(fleet: Fleet, statement: str) -> None:
+def opened(fleet: Fleet) -> apsw.Connection:
+    """As patient as ours: others come and go."""
     connection = apsw.Connection(str(fleet.home / "holdfast.db"))
     connection.set_busy_timeout(30_000)
-    connection.execute(statement)
-    connection.close()
+    return connection
+
+
+def change(fleet: Fleet, statement: str) -> None:
+    with contextlib.closing(opened(fleet)) as connection:
+        connection.execute(statement)
 
 
 def stop_and_change(fleet: Fleet, supervisor: subprocess.Popen[bytes], statement: str) -> None:
@@ -112,13 +117,38 @@ def test_the_supervisor_is_started_by_a_key_and_missed_when_it_is_killed(fleet: 
     assert Settings(agents=1).lease_ttl == LEASE  # what "has not answered" is counted from
 
 
+def test_an_action_that_waits_for_a_locked_store_holds_nobody_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-CRASH-10: no key waits for it, and neither does leaving; when the lock is gone it is done."""
+    monkeypatch.setattr(errands, "SLOW", 0.2)
+    task = fleet.add("write a poem", command=("true",))
+    apps: list[Top] = []
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        apps.append(app)
+        await until_seen(pilot, task)
+        await pilot.press("p")
+        await until_seen(pilot, "Pause: not done yet")
+        await pilot.press("2")
+        await until(pilot, lambda: type(app.screen).__name__ == "WorkersView", "another screen is open")
+
+    with contextlib.closing(opened(fleet)) as writing:
+        writing.execute("BEGIN IMMEDIATE")
+        play(fleet, story)  # returns, though the store is still locked
+        assert not apps[0].errands.finish(0.0)
+        assert fleet.show(task)["state"] == "queued"
+        writing.execute("ROLLBACK")
+    assert apps[0].errands.finish(PATIENCE)
+    assert fleet.show(task)["state"] == "paused"
+
+
 def test_the_screen_outlives_the_store(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """R-CRASH-10: a store that is locked, of a newer version, replaced by another file, or gone: the last picture
     stays, the header says why, and when it is back so is the screen."""
     monkeypatch.setattr(status, "PATIENCE", 0.2)
     first = fleet.add("the first one", command=("true",))
     store = fleet.home / "holdfast.db"
-    version = apsw.Connection(str(store)).execute("PRAGMA user_version").get
+    with contextlib.closing(opened(fleet)) as connection:
+        version = connection.execute("PRAGMA user_version").get
 
     async def story(pilot: Pilot[None], app: Top) -> None:
         await until_seen(pilot, first, "no supervisor is running")
@@ -126,12 +156,13 @@ def test_the_screen_outlives_the_store(fleet: Fleet, monkeypatch: pytest.MonkeyP
 
         second = fleet.add("the second one", command=("true",))
         await until_seen(pilot, first, second)
-        writing = apsw.Connection(str(store))
-        writing.execute("BEGIN IMMEDIATE")  # a writer that takes its time holds up no reader
-        await pilot.press("4", "1")
-        await until_seen(pilot, second, "no supervisor is running")
-        writing.execute("ROLLBACK")
-        assert "does not answer" not in text_of(app)
+        with contextlib.closing(opened(fleet)) as writing:
+            writing.execute("BEGIN IMMEDIATE")  # a writer that takes its time holds up no reader
+            await pilot.press("5")
+            await until_seen(pilot, "No workspaces")
+            await pilot.press("1")
+            await until_seen(pilot, second, "no supervisor is running")
+            assert app.trouble is None
 
         with locked(f"{store}-shm"):
             await until_seen(pilot, "the store does not answer", second)
@@ -139,7 +170,6 @@ def test_the_screen_outlives_the_store(fleet: Fleet, monkeypatch: pytest.MonkeyP
             await until_seen(pilot, "Keys: fleet")
             await pilot.press("escape")
         await until_seen(pilot, "no supervisor is running", second)
-        writing.close()
 
         change(fleet, "PRAGMA user_version = 999")
         await until_seen(pilot, "has schema 999", "start `holdfast top` again", second)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from holdfast.interfaces.tui.feed import Feed, Trouble, Watch
 from holdfast.interfaces.tui.status import lines
 
 NOW = 1_800_000_000.0
@@ -63,3 +64,19 @@ def test_bad_news_is_said_in_words() -> None:
     low = {**vitals()["machine"], "disk_low": True, "disk_free": 300 << 20, "cgroups": False}
     assert "disk low: 300 MiB free, 1 GiB wanted" in lines(vitals(machine=low), 120, NOW).plain
     assert "no cgroups" in lines(vitals(machine=low), 200, NOW).plain
+
+
+def test_what_one_screen_cannot_read_hides_nothing_of_the_rest() -> None:
+    """R-CRASH-09: one screen's trouble stands below the line on top, the store's in its place."""
+    watched: list[Trouble | None] = []
+    feed = Feed("/nowhere", lambda _watch, _value: None, watched.append)
+    feed._say("sizes", "git does not answer")
+    feed._say("", "the store is gone")
+    feed._say("", None)
+    feed.detach([Watch("sizes", lambda _queries: None, lambda _value: None)])
+    assert [told and (told.words, told.is_of_all) for told in watched] == [
+        ("git does not answer", False),
+        ("the store is gone", True),
+        ("git does not answer", False),
+        None,
+    ]

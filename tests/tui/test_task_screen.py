@@ -20,7 +20,7 @@ def shown(app: Top) -> Paper:
 
 def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
     """R-CRASH-10: what it says now, why it is where it is, budgets left, events, runs, checkpoints, changes."""
-    go = fleet.root / "go"
+    go, end = fleet.root / "go", fleet.root / "end"
     task = fleet.add_scenario(
         {"say": "I begin with [bold]the[/bold] \x1b[31mhaiku\x1b[2J\u202e of\tautumn"},
         {"tool": {"name": "Bash", "input": "pytest -q", "for": "10ms"}},
@@ -28,11 +28,13 @@ def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
         {"report": {"kind": "checkpoint", "message": "the first verse"}},
         {"wait_for": str(go)},
         {"say": "and here is the frog"},
+        {"wait_for": str(end)},
         {"write": {"path": "frog.txt", "text": "plop\n"}},
         {"stderr": "the frog was heard to croak"},
         {"exit": 3},
         options=("--label", "kind=poem"),
     )
+    child = fleet.queue("true", prompt="translate it", parent=task, delay=9000.0)
     fleet.up()
     wait_until(lambda: fleet.show(task)["checkpoints"], "the tree was kept")
 
@@ -55,10 +57,22 @@ def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
         await pilot.press("enter")
         await until_seen(pilot, "checkpoint 1 (d: its changes now): 1 file changed", "+pond")
         await pilot.press("d")
-        await until_seen(pilot, "its changes: 1 file changed, 2 insertions(+)", "haiku.txt", "+--- old", "+pond")
-        await pilot.press("right")
+        await until_seen(
+            pilot, "[Diff]", "its changes: 1 file changed, 2 insertions(+)", "haiku.txt", "+--- old", "+pond"
+        )
+        await pilot.press("left")
+        await until_seen(pilot, "[Family]", "subtask", child, "translate it")
+        await pilot.press("enter")
+        await until_seen(pilot, f"task {child}", "There is no run yet")
+        await pilot.press("y")
+        await until_seen(pilot, "parent", task)
+        await pilot.press("escape")
+        await until_seen(pilot, "subtask", child)
+        await pilot.press("right", "right")
         await until_seen(pilot, "[Output]")
         go.touch()
+        await until_seen(pilot, "and here is the frog", "running", "run 1 of 1")
+        end.touch()
         await until_seen(pilot, "and here is the frog", "failed", "run 1 of 1")
         await pilot.press("E")
         await until_seen(pilot, "standard error of run 1", "the frog was heard to croak")
@@ -104,7 +118,7 @@ def test_members_long_logs_gates_and_a_task_that_is_purged(fleet: Fleet) -> None
         top = shown(app).text().partition("\n")[0]
         assert top > "loud line 0050000"  # only the end was read
         await pilot.press("g")
-        await until_seen(pilot, "loud line 0000001", "bytes below")
+        await until_seen(pilot, "loud line 0000001", "below, G follows")
         await pilot.press("pagedown", "pagedown")
         await until_seen(pilot, "loud line 0000040")
         go.touch()

@@ -15,6 +15,11 @@ NEWEST = 3
 RUNG = "rung.json"  # in the home: which alerts a bell was rung for
 
 
+def critical_mark(queries: Queries) -> Row:
+    """Cheap: equal as long as the same alerts are open and critical."""
+    return queries.view("critical_mark")[0]
+
+
 def critical(queries: Queries) -> tuple[list[Episode], list[Row]]:
     """Every open critical alert by number and time; the newest of them whole, first."""
     opened = [(int(row["id"]), float(row["at"])) for row in queries.view("critical_alerts")]

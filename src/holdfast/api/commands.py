@@ -17,7 +17,7 @@ from holdfast.config.files import Layer
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
-from holdfast.core.states import TaskState
+from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict, NotFound, UsageError
 from holdfast.ids import new_id
 from holdfast.storage import open_store
@@ -184,7 +184,7 @@ class Commands:
         return request
 
     def retry(self, task_id: str, *, fresh: bool) -> None:
-        if fresh:
+        if fresh and self._store.write(lambda tx: tx.tasks.get(task_id)).state in TASK_TERMINAL:  # else refused anyway
             self._refuse_in_use(task_id)
         self._store.write(lambda tx: tx.tasks.retry(task_id, who(), fresh, clock.now()))
         doorbell.ring(self.home)

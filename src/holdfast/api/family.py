@@ -69,3 +69,20 @@ def in_tree(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
         level, row = waiting.pop()
         yield level, row
         waiting += [(level + 1, child) for child in reversed(below.get(row["id"], []))]
+
+
+MOST_RELATIVES = 500
+
+
+def relatives(queries: Queries, task_id: str) -> list[Row]:
+    """The tasks that have to do with it: id, state, prompt, reason, and `what` it is to the task."""
+    task = queries.state(task_id)
+    found = [(task["parent_id"], "parent")] if task["parent_id"] else []
+    found += [(row["id"], "needed first") for row in queries.view("needs", id=task_id)]
+    found += [(row["id"], "in its checkout") for row in queries.view("in_its_checkout", id=task_id)]
+    found += [(row["id"], "subtask") for row in queries.view("children", id=task_id)]
+    made = []
+    for other, what in found[:MOST_RELATIVES]:
+        row = queries.state(other)
+        made.append({**{key: row[key] for key in ("id", "state", "prompt", "reason")}, "what": what})
+    return made

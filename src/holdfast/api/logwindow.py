@@ -15,7 +15,7 @@ from holdfast.api.transcript import GrowingLines, Transcript, adapter_of, speaks
 from holdfast.sparse import extents, open_plain
 
 Row = dict[str, Any]
-PIECE = 128 << 10  # bytes of one piece
+PIECE = 64 << 10  # bytes of one piece
 LONGEST = 4 << 20  # bytes that are searched for the beginning of a line
 TOO_FAR = 1 << 20  # bytes behind the end: who follows leaves them out
 ERRORS = 16 << 10  # bytes of standard error to begin with, of agents that speak there too
@@ -44,6 +44,16 @@ class LogWindow:
         aside = not self.is_plain and getattr(adapter_of(agent), "reads_errors", False)
         self._errors_path = os.path.join(directory, "err.log") if aside else None
         self._errors: GrowingLines | None = None
+
+    def stamp(self) -> tuple[object, ...]:
+        """The same as before: nothing was written since."""
+        found = self._stat()
+        if self._errors_path is None:
+            return (found,)
+        try:
+            return found, os.lstat(self._errors_path).st_size
+        except OSError:
+            return found, None
 
     def size(self) -> int | None:
         """How long the log is; None: it is not there, or not any more."""

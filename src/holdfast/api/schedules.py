@@ -54,8 +54,10 @@ def find(rows: Sequence[Row], word: str) -> Row:
 def fires(home: str, row: Row, most: int) -> list[Row]:
     """What became of its latest occurrences, and its fires by hand; the newest first."""
     queries = _queries(home)
-    if queries is None:
-        return []
+    return [] if queries is None else fires_of(queries, row, most)
+
+
+def fires_of(queries: Queries, row: Row, most: int) -> list[Row]:
     found = queries.view("fires", repo=row["repo"], schedule=row["name"], most=most)
     return [{**fire, "by_hand": bool(fire.pop("hand"))} for fire in found]
 

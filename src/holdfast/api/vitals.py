@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from holdfast import __version__, clock, config
+from holdfast.api.counting import Counts
 from holdfast.api.holding import holds
 from holdfast.api.queries import Queries
 from holdfast.processes.groupbases import Bases
@@ -27,13 +28,14 @@ class Vitals:
         self._home = home
         self._machine = Machine(home=home)
         self._machine_at = -math.inf
+        self._counts = Counts()
         self._machine_row: Row = {}
 
     def read(self, queries: Queries) -> Row:
         alerts, worst = queries.open_alerts()
         return {
             "supervisor": supervisor(queries),
-            "counts": queries.counts(),
+            "counts": self._counts.read(queries),
             "alerts": {"open": alerts, "worst": worst},
             "accounts": _shut(queries),
             "holds": holds(queries),

@@ -51,10 +51,18 @@ def _supervisor(vitals: Row, now: float) -> Iterator[Piece]:
         since = show_duration(int(found["silent"]))
         yield Piece(f"supervisor pid {found['pid']} has not answered for {since}: stopped, or stuck", "bad")
     else:
-        yield Piece(f"supervisor up {show_duration(int(max(0.0, now - found['since'])))}", "good")
+        yield Piece(f"supervisor up {_roughly(max(0.0, now - found['since']))}", "good")
         yield Piece(f"pid {found['pid']}, {found['agents']} at once", spare=8)
     if found["other_version"] is not None:
         yield Piece(f"it is version {found['other_version']}, this is {__version__}", "warn", spare=1)
+
+
+def _roughly(seconds: float) -> str:
+    """Without the seconds: a line that changes every second is drawn every second."""
+    whole = int(seconds)
+    if whole < 60:
+        return "for less than 1m"
+    return f"{whole // 60}m" if whole < 3600 else show_duration(whole)
 
 
 def _work(vitals: Row) -> Iterator[Piece]:

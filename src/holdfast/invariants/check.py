@@ -211,6 +211,20 @@ def _fences_rise(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("twice", "fence", f"task {task_id} has fence {task['fence']}, told was {newest[task_id]}")
 
 
+def _claims_are_leased(evidence: Evidence) -> Iterator[Violation]:
+    """No supervisor claims or takes over a task after another one has recorded its end."""
+    lost: set[str] = set()
+    for event in evidence.events:
+        host = event["data"].get("host")
+        if event["kind"] == "host.lost":
+            lost.add(host)
+        elif event["kind"] in ("task.claimed", "task.adopted") and host in lost:
+            words = (
+                f"event {event['seq']}: task {event['task_id']} was taken by supervisor {host}, which was lost before"
+            )
+            yield Violation("twice", "lease", words)
+
+
 def _one_agent_at_a_time(evidence: Evidence) -> Iterator[Violation]:
     """One for a task; one for each member, while a parallel stage is under way: then none of the task's own."""
     left = [run for run in evidence.runs.values() if run["state"] != "settled"]
@@ -322,6 +336,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Violation]], ...] = (
     _no_stray_git,
     _ends_once,
     _fences_rise,
+    _claims_are_leased,
     _one_agent_at_a_time,
     _what_it_took_is_counted_once,
     _everything_has_a_reason,

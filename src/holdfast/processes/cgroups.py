@@ -8,7 +8,6 @@ own look.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import os
@@ -97,6 +96,8 @@ def is_ours(leaf: object, home: str, run_id: str) -> bool:
 async def end(leaf: str, base: str) -> bool:
     """Kill everything in a dead keeper's leaf. True proves it empty (or gone, as only an empty one can be: if `base`,
     where our own runs have theirs, is where it was)."""
+    import asyncio  # who only asks where groups were made (`top --once`) has to start fast
+
     deadline = asyncio.get_running_loop().time() + PROVE_PATIENCE
     while True:
         faults.passed("cgroup.kill")

@@ -14,7 +14,7 @@ from holdfast.workspaces.names import OWNER_SUFFIX
 
 def write(workspace: Workspace) -> None:
     """Before the directory exists."""
-    if faults.skips("intent"):
+    if faults.skips("intent") or faults.skips("marker"):
         return  # the marker is an intent too: the sweep finds by it what the ledger has lost
     os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)
     target = workspace.path + OWNER_SUFFIX

@@ -9,6 +9,7 @@ from holdfast.api.fleetorder import Wish
 from holdfast.api.fleetview import FleetReader, Picture, as_json
 from holdfast.api.queries import Queries
 from holdfast.api.show import duration, moment, money
+from holdfast.api.vitalwords import held_up, line
 from holdfast.interfaces.cli.render import ago, clean, one_line, paint, print_json, table
 
 Row = dict[str, Any]
@@ -17,16 +18,15 @@ NEXT_FIRES = 5
 
 def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
     from holdfast.api.schedules import schedules
+    from holdfast.api.vitals import Vitals
     from holdfast.api.workers import workers
 
     queries, now = Queries(home), time.time()
     picture = FleetReader(Wish(everything=everything)).read(queries)
-    running = queries.supervisor()
+    vitals = Vitals(home).read(queries)
     found: Row = {
         "at": now,
-        "supervisor": running and {name: running[name] for name in ("pid", "version", "started_at", "agents", "held")},
-        "counts": queries.counts(),
-        "held": queries.held_names(),
+        **{name: vitals[name] for name in ("supervisor", "counts", "accounts", "holds", "machine")},
         "alerts": queries.alerts(),
         "workers": workers(home),
         "schedules": schedules(home)[0],
@@ -34,7 +34,7 @@ def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
     if as_object:
         print_json({**found, "tasks": as_json(picture, now), "left_out": picture.left_out})
         return 0
-    _header(found)
+    _header(vitals, now)
     _alerts(found["alerts"])
     _tasks(picture, now)
     _workers(found["workers"])
@@ -42,17 +42,14 @@ def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
     return 0
 
 
-def _header(found: Row) -> None:
-    running = found["supervisor"]
-    counts = ", ".join(f"{number} {state}" for state, number in sorted(found["counts"].items())) or "no tasks"
-    said = "no supervisor is running (`holdfast up`)"
-    if running:
-        said = (
-            f"supervisor pid {running['pid']} for {ago(running['started_at'])}, room for {running['agents']} agent(s)"
-        )
-        said += f"; nothing new starts: {clean(running['held'])}" if running["held"] else ""
-    said += f"; held back: {clean(', '.join(found['held']))} (`holdfast dispatch`)" if found["held"] else ""
-    print(f"{moment(found['at'])}  {said}; {counts}")
+def _header(vitals: Row, now: float) -> None:
+    """As the screen has it on top; what holds the fleet up below."""
+    pieces = [piece.text for piece in line(vitals, now)]
+    if vitals["supervisor"]["state"] == "none":
+        pieces[0] = "no supervisor is running (`holdfast up`)"  # there is no key to press
+    print(clean(f"{moment(now)}  {'; '.join(pieces)}"))
+    for words in held_up(vitals):
+        print(clean(words))
 
 
 def _alerts(alerts: list[Row]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from typing import Any
 
+from holdfast.api import schedulewords
 from holdfast.api.schedules import find, fire, fires, has_supervisor, schedules, switch, upcoming
 from holdfast.api.times import in_words
 from holdfast.errors import UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import ago, clean, one_line, paint, print_json, table
+from holdfast.interfaces.cli.render import clean, one_line, paint, print_json, table
 
 Row = dict[str, Any]
 _HEADERS = ("SCHEDULE", "STATE", "REPO", "WHEN", "LAST", "NEXT", "TROUBLE")
@@ -73,37 +73,15 @@ def _list(home: str, *, as_json: bool) -> int:
 
 
 def _cells(row: Row) -> list[str]:
-    last = "-"
-    if row["last_fired_at"] is not None:
-        last = f"{ago(row['last_fired_at'])} ago: {row['last_task']} {row['last_task_state'] or 'gone'}"
     return [
         clean(row["name"]),
-        _state(row),
+        schedulewords.state(row),
         one_line(clean(row["repo"]), 40),
         one_line(f"{row['words']}, {row['timezone']}", 60),
-        last,
-        _next(row),
+        schedulewords.last(row),
+        schedulewords.following(row),
         one_line(clean(row["trouble"] or row["problem"] or "-"), 60),
     ]
-
-
-def _state(row: Row) -> str:
-    if not row["enabled"]:
-        return "disabled"
-    return "enabled" if row["seen"] else "new"
-
-
-def _next(row: Row) -> str:
-    if not row["enabled"]:
-        return f"disabled by {row['enabled_by']}" if row["enabled_by"] else "disabled"
-    if row["waiting"] and row["trouble"]:
-        return f"due, tried again {in_words(row['next_try'], row['timezone'])}" if row["next_try"] else "due"
-    if row["waiting"]:
-        return "due, after its last task"
-    if row["next_fire"] is None:
-        return "never"
-    words = in_words(row["next_fire"], row["timezone"])
-    return f"due, {words}" if row["next_fire"] < time.time() else words
 
 
 # -- show --------------------------------------------------------------------------------------------------------------
@@ -114,40 +92,18 @@ def _show(home: str, row: Row, *, as_json: bool) -> int:
     if as_json:
         print_json({**row, "next_fires": following if row["enabled"] else [], "last_fires": last})
         return 0
-    print(f"{paint('schedule', 'bold')} {clean(row['name'])}  {_state(row)}  {clean(row['words'])}, {row['timezone']}")
-    task = row["task"]
-    fields = {
-        "repo": row["repo"],
-        "cron": f"{row['cron']}  ({row['place'] or row['file']})",
-        "enabled": f"{'yes' if row['enabled'] else 'no'}" + (f", by {row['enabled_by']}" if row["enabled_by"] else ""),
-        "policy": f"overlap {row['overlap']}, misfire {row['misfire']}"
-        + (f" (up to {row['max_catch_up']})" if row["misfire"] == "all" else "")
-        + (f", jitter {row['jitter']:g} s" if row["jitter"] else ""),
-        "range": f"{task.get('base', '')}..{task['ref']}" if "ref" in task else "",
-        **{key: str(task[key]) for key in ("workflow", "agent", "model", "priority", "timeout") if key in task},
-        "prompt": one_line(str(task.get("prompt", "")), 90),
-        "trouble": row["trouble"] or "",
-        "file": row["problem"] or "",
-    }
-    for name, value in fields.items():
-        if value:
-            print(f"  {name:<10}{clean(value)}")
+    name, state = clean(row["name"]), schedulewords.state(row)
+    print(f"{paint('schedule', 'bold')} {name}  {state}  {clean(row['words'])}, {row['timezone']}")
+    for fact, value in schedulewords.facts(row).items():
+        print(f"  {fact:<10}{clean(value)}")
     if row["enabled"]:
         for number, moment in enumerate(following):
             print(f"  {'next' if number == 0 else '':<10}{in_words(moment, row['timezone'])}")
     for number, fired in enumerate(last):
-        print(f"  {'last' if number == 0 else '':<10}{_fired(fired, row['timezone'])}")
+        print(f"  {'last' if number == 0 else '':<10}{schedulewords.fired(fired, row['timezone'])}")
     if not has_supervisor(home):
         print(ASLEEP, file=sys.stderr)
     return 0
-
-
-def _fired(fired: Row, zone: str) -> str:
-    when = in_words(fired["fire_time"], zone)
-    if fired["task"] is not None:
-        how = f" {clean(fired['why'])}" if fired["by_hand"] else ""
-        return f"{when}{how}: task {fired['task']} {fired['task_state'] or '(forgotten)'}"
-    return f"{when}: left out, {clean(fired['why'])}"
 
 
 # -- fire, enable, disable ---------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, TypeVar
 from textual.app import App, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.dom import DOMNode
 from textual.message import Message
-from textual.worker import Worker, WorkerFailed, WorkerState
+from textual.worker import Worker, WorkerState
 
 from holdfast.api.vitals import Vitals
 from holdfast.errors import HoldfastError, Refused, Unavailable
@@ -22,6 +23,7 @@ from holdfast.interfaces.tui.banner import Banner
 from holdfast.interfaces.tui.deeds import Asked, task_of
 from holdfast.interfaces.tui.deeds import Told as WhatToTell
 from holdfast.interfaces.tui.dialogs import Asking, Question, Refusal
+from holdfast.interfaces.tui.errands import Errands
 from holdfast.interfaces.tui.feed import Failure, Feed, Trouble, Watch
 from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.leaving import Leaving
@@ -30,7 +32,6 @@ from holdfast.interfaces.tui.status import EVERY, Status
 from holdfast.interfaces.tui.views.alerts import AlertsView
 from holdfast.interfaces.tui.views.fleet import FleetView
 from holdfast.interfaces.tui.views.schedules import SchedulesView
-from holdfast.interfaces.tui.views.task import TaskView
 from holdfast.interfaces.tui.views.workers import WorkersView
 from holdfast.interfaces.tui.views.workspaces import WorkspacesView
 from holdfast.text import one_line
@@ -89,6 +90,7 @@ class Top(App[None]):
         self.status: Row | None = None
         self.attention = Attention(home, ring=(lambda: self.bell()) if bell else None, changed=self.show_frame)
         self.trouble: Trouble | None = None
+        self.errands = Errands()
         self.feed = Feed(
             home,
             lambda watch, value: self._pass_on(self.Read(watch, value)),
@@ -136,8 +138,8 @@ class Top(App[None]):
     def on_top_read(self, message: Read) -> None:
         watch, value = message.watch, message.value
         watch.in_hand = False
-        if not self.screen_stack or not self.feed.has(watch):
-            return  # the app is closing, or its screen is gone meanwhile
+        if not self.screen_stack or not _is_there(watch):
+            return
         if not isinstance(value, Failure):
             watch.deliver(value)
         elif watch.fail is not None:
@@ -164,6 +166,8 @@ class Top(App[None]):
     # -- going places --------------------------------------------------------------------------------------------------
 
     def open_task(self, task_id: str, page: str = "output") -> None:
+        from holdfast.interfaces.tui.views.task import TaskView  # the first picture does not wait for it
+
         self.push_screen(TaskView(task_id, page))
 
     # -- actions -------------------------------------------------------------------------------------------------------
@@ -193,7 +197,7 @@ class Top(App[None]):
     async def _carry_out(self, action: Action, subject: Row) -> WhatToTell:
         """What to tell afterwards; nothing, if the answer was no."""
         if action.question is not None:
-            words = await self._apart(partial(action.question, self.home, subject))
+            words = await self._apart(action, partial(action.question, self.home, subject))
             if words is not None and await self.push_screen_wait(Question(words)) is None:
                 return ""
         if action.asks:
@@ -203,13 +207,10 @@ class Top(App[None]):
             subject = {**subject, "answer": answer}
         if action.in_terminal:
             return self._in_terminal(action, subject)
-        return await self._apart(partial(action.do, self.home, subject))
+        return await self._apart(action, partial(action.do, self.home, subject))
 
-    async def _apart(self, do: Callable[[], T]) -> T:
-        try:
-            return await self.run_worker(do, thread=True, exit_on_error=False).wait()
-        except WorkerFailed as failed:
-            raise failed.error from None
+    async def _apart(self, action: Action, do: Callable[[], T]) -> T:
+        return await self.errands.run(do, lambda: self.tell(f"{action.label}: not done yet; it goes on by itself."))
 
     def _in_terminal(self, action: Action, subject: Row) -> WhatToTell:
         """Whatever happens in between, the terminal is taken back: Textual leaves it if its block raises."""
@@ -241,6 +242,13 @@ class Top(App[None]):
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.SUCCESS:
             self.feed.look()
+
+
+def _is_there(watch: Watch) -> bool:
+    """Whether its screen is not gone meanwhile. One that lies below another gets it too: what a reader has handed over
+    once it does not read again."""
+    owner = getattr(watch.deliver, "__self__", None)
+    return not isinstance(owner, DOMNode) or owner.is_attached
 
 
 def _words_of(error: Exception) -> tuple[str, bool]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.api.attention import Episode, critical, deaths, remember_rung, rung
+from holdfast.api.attention import Episode, critical, critical_mark, deaths, remember_rung, rung
 from holdfast.api.queries import Queries
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 
@@ -36,12 +36,18 @@ class Attention:
         self.now = Pressing()
         self.watch = Watch("attention", self._read, self._seen, every=LOOK_EVERY)
         # Below: the feed's thread alone.
+        self._mark: Row = {}  # of what was read last: at a thousand events a second, alerts are read when they change
+        self._critical: tuple[list[Episode], list[Row]] = ([], [])
         self._after: int | None = None
         self._news: dict[str, tuple[float, Row]] = {}  # by run: when it was seen, and what is told of it
         self._rung: frozenset[Episode] | None = None
+        self._looked_at: list[Episode] | None = None
 
     def _read(self, queries: Queries) -> object:
-        opened, newest = critical(queries)
+        mark = critical_mark(queries)
+        if mark != self._mark:
+            self._critical, self._mark = critical(queries), mark
+        opened, newest = self._critical
         read = Pressing(len(opened), tuple(newest), self._read_deaths(queries, newest), self._is_new(opened))
         return NOTHING_NEW if read == self.now and not read.rings else read
 
@@ -68,7 +74,8 @@ class Attention:
             return False
         if self._rung is None:
             self._rung = rung(self._home)
-        fresh = set(opened) - self._rung
+        fresh = () if opened is self._looked_at else set(opened) - self._rung
+        self._looked_at = opened
         if fresh:
             self._rung = frozenset(opened)
             remember_rung(self._home, self._rung)

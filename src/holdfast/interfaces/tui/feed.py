@@ -67,6 +67,7 @@ class Trouble:
 
     words: str
     since: float
+    is_of_all: bool = True  # False: only of something on the present screen; the rest is read
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,10 @@ class Feed:
         self._thread.join(timeout=2)
 
     def attach(self, watches: Iterable[Watch]) -> None:
-        self._watches = (*self._watches, *(watch for watch in watches if watch not in self._watches))
+        new = tuple(watch for watch in watches if watch not in self._watches)
+        for watch in new:
+            watch.version = -1  # it may be of another connection, which counts anew
+        self._watches = (*self._watches, *new)
         self.look()
 
     def detach(self, watches: Iterable[Watch]) -> None:
@@ -215,7 +219,7 @@ class Feed:
             if words is None:
                 self._troubles.pop(key, None)
             elif known is None or known.words != words:
-                self._troubles[key] = Trouble(words, known.since if known else time.time())
+                self._troubles[key] = Trouble(words, known.since if known else time.time(), key == OF_THE_STORE)
             worst = self._troubles[min(self._troubles)] if self._troubles else None  # the store's comes first
             if worst != self._told:
                 self._told = worst

@@ -13,7 +13,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 
 from holdfast.interfaces.tui import keyline
-from holdfast.interfaces.tui.actions import ACTIONS, ANYWHERE, about
+from holdfast.interfaces.tui.actions import ACTIONS, ANYWHERE, Action, about
 from holdfast.interfaces.tui.banner import Banner
 from holdfast.interfaces.tui.dialogs import Help
 from holdfast.interfaces.tui.feed import Watch
@@ -37,6 +37,8 @@ _UNSAID = {  # Textual's own, which do nothing here
     ),
     *("app.focus_next", "app.focus_previous", "screen.copy_text"),
 }
+DIFF = Binding("d", "diff", "Diff", tooltip="what the task changed so far")
+_WITH_TASK = {"task", "worker", "alert", "workspace"}  # what has a task; a screen with a page for it has its own key
 
 
 @dataclass
@@ -60,13 +62,20 @@ class View(Screen[None]):
 
     ABOUT: ClassVar[str] = ""  # the subject of its actions
     NAME: ClassVar[str] = ""  # in help, palette and header
+    DEFAULT_CSS = """
+    View.-short Banner #critical { max-height: 1; }
+    View.-short Banner #deaths { max-height: 1; }
+    """  # a banner must not be all there is
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "keys", "Help", key_display="?", tooltip="what every key does here")
     ]
 
     def __init_subclass__(cls, **more: Any) -> None:
         """The keys of its actions, before its own."""
-        cls.BINDINGS = [*(action.binding for action in about(cls.ABOUT)), *cls.__dict__.get("BINDINGS", ())]
+        own = cls.__dict__.get("BINDINGS", ())
+        has_diff = cls.ABOUT in _WITH_TASK and not any(isinstance(key, Binding) and key.key == DIFF.key for key in own)
+        cls.BINDINGS = [*(action.binding for action in about(cls.ABOUT)), *((DIFF,) if has_diff else ()), *own]
         super().__init_subclass__(**more)
 
     def __init__(self) -> None:
@@ -119,16 +128,16 @@ class View(Screen[None]):
     def show_keys(self) -> None:
         """The line at the bottom is about what the cursor is on, as it is now."""
         try:
-            line, row = self.query_one(keyline.KeyLine), self.subject()
+            line, offered = self.query_one(keyline.KeyLine), self.offered()
         except NoMatches:  # not put together yet, or being taken apart
             return
-        offered = [
-            (action.key, action.key, action.label)
-            for action in about(self.ABOUT)
-            if row is not None and action.when(row)
-        ]
         more = keyline.others(self.active_bindings.values())
-        line.show((*offered, *more))
+        line.show((*((action.key, action.key, action.label) for action in offered), *more))
+
+    def offered(self) -> list[Action]:
+        """What makes sense for what the cursor is on; the other keys work too, and say why not."""
+        row = self.subject()
+        return [action for action in about(self.ABOUT) if row is not None and action.when(row)]
 
     def action_act(self, name: str) -> None:
         action, subject = ACTIONS[name], self.subject()
@@ -138,6 +147,14 @@ class View(Screen[None]):
             self.notify("There is nothing under the cursor.", severity="warning")
         else:
             self.top.act(action, subject)
+
+    def action_diff(self) -> None:
+        row = self.subject() or {}
+        task_id = row["task"] if "task" in row else row.get("id")
+        if task_id is None:
+            self.notify("There is no task under the cursor.", severity="warning")
+        else:
+            self.top.open_task(task_id, "diff")
 
     def key_lines(self) -> list[KeyHelp]:
         """Whatever a key does here, in the order of help; `?` and the palette are made of this."""

@@ -20,7 +20,11 @@ HELP: Key = ("question_mark", "?", "Help")
 
 class KeyLine(Static):
     DEFAULT_CSS = """
-    KeyLine { dock: bottom; height: 1; background: $panel; text-wrap: nowrap; text-overflow: clip; }
+    KeyLine {
+        dock: bottom; height: 1; background: $panel; text-wrap: nowrap; text-overflow: clip;
+        link-style: not underline; link-color: $foreground; link-background: $panel;
+        link-style-hover: underline; link-color-hover: $foreground; link-background-hover: $panel;
+    }
     """
 
     def __init__(self) -> None:
@@ -40,8 +44,8 @@ class KeyLine(Static):
         line = Text(end="")
         for pressed, shown, words in fit(self._keys, self.size.width):
             press = Style(meta={"@click": f"app.press('{pressed}')"})
-            line.append(shown, Style(bold=True, underline=True) + press).append(f" {words}", press).append("  ")
-        self.update(line)
+            line.append(shown, Style(bold=True) + press).append(f" {words}", press).append("  ")
+        self.update(line, layout=False)
 
 
 def fit(keys: Sequence[Key], width: int) -> list[Key]:

@@ -30,6 +30,10 @@ class Listing(View):
     filter changes (`words`)."""
 
     AUTO_FOCUS = "Grid"
+    DEFAULT_CSS = """
+    Listing Grid { min-height: 3; }
+    Listing.-short Details { max-height: 40%; }
+    """
     COLUMNS: ClassVar[tuple[Column, ...]] = ()
     KEY: ClassVar[str] = "id"
     EMPTY: ClassVar[str] = "Nothing here."
@@ -47,7 +51,7 @@ class Listing(View):
 
     def body(self) -> ComposeResult:
         yield FilterBar()
-        yield Grid(self.COLUMNS, key=self.KEY, empty=self.EMPTY)
+        yield Grid(self.COLUMNS, key=self.KEY, empty="Reading …")
         yield Details()
 
     def sheet_of(self, row: Row) -> Text:
@@ -62,9 +66,10 @@ class Listing(View):
 
     # -- showing -------------------------------------------------------------------------------------------------------
 
-    def list_rows(self, rows: Sequence[Row]) -> None:
-        grid = self.query_one(Grid)
-        grid.say_when_empty("Nothing has all these words: Escape drops the filter." if self.words else self.EMPTY)
+    def list_rows(self, rows: Sequence[Row], empty: str = "") -> None:
+        """`empty`: what to say where there are none, if that is more than usual."""
+        grid, none = self.query_one(Grid), "Nothing has all these words: Escape drops the filter."
+        grid.say_when_empty(none if self.words else empty or self.EMPTY)
         grid.show(rows)
         self.tell()
 

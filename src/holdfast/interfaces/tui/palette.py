@@ -27,11 +27,13 @@ class Doings(Provider):
                 yield Hit(score, Text(title), run, text=title, help=words)
 
     def _found(self) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-        """Title, what it does, and how. A dialog below has no commands: it waits for its own answer."""
+        """Title, what it does, and how; what makes sense now comes first. A dialog below has no commands: it waits for
+        its own answer."""
         screen = self.screen
         if not isinstance(screen, View):
             return
-        for line in screen.key_lines():
+        offered = {action.binding.action for action in screen.offered()}
+        for line in sorted(screen.key_lines(), key=lambda line: line.bindings[0][1].action not in offered):
             if line.is_spoken_of:
                 node, binding = line.bindings[0]
                 title = f"{line.label}  ({' '.join(line.keys)})"

@@ -44,18 +44,23 @@ class Status(Static):
     def _draw(self) -> None:
         vitals, trouble, waits = self._facts
         width = self.size.width or self.app.size.width
-        if trouble is not None:
+        is_whole = trouble is None or not trouble.is_of_all
+        if trouble is not None and not is_whole:
             made = in_trouble(trouble)
         elif waits > PATIENCE:
             made = waiting(waits)
         elif vitals is not None and width > 0:
             made = lines(vitals, width, time.time())
+            if trouble is not None:
+                made.append("\n").append_text(in_trouble(trouble))
         else:
             return
         if self._shown is None or made.markup != self._shown.markup:  # nothing is drawn again for nothing
+            is_trouble = trouble is not None or waits > PATIENCE
+            is_as_high = not is_trouble and self.size.height == made.plain.count("\n") + 1
             self._shown = made
-            self.set_class(trouble is not None or waits > PATIENCE, "-trouble")
-            self.update(made)
+            self.set_class(is_trouble, "-trouble")
+            self.update(made, layout=not is_as_high)
 
 
 def in_trouble(trouble: Trouble) -> Text:

@@ -126,7 +126,7 @@ def _move(task: Task, decision: ResumeDecision, now: Instant) -> dict[str, objec
         "id": task.id,
         "reason": decision.message,
         "earlier": task.resume_attempts,
-        "attempt": decision.attempt,
+        "attempt": task.resume_attempts if faults.skips("resume-count") else decision.attempt,
         "now": now.wall,
     }
 

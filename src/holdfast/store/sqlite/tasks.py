@@ -139,7 +139,8 @@ class SqliteTasks:
     # -- supervisor ----------------------------------------------------------------------------------------------
 
     def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
-        lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id}
+        unleased = int(faults.skips("claim-lease"))
+        lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id, "unleased": unleased}
         if terms.held:
             return None
         if terms:
@@ -161,7 +162,13 @@ class SqliteTasks:
 
     def adopt(self, task: Task, host_id: str, now: Instant) -> Task:
         found = self._sql.tuples(
-            "adopt", id=task.id, host=host_id, from_host=task.owner, fence=task.fence, now=now.wall
+            "adopt",
+            id=task.id,
+            host=host_id,
+            from_host=task.owner,
+            fence=task.fence,
+            now=now.wall,
+            **{"raise": 0 if faults.skips("adopt-fence") else 1},
         )
         if not found:
             raise NotOwner(f"Task {task.id} was taken by someone else while we adopted it.")

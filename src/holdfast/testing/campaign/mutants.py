@@ -30,6 +30,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "cancel/up/worktree.added:1:kill",
         "leaked: directory",
     ),
+    Mutant("salvage", "saving what no branch holds, before a workspace goes", "single", "failure", "lost: bytes"),
+    Mutant("marker", "the owner's marker beside a workspace", "single", "leftovers", "leaked: "),
+    Mutant(
+        "cursor", "the cursor and the key of an occurrence in the fire's transaction", "single", "scheduled", "twice"
+    ),
+    Mutant("resume-count", "the count of resumes in the resume's transaction", "single", "limit-again", "loops: "),
+    Mutant("adopt-fence", "the higher fence of an adoption", "single", "adoption", "twice: fence"),
+    Mutant(
+        "checkpoint-fence",
+        "the fence check on a checkpoint",
+        "single",
+        "agent-killed/up/checkpoint.ref:1:usurp",
+        "twice: fence",
+    ),
     Mutant("emptiness", "the proof that a run's tree is empty", "single", "keeper-killed", "leaked: process"),
 )
 

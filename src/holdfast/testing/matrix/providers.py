@@ -27,6 +27,18 @@ def limit(world: World) -> None:
     world.up("up")
 
 
+def again(world: World) -> None:
+    """Every run meets the limit: the resume beyond the last that it may have fails it."""
+    steps: list[dict[str, Any]] = [{"do": "limit", "with": {"kind": "usage", "for": 0.001}, "run": None}]
+
+    def work() -> None:
+        new = NewTask(prompt="meet it again", directory=str(world.repo), scenario=steps, max_resumes=1)
+        world.acknowledge(Commands(str(world.home)).add(new).id)
+
+    insist(world, "add", work, lambda: state(world, "meet it again") != "missing")
+    world.up("up")
+
+
 def outage(world: World) -> None:
     """A provider is down for the first run of each task: they are held back, one goes first, the other follows."""
     steps: list[dict[str, Any]] = [

@@ -263,6 +263,9 @@ SCENARIOS: dict[str, Scenario] = {
         supervisor_may_die=False,
     ),
     "limit": Scenario(providers.limit, {"be limited": ("completed",)}, "usage limit, pause, resume"),
+    "limit-again": Scenario(
+        providers.again, {"meet it again": ("failed",)}, "resumed once too often", is_variation=True
+    ),
     "outage": Scenario(
         providers.outage,
         {"meet an outage": ("completed",), "meet it too": ("completed",)},

@@ -15,7 +15,7 @@ from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.task.page import Page, Row
 from holdfast.interfaces.tui.task.paper import Line, Paper, lines_of
 
-EVERY = 5.0  # seconds, while its agent is at work: how it is, no event tells
+EVERY = 10.0  # seconds, while its agent is at work: how it is, no event tells
 SLOWLY = 20.0  # times as long as it took to find out, until it is asked again
 
 
@@ -75,6 +75,6 @@ def lines(found: Row) -> list[Line]:
     made += [Line(""), Line("Facts", "bold")]
     for name, words in facts.items():
         made += lines_of(f"{name:<10} {words}", indent="  ")
-    for child in task["children"]:
-        made += lines_of(f"subtask {child['id']}  {child['state']}  {child['prompt']}".split("\n")[0], indent="  ")
+    if task["children"]:
+        made += [Line(f"  subtasks   {len(task['children'])}, on the page Family (y)")]
     return [*made, Line(""), Line("Prompt", "bold"), *lines_of(prompt, indent="  ")]

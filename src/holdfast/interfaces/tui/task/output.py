@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
+from holdfast.interfaces.cli.render import size
 from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.task.page import Page, Row
 from holdfast.interfaces.tui.task.paper import Line, Paper
@@ -123,7 +124,10 @@ class OutputPage(Page):
         batch = self._batch
         if batch is None:
             return
-        if message.at_last and (message.jumped or batch.below == 0):
+        if message.at_first and not batch.is_first:
+            self._follow(follows=False)
+            self._wish("oldest" if message.jumped else "earlier")
+        elif message.at_last and (message.jumped or batch.below == 0):
             self._follow(follows=True)
             self._wish("newest" if batch.below else "later")
             self.paper.append((), batch.begun)
@@ -131,8 +135,6 @@ class OutputPage(Page):
             self._wish("later")
         else:
             self._follow(follows=False)
-            if message.at_first and not batch.is_first:
-                self._wish("oldest" if message.jumped else "earlier")
 
     def _wish(self, wish: str) -> None:
         self.reader.wish = wish
@@ -178,5 +180,5 @@ class OutputPage(Page):
         if batch is not None and batch.is_gone:
             return "gone: `retention.runs` says how long it is kept;"
         if self.paper.follows:
-            return "following"
-        return f"{batch.below} bytes below, G follows;" if batch is not None and batch.below else "G follows;"
+            return "following" if self.paper.length or batch is None else "following; it has said nothing yet;"
+        return f"{size(batch.below)} below, G follows;" if batch is not None and batch.below else "G follows;"

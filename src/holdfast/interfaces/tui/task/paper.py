@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -20,8 +19,6 @@ from textual.strip import Strip
 from holdfast.text import clean
 
 LONGEST = 4000  # characters of one line; the rest of it is counted, not shown
-# Without a width of their own, or with one that terminals do not agree about; and bytes that are no text.
-_UNSTEADY = re.compile("[\u200b-\u200d\u2028\u2029\u2060-\u2064\ufe00-\ufe0f\ufeff\ud800-\udfff\U000e0000-\U000e0fff]")
 
 
 class Line(NamedTuple):
@@ -32,7 +29,7 @@ class Line(NamedTuple):
 def printable(text: str) -> str:
     """Somebody else's line as it can stand on a screen: nothing in it moves, colours or hides anything."""
     longer = len(text) - LONGEST
-    shown = _UNSTEADY.sub("", clean(text[:LONGEST])).replace("\n", " ").expandtabs(4)
+    shown = clean(text[:LONGEST]).replace("\n", " ").expandtabs(4)
     return f"{shown} … [{longer} more characters]" if longer > 0 else shown
 
 
@@ -42,9 +39,11 @@ def lines_of(text: str, style: str = "", indent: str = "") -> list[Line]:
 
 
 def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
-    """Pieces of at most so many cells; between words where that is possible, unless it has to be exact."""
+    """Pieces of at most so many cells; between words where that is possible, and below one another, unless it has to be
+    exact."""
     is_plain = text.isascii()
     pieces: list[str] = []
+    indent = 0 if exact else min(len(text) - len(text.lstrip(" ")), width // 4)
     while True:
         room = width if is_plain else _fitting(text, width)
         if len(text) <= room:
@@ -54,7 +53,7 @@ def fold(text: str, width: int, *, exact: bool = False) -> list[str]:
             space = text.rfind(" ", room // 2, room + 1)
             cut = space if space > 0 and text[:space].strip() else room
         pieces.append(text[:cut])
-        text = text[cut:] if exact else text[cut:].lstrip(" ")
+        text = text[cut:] if exact else " " * indent + text[cut:].lstrip(" ")
 
 
 def _fitting(text: str, width: int) -> int:
@@ -76,7 +75,9 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
     """While it `follows`, it stays at its end. What is written before or behind does not move what is in sight."""
 
     DEFAULT_CSS = """
-    Paper { height: 1fr; overflow-x: hidden; overflow-y: auto; }
+    Paper {
+        height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-gutter: stable; scrollbar-size-vertical: 1;
+    }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
@@ -88,7 +89,8 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
     ]
 
     class Scrolled(Message):
-        """Somebody moved. `at_first` and `at_last`: further than to the first or last line there is no way."""
+        """Somebody moved. `at_first` and `at_last`: up to the first line, down to the last, and would go further. Where
+        everything is in sight, who goes up is at the last line too."""
 
         def __init__(self, paper: Paper, *, at_first: bool, at_last: bool, jumped: bool = False) -> None:
             super().__init__()
@@ -203,26 +205,26 @@ class Paper(ScrollView, can_focus=True, inherit_bindings=False):
     # -- moving --------------------------------------------------------------------------------------------------------
 
     def action_move(self, by: int) -> None:
-        self._go(self.scroll_offset.y + by)
+        self._go(self.scroll_offset.y + by, by)
 
     def action_page(self, by: int) -> None:
-        self._go(self.scroll_offset.y + by * max(1, self.size.height - 1))
+        self._go(self.scroll_offset.y + by * max(1, self.size.height - 1), by)
 
     def action_first(self) -> None:
-        self._go(0, jumped=True)
+        self._go(0, -1, jumped=True)
 
     def action_last(self) -> None:
-        self._go(self.max_scroll_y, jumped=True)
+        self._go(self.max_scroll_y, 1, jumped=True)
 
     def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
-        self._go(self.scroll_offset.y - 3)
+        self._go(self.scroll_offset.y - 3, -1)
 
     def _on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
-        self._go(self.scroll_offset.y + 3)
+        self._go(self.scroll_offset.y + 3, 1)
 
-    def _go(self, y: int, *, jumped: bool = False) -> None:
-        at_first, at_last = y <= 0, y >= self.max_scroll_y
+    def _go(self, y: int, by: int, *, jumped: bool = False) -> None:
+        at_first, at_last = by < 0 and y <= 0, y >= self.max_scroll_y if by > 0 else self.max_scroll_y <= 0
         self.scroll_to(y=max(0, min(y, self.max_scroll_y)), animate=False, force=True)
         self.post_message(self.Scrolled(self, at_first=at_first, at_last=at_last, jumped=jumped))

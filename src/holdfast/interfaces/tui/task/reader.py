@@ -19,6 +19,7 @@ from holdfast.interfaces.tui.task.scribe import Scribe
 
 Row = dict[str, Any]
 MOST_LINES = 10_000  # on the paper at once
+NOT_SO_OFTEN = 1.0  # seconds between two words about what is below
 
 
 class Choice(NamedTuple):
@@ -66,6 +67,8 @@ class Reader:
         self._plain = ""  # the beginning of a line of plain text
         self._chunks: deque[_Chunk] = deque()
         self._last: Batch | None = None
+        self._known: tuple[object, ...] = ()  # when there was nothing more to read
+        self._told_at = 0.0
 
     def read(self, queries: Queries) -> object:
         """A batch, or NOTHING_NEW. In the feed's thread."""
@@ -79,11 +82,18 @@ class Reader:
             run = {"id": choice.run_id, "number": choice.number}
             window = LogWindow(directory, choice.agent, run, choice.zone, errors=choice.errors)
             self._window, self._last, wish = window, None, wish or "newest"
-        self._current = choice
+        known = (choice, self.follows, window.stamp())
+        if wish is None and (known == self._known or not (self.follows or self._is_time())):
+            return NOTHING_NEW
+        self._current, self._told_at = choice, time.monotonic()
         batch = self._batch(choice, window, wish)
         same = self._last is not None and batch == self._last and not (batch.lines or batch.drop_first)
-        self._last = batch
+        self._last, self._known = batch, known if same or not self.follows else ()
         return NOTHING_NEW if same else batch
+
+    def _is_time(self) -> bool:
+        """Who does not follow wants to know how much more there is, not every byte of it."""
+        return time.monotonic() >= self._told_at + NOT_SO_OFTEN
 
     def _batch(self, choice: Choice, window: LogWindow, wish: str | None) -> Batch:
         if wish in ("newest", "oldest"):

@@ -98,7 +98,9 @@ def details(run: Row, task: Row) -> list[Line]:
     for words in usage(run):
         told += lines_of(words)
     if run["progress"] is not None:
-        told += lines_of(f"its agent reported: {run['progress']['percent'] or ''} {run['progress']['message'] or ''}")
+        percent, message = run["progress"]["percent"], run["progress"]["message"]
+        shares = [f"{percent:g} %"] if percent is not None else []
+        told += lines_of("its agent reported " + ": ".join([*shares, *([message] if message else [])]))
     for crash in task["crashes"]:
         if crash["run"] == run["id"]:
             told += lines_of(crash_line(crash))

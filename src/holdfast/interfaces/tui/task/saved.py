@@ -61,6 +61,11 @@ class SavedPage(Page):
         self.query_one("#kept", Paper).write(made)
 
 
+def _stage(task: Row, index: int) -> str:
+    names = task["stage"]["names"]
+    return str(names[index] if 0 <= index < len(names) else index + 1)
+
+
 def rows(task: Row) -> list[Row]:
     """Checkpoints and salvages, by time."""
     found = [
@@ -74,7 +79,7 @@ def rows(task: Row) -> list[Row]:
             "why": row["why"] + (", in part" if row["partial"] else ""),
             "details": [
                 f"{row['files']} file(s) kept{' in part' if row['partial'] else ''}: {row['why']}"
-                + (f", stage {row['stage']}" if row["stage"] is not None else ""),
+                + (f", in stage {_stage(task, row['stage'])}" if task["stage"] is not None else ""),
                 f"Enter shows it. `holdfast resume {task['id']} --checkpoint {row['number']}` goes back to it.",
             ],
         }

@@ -60,6 +60,9 @@ class TimelinePage(Page):
             return (True, events)
         events = queries.events(after=self._seq, task_id=self.task_id, limit=AT_ONCE)
         if not events:
+            if queries.last_seq() < self._seq:  # another store is in its place
+                self._have = 0
+                self._watch.again()
             return NOTHING_NEW
         self._seq = events[-1]["seq"]
         if len(events) == AT_ONCE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
@@ -21,7 +22,10 @@ from holdfast.units import show_duration
 Row = dict[str, Any]
 MOST = 500  # rows; the rest is counted
 MOST_LOOKED_AT = 5000  # for words
-STYLES = {"critical": "bold red", "warning": "yellow"}
+CRASH = "crash"  # the level of one that was recovered
+LATE = 3600.0  # seconds
+EVERY = 60.0  # seconds: crashes get old without an event
+STYLES = {"critical": "bold red", "warning": "yellow", CRASH: "yellow"}
 NAMES = {
     "reason": "Reason",
     "worker": "Worker",
@@ -34,14 +38,45 @@ TOLD = frozenset({*NAMES, "error_text", "window"})
 
 class Seen(NamedTuple):
     rows: list[Row]
-    left: int  # open ones that are not listed
+    left: int = 0  # open ones that are not listed
+    recovered: int = 0  # crashes of the last hour that need nobody
 
 
 def read(queries: Queries, *, everything: bool, words: str) -> Seen:
-    rows = queries.view("pressing_alerts", all=int(everything), limit=MOST_LOOKED_AT if words else MOST)
-    found = [row for row in rows if has_words(words, _text(row))][:MOST] if words else rows
-    opened = 0 if words else queries.open_alerts()[0]
-    return Seen([{**row, "details": json.loads(row["details"])} for row in found], max(0, opened - len(found)))
+    limit = MOST_LOOKED_AT if words else MOST
+    rows = queries.view("pressing_alerts", all=int(everything), limit=limit)
+    for row in rows:
+        row["details"] = json.loads(row["details"])
+    if everything:
+        rows += [_of_crash(crash) for crash in queries.view("newest_crashes", limit=limit)]
+        rows.sort(key=lambda row: -math.inf if row["acked_at"] is None else -row["acked_at"])  # open ones stay first
+    found = [row for row in rows if has_words(words, _text(row))] if words else rows
+    opened = 0 if words else queries.open_alerts()[0] - sum(row["acked_at"] is None for row in found[:MOST])
+    [recovered] = queries.view("recovered_crashes", since=time.time() - LATE)
+    return Seen(found[:MOST], max(0, opened), int(recovered["n"]))
+
+
+def _of_crash(crash: Row) -> Row:
+    """In the list a crash is an alert that is over: the supervisor has dealt with it."""
+    released = "its claim was released" if crash["claim_released"] else "its claim was not released"
+    return {
+        "id": f"c{crash['id']}",
+        "key": f"crash:run:{crash['run']}",
+        "at": crash["at"],
+        "level": CRASH,
+        "task": crash["task"],
+        "message": f"The agent of task {crash['task']} crashed: {crash['reason']}. {crash['decision']}.",
+        "remedy": "",
+        "count": 1,
+        "details": {
+            "worker": crash["worker"],
+            "recovered": {"": released, "workspace": crash["workspace"], "branch": crash["branch"]},
+            "error_text": crash["error_text"],
+        },
+        "acked_at": crash["recorded_at"],
+        "acked_by": "Holdfast",
+        "acked_why": crash["decision"],
+    }
 
 
 def _text(row: Row) -> str:
@@ -50,6 +85,8 @@ def _text(row: Row) -> str:
 
 
 def _level(row: Row) -> Cell:
+    if row["level"] == CRASH:
+        return Cell(CRASH, STYLES[CRASH])
     return Cell("over", "dim") if row["acked_at"] is not None else Cell(row["level"], STYLES.get(row["level"], ""))
 
 
@@ -70,11 +107,10 @@ class AlertsView(Listing):
     ABOUT: ClassVar[str] = "alert"
     NAME: ClassVar[str] = "alerts"
     COLUMNS = COLUMNS
-    EMPTY = "No alerts: nothing needs you. (e: those that are over)"
     NO_TASK = "This alert is about no task."
     DEFAULT_CSS = "AlertsView Banner #critical { max-height: 1; }"  # the whole of it stands below
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("e", "everything", "All", tooltip="alerts that are over too, or only those that are open")
+        Binding("e", "everything", "All", tooltip="what is over and every crash too, or only alerts that are open")
     ]
 
     def __init__(self) -> None:
@@ -83,7 +119,7 @@ class AlertsView(Listing):
         super().__init__()
 
     def watches(self) -> Iterable[Watch]:
-        self._watch = Watch("alerts", self.read, self.seen)
+        self._watch = Watch("alerts", self.read, self.seen, every=EVERY)
         yield self._watch
 
     def read(self, queries: Queries) -> object:
@@ -97,26 +133,32 @@ class AlertsView(Listing):
 
     def seen(self, seen: Seen) -> None:
         self.shown = seen
-        self.list_rows(seen.rows)
+        more = f" {recovered_words(seen.recovered)}" if seen.recovered else ""
+        self.list_rows(seen.rows, f"No alerts: nothing needs you.{more} (e: all)")
 
     def sheet_of(self, row: Row) -> Text:
-        return sheet(row, self.shown.left if self.shown is not None else 0)
+        return sheet(row, self.shown or Seen([]))
 
     def action_everything(self) -> None:
         self.everything = not self.everything
         self.read_again()
 
 
-def sheet(alert: Row, left: int = 0) -> Text:
+def recovered_words(number: int) -> str:
+    return f"{number} crash{'es' if number > 1 else ''} of the last hour {'were' if number > 1 else 'was'} recovered."
+
+
+def sheet(alert: Row, seen: Seen) -> Text:
     """Everything about one alert, for people."""
     made, details = Sheet(), alert["details"]
+    what = "number" if alert["level"] == CRASH else "alert"
     times = f", {alert['count']} times" if alert["count"] > 1 else ""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(alert["at"]))
-    made.line(f"{alert['level'].upper()}: alert {alert['id']}, {at}{times}", STYLES.get(alert["level"], "bold"))
+    made.line(f"{alert['level'].upper()}: {what} {alert['id']}, {at}{times}", STYLES.get(alert["level"], "bold"))
     made.line(alert["message"])
     if alert["acked_at"] is None:
         made.line(alert["remedy"], "bold")
-    else:
+    elif alert["level"] != CRASH:  # what was done about that, its message says
         why = f": {alert['acked_why']}" if alert["acked_why"] else ""
         ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(alert["acked_at"]))
         made.line(f"Over since {ended}, by {alert['acked_by']}{why}.", "dim")
@@ -130,8 +172,10 @@ def sheet(alert: Row, left: int = 0) -> Text:
     for key, value in details.items():
         if key not in TOLD:
             made.fact(one_line(key, 40), _plain(value))
-    if left:
-        made.line(f"And {left} more open alerts: `holdfast alerts`.", "dim")
+    if seen.left:
+        made.line(f"And {seen.left} more open alerts: `holdfast alerts`.", "dim")
+    if seen.recovered and alert["level"] != CRASH:
+        made.line(f"{recovered_words(seen.recovered)} (e: all)", "dim")
     return made.text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from holdfast.api.fleetorder import ABOUT, ORDERS, Wish
 from holdfast.api.fleetview import SIGNS_EVERY, FleetReader, Picture
+from holdfast.api.livecost import Cost, LiveCosts
 from holdfast.api.queries import Queries
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.filterbar import FilterBar
@@ -24,6 +25,7 @@ from holdfast.interfaces.tui.views.fleet_columns import columns, stamp
 from holdfast.text import one_line
 
 Row = dict[str, Any]
+COSTS_EVERY = 5.0  # seconds between two looks at what running agents took
 READING = "Reading the tasks …"
 NONE = "No tasks are unfinished: `holdfast add` queues one; e shows the finished ones too."
 NONE_AT_ALL = "No tasks. `holdfast add` queues one."
@@ -51,6 +53,8 @@ class FleetView(View):
         self.reader = FleetReader()
         self.picture = Picture()
         self._watch = Watch("fleet", self._read, self.seen, every=SIGNS_EVERY)
+        self.live: Mapping[str, Cost] = {}
+        self._costs = LiveCosts()
         self._clock: Timer | None = None
         self._told = ""
         super().__init__()
@@ -63,6 +67,7 @@ class FleetView(View):
 
     def watches(self) -> Iterable[Watch]:
         yield self._watch
+        yield Watch("costs", self._read_costs, self._seen_costs, every=COSTS_EVERY, on_change=False, apart=True)
 
     def on_mount(self) -> None:
         self.query_one(Grid).focus()
@@ -87,17 +92,34 @@ class FleetView(View):
         picture = self.reader.read(queries)
         return NOTHING_NEW if picture.is_like(self.picture) else picture
 
+    def _read_costs(self, queries: Queries) -> object:
+        """In a thread of its own: it reads what agents print."""
+        in_sight = self.reader.in_sight or frozenset()
+        rows = [row for row in self.picture.rows if row["state"] == "running" and row["id"] in in_sight]
+        found = self._costs.look(queries, rows)
+        return NOTHING_NEW if found == self.live else found
+
     # -- what the feed brings ------------------------------------------------------------------------------------------
 
     def seen(self, picture: Picture) -> None:
         before, self.picture = self.picture, picture
         grid = self.query_one(Grid)
         if picture.told != before.told:
-            grid.retitle(columns(self, picture.told))
+            self._title(grid)
         grid.say_when_empty(NONE_MATCHES if picture.wish.words else NONE_AT_ALL if picture.wish.everything else NONE)
         grid.show(picture.rows)
         self.query_one("#listed", Static).update(Text(listed(picture)), layout=False)
         self._tell_about()
+
+    def _seen_costs(self, live: Mapping[str, Cost]) -> None:
+        is_first, self.live = bool(live) != bool(self.live), live
+        grid = self.query_one(Grid)
+        if is_first:
+            self._title(grid)
+        grid.tick()
+
+    def _title(self, grid: Grid) -> None:
+        grid.retitle(columns(self, self.picture.told | {"cost"} if self.live else self.picture.told))
 
     def _tell_about(self) -> None:
         """The task under the cursor, as long as three lines allow."""
@@ -162,7 +184,7 @@ def _tasks(number: int) -> str:
 
 
 def about(row: Row, why: str) -> str:
-    where = f" in {row['repo']}" if row["repo"] else ""
-    labels = "".join(f" {key}={value}" for key, value in row["labels"].items())
-    said = f": {one_line(why, 400)}" if why else ""
-    return f"{row['id']} {row['state']}{said}\n{one_line(row['prompt'], 300)}{one_line(labels, 100)}{where}"
+    labels = " ".join(f"{key}={value}" for key, value in row["labels"].items())
+    said = f"{row['id']} {row['state']}: {why}" if why else f"{row['id']} {row['state']}"
+    more = [one_line(part, 200) for part in (labels, f"in {row['repo']}" if row["repo"] else "") if part]
+    return f"{one_line(said, 500)}\n{' '.join([one_line(row['prompt'], 300), *more])}"

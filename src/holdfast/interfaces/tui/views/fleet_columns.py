@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from holdfast.api.fleetview import Picture
+from holdfast.api.livecost import Cost
 from holdfast.api.show import money
 from holdfast.interfaces.tui.grid import Cell, Column
 
@@ -23,6 +25,7 @@ QUIET = 300.0  # seconds without a sign of life that are worth a colour
 
 class Painter(Protocol):
     picture: Picture
+    live: Mapping[str, Cost]  # of tasks whose agents tell while they work
 
 
 def columns(view: Painter, told: frozenset[str]) -> tuple[Column, ...]:
@@ -30,16 +33,16 @@ def columns(view: Painter, told: frozenset[str]) -> tuple[Column, ...]:
     made = [
         Column("ID", 10, lambda row: row["id"]),
         Column("STATE", 9, lambda row: Cell(row["state"], STYLES[row["state"]])),
-        Column("AGENT", 8, lambda row: row["agent"], spare=4),
-        Column("AGE", 4, lambda row: age(row, time.time()), spare=3, right=True),
+        Column("AGENT", 8, lambda row: row["agent"], spare=6),
+        Column("AGE", 4, lambda row: age(row, time.time()), spare=5, right=True),
         Column("HEARD", 5, lambda row: heard(view.picture, row, time.time()), spare=2, right=True),
     ]
     if "worker" in told:
-        made.insert(3, Column("WORKER", 8, lambda row: row["worker"] or "-", spare=6))
+        made.insert(3, Column("WORKER", 8, lambda row: row["worker"] or "-", spare=7))
     if "stage" in told:
-        made.append(Column("STAGE", 11, stage, spare=5))
+        made.append(Column("STAGE", 11, stage, spare=3))
     if "cost" in told:
-        made.append(Column("COST", 8, cost, spare=3, right=True))
+        made.append(Column("COST", 8, lambda row: cost(view, row), spare=4, right=True))
     made += [
         Column("PROMPT", 14, lambda row: prompt(view.picture, row), grow=True, spare=1),
         Column("WHY", 16, lambda row: view.picture.why(row, time.time()), grow=True),
@@ -50,7 +53,14 @@ def columns(view: Painter, told: frozenset[str]) -> tuple[Column, ...]:
 def stamp(view: Painter, row: Row) -> tuple[object, ...]:
     """What else a line depends on."""
     now = time.time()
-    return age(row, now), heard(view.picture, row, now), view.picture.why(row, now), view.picture.levels.get(row["id"])
+    picture, task_id = view.picture, row["id"]
+    return (
+        age(row, now),
+        heard(picture, row, now),
+        picture.why(row, now),
+        picture.levels.get(task_id),
+        view.live.get(task_id),
+    )
 
 
 def age(row: Row, now: float) -> str:
@@ -71,11 +81,11 @@ def stage(row: Row) -> str:
     return "" if found is None else f"{found['number']}/{found['of']} {found['name']}"
 
 
-def cost(row: Row) -> str:
-    """Money where it is known, else tokens."""
-    if row["cost_usd"] is not None:
-        return money(row["cost_usd"])
-    tokens = row["tokens"] or 0
+def cost(view: Painter, row: Row) -> str:
+    """Money where it is known, else tokens; of a running agent what it told so far."""
+    tokens, dollars = view.live.get(row["id"], Cost(row["tokens"] or 0, row["cost_usd"]))
+    if dollars is not None:
+        return money(dollars)
     return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else ""
 
 

@@ -20,6 +20,7 @@ from holdfast.interfaces.tui.task.changes import ChangesPage
 from holdfast.interfaces.tui.task.info import InfoPage
 from holdfast.interfaces.tui.task.output import OutputPage
 from holdfast.interfaces.tui.task.page import Page
+from holdfast.interfaces.tui.task.relatives import RelativesPage
 from holdfast.interfaces.tui.task.runs import RunsPage
 from holdfast.interfaces.tui.task.saved import SavedPage
 from holdfast.interfaces.tui.task.stages import StagesPage
@@ -29,7 +30,7 @@ from holdfast.text import one_line
 Row = dict[str, Any]
 PAGES: dict[str, type[Page]] = {
     page.NAME.lower(): page
-    for page in (OutputPage, InfoPage, TimelinePage, RunsPage, StagesPage, SavedPage, ChangesPage)
+    for page in (OutputPage, InfoPage, TimelinePage, RunsPage, StagesPage, SavedPage, RelativesPage, ChangesPage)
 }
 COLOURS = {
     "queued": "cyan",
@@ -49,13 +50,15 @@ class TaskView(View):
     TaskView > #pages { height: 1; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back"),
+        Binding("escape", "back", "Back", tooltip="to the list, then to the screen before"),
         *(
             Binding(page.KEY, f"page('{name}')", page.NAME, tooltip=page.HELP, show=False)
             for name, page in PAGES.items()
         ),
-        Binding("right,tab", "turn(1)", "Next page", show=False, priority=True),
-        Binding("left,shift+tab", "turn(-1)", "Page before", show=False, priority=True),
+        Binding("right,tab", "turn(1)", "Next page", tooltip="turn to the next page", show=False, priority=True),
+        Binding(
+            "left,shift+tab", "turn(-1)", "Page before", tooltip="turn to the page before", show=False, priority=True
+        ),
     ]
 
     def __init__(self, task_id: str, page: str = "output") -> None:
@@ -162,6 +165,9 @@ class TaskView(View):
     def on_saved_page_wanted(self, message: SavedPage.Wanted) -> None:
         self._open_diff(message.checkpoint)
 
+    def on_relatives_page_wanted(self, message: RelativesPage.Wanted) -> None:
+        self.top.open_task(message.task_id)
+
     def on_resize(self, _event: events.Resize) -> None:
         self._tell()
         self._tell_pages()
@@ -176,7 +182,7 @@ def tabs(name: str, pages: Sequence[Page], width: int) -> Text:
     for page in pages:
         is_open = page.NAME.lower() == name
         made.append(f"[{page.NAME}]" if is_open else f" {page.NAME}", "bold reverse" if is_open else "")
-        made.append(f" {page.KEY}  " if not is_open else "  ", "dim")
+        made.append(" " if is_open else f" {page.KEY} ", "dim")
     if made.cell_len <= width:
         return made
     at = [page.NAME.lower() for page in pages].index(name)

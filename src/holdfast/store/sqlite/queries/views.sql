@@ -164,13 +164,20 @@ WHERE id = :id
 -- name: critical_alerts
 SELECT id, at FROM alerts WHERE acked_at IS NULL AND level = 'critical' ORDER BY id DESC
 
+-- name: critical_mark
+-- Another one whenever other alerts are open and critical.
+SELECT count(*) AS n, total(id) AS ids, total(at) AS moments FROM alerts WHERE acked_at IS NULL AND level = 'critical'
+
 -- name: pressing_alerts
--- The open ones first, the worst of them first, the newest of those first.
-SELECT id, key, at, level, task_id AS task, message, remedy, count, details, acked_at, acked_by, acked_why FROM alerts
-WHERE :all OR acked_at IS NULL
-ORDER BY acked_at IS NOT NULL, acked_at DESC,
-         CASE level WHEN 'critical' THEN 0 WHEN 'warning' THEN 1 WHEN 'info' THEN 2 ELSE 3 END, id DESC
-LIMIT :limit
+-- The open ones first, the worst of them first, the newest of those first. Sorted without their long columns.
+SELECT a.id, a.key, a.at, a.level, a.task_id AS task, a.message, a.remedy, a.count, a.details, a.acked_at, a.acked_by,
+       a.acked_why
+FROM (SELECT id, row_number() OVER (
+          ORDER BY acked_at IS NOT NULL, acked_at DESC,
+                   CASE level WHEN 'critical' THEN 0 WHEN 'warning' THEN 1 WHEN 'info' THEN 2 ELSE 3 END, id DESC) AS place
+      FROM alerts WHERE :all OR acked_at IS NULL) ranked
+JOIN alerts a ON a.id = ranked.id
+WHERE ranked.place <= :limit ORDER BY ranked.place
 
 -- name: deaths
 SELECT seq, at, kind, task_id AS task, run_id AS run, message, reason, data FROM events
@@ -204,6 +211,16 @@ FROM workers ORDER BY name
 SELECT c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
 WHERE c.worker = :worker AND c.generation = w.generation ORDER BY c.id
 
+-- name: newest_crashes
+SELECT id, at, recorded_at, worker, task_id AS task, run_id AS run, agent, outcome, reason, error_text, workspace, branch,
+       claim_released, restarted, decision, recent
+FROM crashes ORDER BY id DESC LIMIT :limit
+
+-- name: recovered_crashes
+-- How many of late, of the newest thousand: a screen asks often.
+SELECT count(*) AS n FROM crashes
+WHERE id > (SELECT max(id) FROM crashes) - 1000 AND recorded_at >= :since AND restarted
+
 -- name: crashes_of_staff
 SELECT c.worker, c.wall, c.boottime, c.boot_id FROM worker_crashes c JOIN workers w ON w.name = c.worker
 WHERE c.generation = w.generation ORDER BY c.id
@@ -222,6 +239,12 @@ SELECT id, kind, task_id AS task, by, at, why FROM requests WHERE answered_at IS
 
 -- name: counts
 SELECT state, count(*) AS n FROM tasks GROUP BY state
+
+-- name: living_counts
+-- Each from its own index.
+SELECT 'queued' AS state, count(*) AS n FROM tasks WHERE state = 'queued'
+UNION ALL SELECT 'running', count(*) FROM tasks WHERE state = 'running'
+UNION ALL SELECT 'paused', count(*) FROM tasks WHERE state = 'paused'
 
 -- name: unfinished_agents
 SELECT agent, count(*) AS n FROM tasks WHERE state IN ('queued', 'running', 'paused') GROUP BY agent
