@@ -10,6 +10,7 @@ from tests.fleet import Fleet
 
 from holdfast.api.queries import Queries
 from holdfast.errors import NewerStore, Unavailable
+from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite import copies
 
 
@@ -27,7 +28,7 @@ def test_who_keeps_it_open_knows_when_it_is_another_one(fleet: Fleet) -> None:
         assert not kept.is_current()
         with pytest.raises(NewerStore):
             Queries(home)
-        set_schema(fleet, str(copies.opening.newest_version()))
+        set_schema(fleet, str(opening.newest_version()))
         assert kept.is_current()
 
         copies.switch_file(home, copy, str(fleet.root / "aside.db"))
