@@ -159,5 +159,5 @@ def test_alerts_the_worst_first_ring_once_per_episode(fleet: Fleet, monkeypatch:
 
     play(fleet, rung_for_what_is_open, bell=True, size=(80, 24))
     assert rings == ["ring"]
-    play(fleet, not_again_and_once_more, bell=True, size=(40, 24))
+    play(fleet, not_again_and_once_more, bell=True, size=(40, 16))
     assert rings == ["ring", "ring"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.api.pausing import PAUSED
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound
 from holdfast.interfaces.tui.deeds import Asked
@@ -51,6 +50,8 @@ def answer_to(queries: Queries, asked: Asked) -> tuple[bool, str] | None:
     answer = rows[0]["answer"]
     if answer is None:
         return None
+    from holdfast.api.pausing import PAUSED  # the first picture does not wait for it
+
     is_done = answer == PAUSED if asked.doing == "pause" else state == "cancelled"
     if is_done:
         return True, f"{past.capitalize()} {asked.task}."

@@ -72,5 +72,7 @@ def death_words(pressing: Pressing) -> str:
     newest = pressing.deaths[0]
     more = f" and {len(pressing.deaths) - 1} more" if len(pressing.deaths) > 1 else ""
     at = time.strftime("%H:%M:%S", time.localtime(newest["at"]))
-    said = newest["message"] if newest["decided"] else f"The agent of task {newest['task']} died: {newest['reason']}."
-    return one_line(f"CRASH{more}, {at}: {said}", LONGEST)
+    said = f"{newest['reason']}."
+    if newest["decided"]:  # the line is short: what everybody knows is left out
+        said = newest["message"].removeprefix(f"The agent of task {newest['task']} crashed: ")
+    return one_line(f"CRASH{more}, {at}, task {newest['task']}: {said}", LONGEST)

@@ -7,11 +7,13 @@ is `Asked`: its answer comes later. What is refused is raised, with the reason a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.api.commands import Commands
 from holdfast.api.queries import Queries
 from holdfast.errors import Refused, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.api.commands import Commands
 
 Row = dict[str, Any]
 WHY = "from holdfast top"
@@ -29,6 +31,13 @@ class Asked:
 
 
 Told = str | Asked
+
+
+def commands(home: str) -> Commands:
+    """Imported at the first key that needs it: the first picture does not wait for it."""
+    from holdfast.api.commands import Commands
+
+    return Commands(home, create=False)
 
 
 def task_of(row: Row) -> str:
@@ -52,22 +61,22 @@ def pause(home: str, task: Row) -> Told:
 
 
 def resume(home: str, task: Row) -> Told:
-    told = Commands(home, create=False).resume(task_of(task))
+    told = commands(home).resume(task_of(task))
     return _awake(home, f"{task_of(task)}: {told}.")
 
 
 def cancel(home: str, task: Row) -> Told:
-    number = Commands(home, create=False).cancel(task_of(task), WHY)
+    number = commands(home).cancel(task_of(task), WHY)
     return f"Cancelled {task_of(task)}." if number is None else _asked(home, number, task_of(task), "cancel")
 
 
 def retry(home: str, task: Row) -> Told:
-    Commands(home, create=False).retry(task_of(task), fresh=False)
+    commands(home).retry(task_of(task), fresh=False)
     return _awake(home, f"Queued {task_of(task)} again, where it stopped.")
 
 
 def retry_fresh(home: str, task: Row) -> Told:
-    Commands(home, create=False).retry(task_of(task), fresh=True)
+    commands(home).retry(task_of(task), fresh=True)
     return _awake(home, f"Queued {task_of(task)} again, from its base.")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.api.commands import Commands
-from holdfast.interfaces.tui.deeds import WHY
+from holdfast.interfaces.tui.deeds import WHY, commands
 
 Row = dict[str, Any]
 LATER = " No supervisor is running: the wish is recorded, and holds from the next `holdfast up` on."
@@ -49,12 +48,12 @@ def _steered(home: str, worker: Row, action: str, done: str, *, at_once: bool = 
 
 
 def ack(home: str, alert: Row) -> str:
-    Commands(home, create=False).ack_alert(alert["id"], WHY)
+    commands(home).ack_alert(alert["id"], WHY)
     return f"Acknowledged alert {alert['id']}."
 
 
 def ack_all(home: str, _alert: Row) -> str:
-    done = Commands(home, create=False).ack_all_alerts(WHY)
+    done = commands(home).ack_all_alerts(WHY)
     return f"{len(done)} alerts acknowledged." if done else "No alert is open any more."
 
 

@@ -62,6 +62,11 @@ class View(Screen[None]):
 
     ABOUT: ClassVar[str] = ""  # the subject of its actions
     NAME: ClassVar[str] = ""  # in help, palette and header
+    DEFAULT_CSS = """
+    View.-short Banner #critical { max-height: 1; }
+    View.-short Banner #deaths { max-height: 1; }
+    """  # a banner must not be all there is
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "keys", "Help", key_display="?", tooltip="what every key does here")
     ]

@@ -30,6 +30,10 @@ class Listing(View):
     filter changes (`words`)."""
 
     AUTO_FOCUS = "Grid"
+    DEFAULT_CSS = """
+    Listing Grid { min-height: 3; }
+    Listing.-short Details { max-height: 40%; }
+    """
     COLUMNS: ClassVar[tuple[Column, ...]] = ()
     KEY: ClassVar[str] = "id"
     EMPTY: ClassVar[str] = "Nothing here."

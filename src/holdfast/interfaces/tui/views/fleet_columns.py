@@ -33,16 +33,16 @@ def columns(view: Painter, told: frozenset[str]) -> tuple[Column, ...]:
     made = [
         Column("ID", 10, lambda row: row["id"]),
         Column("STATE", 9, lambda row: Cell(row["state"], STYLES[row["state"]])),
-        Column("AGENT", 8, lambda row: row["agent"], spare=4),
-        Column("AGE", 4, lambda row: age(row, time.time()), spare=3, right=True),
+        Column("AGENT", 8, lambda row: row["agent"], spare=6),
+        Column("AGE", 4, lambda row: age(row, time.time()), spare=5, right=True),
         Column("HEARD", 5, lambda row: heard(view.picture, row, time.time()), spare=2, right=True),
     ]
     if "worker" in told:
-        made.insert(3, Column("WORKER", 8, lambda row: row["worker"] or "-", spare=6))
+        made.insert(3, Column("WORKER", 8, lambda row: row["worker"] or "-", spare=7))
     if "stage" in told:
-        made.append(Column("STAGE", 11, stage, spare=5))
+        made.append(Column("STAGE", 11, stage, spare=3))
     if "cost" in told:
-        made.append(Column("COST", 8, lambda row: cost(view, row), spare=3, right=True))
+        made.append(Column("COST", 8, lambda row: cost(view, row), spare=4, right=True))
     made += [
         Column("PROMPT", 14, lambda row: prompt(view.picture, row), grow=True, spare=1),
         Column("WHY", 16, lambda row: view.picture.why(row, time.time()), grow=True),
