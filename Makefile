@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Where it is set, each of the processes that collect tests would compile all of them anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 demo: $(STAMP)
 	@$(BIN)/python demo/demo.py
 

@@ -31,7 +31,7 @@ def fake_cli(
         f'[ "$1" = --version ] && {{ echo {shlex.quote(version)}; exit 0; }}\n'
         "cat > /dev/null\n"
         f"cat {shlex.quote(str(first))}\n"
-        f"while [ ! -e {shlex.quote(str(go))} ]; do sleep 0.02; done\n"
+        f"while [ ! -e {shlex.quote(str(go))} ]; do sleep 0.1; done\n"
         f"cat {shlex.quote(str(rest))}\n"
         f"{then}\n"
     )

@@ -7,9 +7,11 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,19 +23,24 @@ from tests.warm import CAN_BE_WARM, Warm, fits
 from holdfast.interfaces.cli.main import COMMANDS
 
 T = TypeVar("T")
+LONGEST_NAP = 0.2
 PATIENCE = 60.0  # how long a fact may take on a loaded machine before a test gives up
 
 
 def wait_until(fact: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
-    """Wait for a fact, not for time: returns as soon as `fact()` is truthy, fails by name when it never is."""
+    """Wait for a fact, not for time: returns as soon as `fact()` is truthy, fails by name when it never is.
+
+    A look takes a tenth of the time at most: where a command is asked, others could do nothing else meanwhile."""
     deadline = time.monotonic() + patience
     while True:
+        began = time.monotonic()
         value = fact()
         if value:
             return value
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             pytest.fail(f"this never became true: {what}")
-        time.sleep(0.01)
+        time.sleep(min(max(0.01, 9 * (now - began)), LONGEST_NAP))
 
 
 def lives(pid: int) -> bool:
@@ -61,8 +68,28 @@ def processes_of(folder: Path) -> dict[int, str]:
     return found
 
 
-# Started the ordinary way: what becomes another program or is about terminals, and what plays in a world of its own.
-COLD_COMMANDS = frozenset({"agent", "completion", "rehearse", "service", "shell"})
+def _start_warm(
+    words: list[str], env: Mapping[str, str], where: Path, streams: tuple[int, int, int], session: bool
+) -> subprocess.Popen[bytes]:
+    pipes: dict[int, int] = {}
+    given: list[int] = []
+    with contextlib.ExitStack() as closing:
+        for number, stream in enumerate(streams):
+            if stream == subprocess.PIPE:
+                pipes[number], stream = os.pipe()
+                closing.callback(os.close, stream)
+            elif stream == subprocess.STDOUT:
+                stream = given[1]
+            elif stream == subprocess.DEVNULL:
+                stream = os.open(os.devnull, os.O_RDWR)
+                closing.callback(os.close, stream)
+            given.append(stream)
+        process = _warm().start(words, env, str(where), given, session=session)
+    process.stdout, process.stderr = (os.fdopen(pipes[number], "rb") if number in pipes else None for number in (1, 2))
+    return process
+
+
+FILES = {"README.md": "# Test\n", "src/app.py": "print('hello')\n"}
 # Read by the interpreter, the C library or a module of ours before a command could be told.
 COLD_VARIABLES = ("PYTHON", "LD_", "LC_", "LANGUAGE", "LOC", "MALLOC", "GLIBC", "OPENSSL", "SSL_", "HOLDFAST_DEBUG")
 
@@ -74,10 +101,18 @@ def _warm() -> Warm:
     return warm
 
 
+@functools.cache
+def _template() -> Path:
+    """The repository that most fleets begin with: made once, by the same steps, and copied."""
+    folder = Path(tempfile.mkdtemp(prefix="pytest-fleet-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Fleet(folder, FILES).repo
+
+
 class Fleet:
     """Drives the CLI from outside, as a user would."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, files: Mapping[str, str] | None = None) -> None:
         self.root = root
         self.home = root / "home"
         self.repo = root / "repo"
@@ -93,12 +128,16 @@ class Fleet:
         (root / "user").mkdir()
         (root / "user" / ".gitconfig").write_text("[user]\n\tname = Tess Tester\n\temail = tess@example.org\n")
         self._supervisors: list[subprocess.Popen[bytes]] = []
-        self.make_repo(self.repo)
+        self.make_repo(self.repo, files)
 
     # -- git -----------------------------------------------------------------------------------------------------
 
     def make_repo(self, path: Path, files: Mapping[str, str] | None = None) -> Path:
-        for name, text in (files or {"README.md": "# Test\n", "src/app.py": "print('hello')\n"}).items():
+        if files is None and not self.prefix:
+            shutil.copytree(_template(), path, dirs_exist_ok=True)
+            self.git("update-index", "-q", "--refresh", cwd=path)  # the index knows each file's inode
+            return path
+        for name, text in (files or FILES).items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_text(text)
         self.git("init", "--quiet", "-b", "main", cwd=path)
@@ -164,15 +203,37 @@ class Fleet:
             assert text.returncode == code, f"holdfast {arguments} → {text.returncode}\n{text.stdout}\n{text.stderr}"
         return text
 
+    def start(
+        self,
+        *arguments: object,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
+        session: bool = False,
+    ) -> subprocess.Popen[bytes]:
+        """A command that goes on while the test does, with streams as subprocess.Popen takes them (stdin: no pipe)."""
+        words, environment, where = [str(word) for word in arguments], {**self.env, **(env or {})}, cwd or self.repo
+        if self._may_be_warm(words, environment, where):
+            return _start_warm(words, environment, where, (stdin, stdout, stderr), session)
+        return subprocess.Popen(
+            [*self.prefix, self.python or sys.executable, "-m", "holdfast", *words],
+            cwd=where,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=session,
+        )
+
     def _may_be_warm(self, words: list[str], env: Mapping[str, str], where: Path, prefix: Sequence[str] = ()) -> bool:
         """Only in ordinary surroundings: all else is started as a user's shell would start it."""
         return (
             self.may_be_warm
             and not (self.prefix or prefix or self.python)
             and words[:1] != []
-            and words[0] in COMMANDS
-            and words[0] not in COLD_COMMANDS
-            and not {"-f", "--follow"} & set(words)
+            and (words[0] in COMMANDS or words[0] == "__complete")
             and not any(name.startswith(COLD_VARIABLES) for name in env)
             and env.get("LANG") == "C.UTF-8"
             and where.is_dir()
@@ -244,28 +305,15 @@ class Fleet:
 
     def up(self, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """A supervisor in the foreground of a process of ours; returns when it is registered."""
-        process = self.start_supervisor(*arguments, env=env)
+        with (self.root / "supervisor.log").open("ab") as log:
+            process = self.start(
+                "up", *arguments, env=env, cwd=self.root, stdout=log.fileno(), stderr=log.fileno(), session=True
+            )
         self._supervisors.append(process)
         wait_until(
             lambda: process.poll() is not None or self.supervisor_pid() == process.pid, "the supervisor is registered"
         )
         return process
-
-    def start_supervisor(self, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        words, environment = ["up", *map(str, arguments)], {**self.env, **(env or {})}
-        with (self.root / "supervisor.log").open("ab") as log, open(os.devnull, "rb") as nothing:
-            if self._may_be_warm(words, environment, self.root):
-                streams = [nothing.fileno(), log.fileno(), log.fileno()]
-                return _warm().start(words, environment, str(self.root), streams, session=True)
-            return subprocess.Popen(
-                [*self.prefix, self.python or sys.executable, "-m", "holdfast", *words],
-                cwd=self.root,
-                env=environment,
-                stdin=nothing,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
 
     def supervisor_pid(self) -> int | None:
         from holdfast.api.queries import Queries

@@ -117,7 +117,7 @@ class Hook:
             "flood": f"head -c {FLOOD} /dev/zero | tr '\\0' x; exit 3",
             "close": "kill -9 $$",
             "daemon": f"(setsid sh -c 'echo $$ > {self.folder}/pid; exec sleep 1000' &); "
-            f"until [ -s {self.folder}/pid ]; do sleep 0.01; done; exit 0",
+            f"until [ -s {self.folder}/pid ]; do sleep 0.1; done; exit 0",
         }[behaviour]
         kept = f"{self.folder}/received"
         new = self.folder / "new.sh"

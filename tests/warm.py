@@ -125,6 +125,9 @@ class Forked(subprocess.Popen[bytes]):
         self.pid = pid
         self.returncode = None
         self.stdin = self.stdout = self.stderr = None
+        self.text_mode = False
+        self._input = None
+        self._communication_started = False
         self._child_created = True
         self._waitpid_lock = threading.Lock()
 
@@ -222,12 +225,11 @@ def _become(request: dict[str, object], descriptors: array.array[int] | list[int
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
         sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
         sys.orig_argv[:] = argv
-        sys.argv = ["holdfast", *argv[3:]]
-        from holdfast import faults
-        from holdfast.__main__ import main
+        from holdfast import __main__, faults
 
+        sys.argv = [__main__.__file__, *argv[3:]]
         faults.arm(*(env.get(f"HOLDFAST_{name}", "") for name in ("FAULT", "FAULT_TRACE", "BREAK")))
-        code = _code_of(main)
+        code = _code_of(__main__.main)
         _end()
     except BaseException:  # noqa: BLE001 - what the interpreter would print at the end
         import traceback
@@ -283,6 +285,10 @@ def _import_everything() -> None:
             importlib.import_module(f"{package.__name__}.{module.name}")
     for name in _ALSO:
         importlib.import_module(name)
+    sql = importlib.import_module("holdfast.store.sqlite.sql")
+    sql.migrations()  # read once, and remembered
+    for file in Path(sqlite.__path__[0], "queries").glob("*.sql"):
+        sql.statements(file.stem)
 
 
 _ALSO = (

@@ -145,7 +145,7 @@ def test_an_account_opens_by_itself_when_its_time_has_come(fleet: Fleet, account
 def test_a_stopped_account_waits_for_a_person(fleet: Fleet, accounts: Accounts) -> None:
     """One alert per account, however many tasks; closed when it works again. A task that was claimed already when its
     account was shut goes back to the queue, at no cost."""
-    gate = f"while [ -e {fleet.root}/gate-$HOLDFAST_TASK_ID ]; do sleep 0.02; done"
+    gate = f"while [ -e {fleet.root}/gate-$HOLDFAST_TASK_ID ]; do sleep 0.1; done"
     accounts.configure(work=False, more=f"workspace.setup = ['{gate}']\n")
     accounts.says("default", "e401")
     first, claimed = accounts.add(), accounts.add()

@@ -85,7 +85,7 @@ def test_the_commands_inside_an_agent(fleet: Fleet) -> None:
     task_id = add(
         fleet,
         f"{agent} heartbeat && {agent} progress half way --percent 50 && touch {beaten}"
-        f"; until [ -e {go} ]; do sleep 0.02; done; {agent} heartbeat; {agent} complete 'all “good”'",
+        f"; until [ -e {go} ]; do sleep 0.1; done; {agent} heartbeat; {agent} complete 'all “good”'",
     )
     wait_until(beaten.exists, "the agent has reported")
     wait_until(lambda: fleet.show(task_id)["reason"] == "its agent is at 50 %: half way", "progress is shown by ps")
@@ -168,7 +168,7 @@ def test_a_claim_and_its_grace_survive_the_supervisor(fleet: Fleet) -> None:
     progress = {"report": {"kind": "progress", "message": "nearly", "percent": 99}}
     hanging = fleet.add_scenario(progress, {"report": {"kind": "complete"}}, {"hang": True})
     told = fleet.root / "told"
-    held = f"until [ -e {told} ]; do sleep 0.02; done"
+    held = f"until [ -e {told} ]; do sleep 0.1; done"
     late = add(fleet, f"{held}; {report('complete', 'late')}; touch {told}-too", grace="30s")
     wait_until(lambda: claims(fleet, hanging), "the claim is recorded")
     fleet.wait_started(late)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import tarfile
 from contextlib import closing
 from pathlib import Path
@@ -55,7 +54,7 @@ class TestBackup:
         """A single file with a manifest; the supervisor and its agent do not notice."""
         saved = with_saved_work(fleet)
         supervisor = fleet.up()
-        running = fleet.add("wait", command=("sh", "-c", f"until [ -e {fleet.root}/go ]; do sleep 0.05; done"))
+        running = fleet.add("wait", command=("sh", "-c", f"until [ -e {fleet.root}/go ]; do sleep 0.1; done"))
         fleet.wait_state(running, "running")
         target = fleet.root / "all.tar"
         (made,) = fleet.json("backup", target)
@@ -275,15 +274,14 @@ class TestRestore:
         """`add` waits for its turn while the store is switched, and then adds to the one that is there."""
         fleet.cli("init")
         fleet.cli("backup", fleet.root / "all.tar")
-        arguments = [sys.executable, "-m", "holdfast"]
-        env = {**fleet.env, "HOLDFAST_FAULT": "restore.switch:1:stop"}
-        restoring = subprocess.Popen([*arguments, "restore", str(fleet.root / "all.tar"), "--yes"], env=env)
+        env = {"HOLDFAST_FAULT": "restore.switch:1:stop"}
+        restoring = fleet.start(
+            "restore", fleet.root / "all.tar", "--yes", env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         wait_until(
             lambda: Path(f"/proc/{restoring.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it stopped"
         )
-        adding = subprocess.Popen(
-            [*arguments, "add", "x", "--json", "--", "true"], env=fleet.env, cwd=fleet.repo, stdout=subprocess.PIPE
-        )
+        adding = fleet.start("add", "x", "--json", "--", "true")
         locks = Path(f"/proc/{adding.pid}/wchan")
         wait_until(lambda: "lock" in locks.read_text() or _waits_for_lock(adding.pid), "the add waits for its turn")
         restoring.send_signal(signal.SIGCONT)
@@ -299,12 +297,8 @@ class TestRestore:
         assert "--yes" in fleet.cli("restore", fleet.root / "all.tar", code=1).stderr
         for answer, left in ((b"no\n", {task_id}), (b"yes\n", set())):
             ours, theirs = pty.openpty()
-            process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", "restore", str(fleet.root / "all.tar")],
-                env=fleet.env,
-                stdin=theirs,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+            process = fleet.start(
+                "restore", fleet.root / "all.tar", stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
             os.write(ours, answer)
             assert process.wait(timeout=PATIENCE) == (1 if left else 0)

@@ -350,13 +350,7 @@ def test_a_writer_that_waits_for_a_lock_goes_on(fleet: Fleet) -> None:
     """Not every lock is trouble: a command waits for its turn, and then does what it was told."""
     fleet.add("first", command=("true",))
     with holding(_HOLD, fleet.home / "holdfast.db"):
-        waiting = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "add", "second", "--json", "--", "true"],
-            cwd=fleet.repo,
-            env=fleet.env,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        waiting = fleet.start("add", "second", "--json", "--", "true")
         wait_until(lambda: _waits_in_turn(fleet, waiting.pid), "it has taken its turn and waits for the database")
     out, _err = waiting.communicate(timeout=60)
     assert json.loads(out)["state"] == "queued"

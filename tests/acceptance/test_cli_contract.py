@@ -11,7 +11,6 @@ import re
 import signal
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -59,14 +58,7 @@ def started(fleet: Fleet, *arguments: object, env: Mapping[str, str] | None = No
     name = f"{arguments[0]}-{os.urandom(4).hex()}"
     out, err = fleet.root / f"{name}.out", fleet.root / f"{name}.err"
     with out.open("wb") as out_file, err.open("wb") as err_file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *map(str, arguments)],
-            cwd=fleet.repo,
-            env={**fleet.env, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=out_file,
-            stderr=err_file,
-        )
+        process = fleet.start(*arguments, env=env, stdout=out_file.fileno(), stderr=err_file.fileno())
     try:
         yield Started(process, out, err)
     finally:
@@ -127,13 +119,8 @@ def on_terminal(fleet: Fleet, *arguments: object, env: Mapping[str, str] | None 
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
     os.set_blocking(ours, False)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *map(str, arguments)],
-        cwd=fleet.repo,
-        env={**fleet.env, "TERM": "xterm-256color", **(env or {})},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+    process = fleet.start(
+        *arguments, env={"TERM": "xterm-256color", **(env or {})}, stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     try:

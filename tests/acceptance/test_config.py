@@ -270,14 +270,8 @@ def test_trust_is_given_whole_or_not_at_all(fleet: Fleet, fault: str) -> None:
 def answer_on_terminal(fleet: Fleet, *arguments: object, answer: str) -> str:
     """What a command prints on a terminal where a person types `answer`."""
     reading, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *map(str, arguments)],
-        cwd=fleet.repo,
-        env={**fleet.env, "TERM": "xterm"},
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        start_new_session=True,
+    process = fleet.start(
+        *arguments, env={"TERM": "xterm"}, stdin=terminal, stdout=terminal, stderr=terminal, session=True
     )
     os.close(terminal)
     os.write(reading, answer.encode())

@@ -145,7 +145,7 @@ def test_containers_are_found_again_when_everybody_died(docks: Docks) -> None:  
     fleet = docks.fleet
     fleet.env.update(HOLDFAST_HEALTH_GRACE="200ms")
     first = fleet.up()
-    wait = "until [ -e go ]; do sleep 0.05; done; echo done > done.txt"
+    wait = "until [ -e go ]; do sleep 0.1; done; echo done > done.txt"
     adopted = docks.add(wait)
     lost = docks.add('if [ "$HOLDFAST_RUN_NUMBER" = 1 ]; then sleep 1000; fi; echo second > second.txt')
     late = docks.add(

@@ -14,7 +14,7 @@ def test_below_the_floor_nothing_new_is_claimed(fleet: Fleet) -> None:
     """R-TREE-14: running work goes on, one alert, everybody sees why; dispatch returns with the space."""
     supervisor = fleet.up()
     go = fleet.root / "go"
-    wait = f"echo here > here.txt; while [ ! -e {go} ]; do sleep 0.05; done"
+    wait = f"echo here > here.txt; while [ ! -e {go} ]; do sleep 0.1; done"
     running = fleet.queue(wait)
     fleet.wait_started(running)
     user_file(fleet, NO_DISK_HAS)

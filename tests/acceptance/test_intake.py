@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 from tests.acceptance.test_retention import AT_ONCE, finish, rows
@@ -95,8 +93,7 @@ def test_json_and_folders_and_two_at_once(fleet: Fleet) -> None:
     killed = fleet.cli("add", "--from", path, "--", *WORK, code=None, env={"HOLDFAST_FAULT": "tx.intake.take:7:kill"})
     assert killed.returncode == -9  # in the middle of the list: then there is nothing of it
     assert fleet.json("ps") == []
-    line = [sys.executable, "-m", "holdfast", "add", "--from", str(path), "--json", "--", *WORK]
-    racers = [subprocess.Popen(line, cwd=fleet.repo, env=fleet.env, stdout=subprocess.PIPE) for _ in range(3)]
+    racers = [fleet.start("add", "--from", path, "--json", "--", *WORK) for _ in range(3)]
     found = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
     assert sorted(row["key"] for each in found for row in each["queued"]) == sorted(f"k{n}" for n in range(30))
     assert all(len(each["queued"]) + len(each["known"]) == 30 for each in found)

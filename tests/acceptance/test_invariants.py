@@ -52,7 +52,7 @@ def test_all_is_well(ended: tuple[Fleet, str]) -> None:
 
 def test_it_holds_while_agents_work(fleet: Fleet) -> None:
     gate = fleet.root / "gate"
-    task_id = fleet.add("wait", command=("sh", "-c", f"until [ -e {gate} ]; do sleep 0.01; done"))
+    task_id = fleet.add("wait", command=("sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done"))
     supervisor = fleet.up("--idle-exit", "0s")
     fleet.wait_state(task_id, "running")
     assert promises(fleet, code=0) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -105,14 +104,13 @@ def killed_while_merging(fleet: Fleet, task_id: str) -> None:
     """Killed at its points and at any instant, alone or with its group: old or new commit, a clean checkout; and again
     works. `HOLDFAST_FUZZ_MERGES=50` kills it fifty times, from its start to its end."""
     start, end = tip(fleet), tip(fleet, f"holdfast/{task_id}")
-    line = [sys.executable, "-m", "holdfast", "merge", task_id]
     points = ("merge.checkout:1:kill", "merge.moved:1:kill", "")
     span = 0.0  # of a whole one
     for number in range(len(points) + KILLS):
-        env = {**fleet.env, "HOLDFAST_FAULT": points[number] if number < len(points) else ""}
+        env = {"HOLDFAST_FAULT": points[number] if number < len(points) else ""}
         began = time.monotonic()
-        with subprocess.Popen(
-            line, cwd=fleet.repo, env=env, stdout=subprocess.DEVNULL, start_new_session=True
+        with fleet.start(
+            "merge", task_id, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, session=True
         ) as merging:
             if number >= len(points):
                 time.sleep(span * (number - len(points) + 0.5) / KILLS)

@@ -29,7 +29,7 @@ def test_a_workspace_in_use_waits_for_the_last_to_leave(fleet: Fleet) -> None:
     path = Path(fleet.show(task_id)["workspace"]["path"])
     assert fleet.cli("shell", task_id, "-c", "pwd -P; exit 7", code=7).stdout.strip() == str(path)
     inside, out = fleet.root / "inside", fleet.root / "out"
-    mine = shell(fleet, task_id, f"echo $$ > {inside}; until [ -e {out} ]; do sleep 0.05; done; echo late > late.txt")
+    mine = shell(fleet, task_id, f"echo $$ > {inside}; until [ -e {out} ]; do sleep 0.1; done; echo late > late.txt")
     wait_until(inside.exists, "the shell is open")
     wait_until(inside.read_text, "the shell said who it is")
     subtask = fleet.queue("exec sleep 1000", parent=task_id)

@@ -65,10 +65,11 @@ def test_endless_output_keeps_its_beginning_and_its_end(fleet: Fleet) -> None:
     fleet.env["HOLDFAST_LIMITS_OUTPUT_KEPT"] = "4MiB"
     fleet.up()
     body = "i=0; while [ $i -lt 60 ]; do head -c 1048575 /dev/zero | tr '\\0' x; echo; i=$((i+1)); done"
-    script = f'echo first words; {body}; while [ ! -e "{fleet.root}/punched" ]; do sleep 0.05; done; echo last words'
+    script = f'echo first words; {body}; while [ ! -e "{fleet.root}/punched" ]; do sleep 0.1; done; echo last words'
     task = fleet.add("x", "--workspace", "directory", command=("sh", "-c", script))
     run = wait_until(lambda: fleet.show(task)["runs"], "it runs")[0]["id"]
     log = fleet.home / "runs" / run / "out.log"
+    wait_until(log.exists, "its agent has started")
     wait_until(lambda: log.stat().st_size > 60_000_000 and log.stat().st_blocks * 512 < 20_000_000, "it is punched")
     Path(fleet.root / "punched").touch()
     fleet.wait_state(task, "completed")

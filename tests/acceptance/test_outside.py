@@ -22,7 +22,7 @@ def test_changes_and_locks_outside_the_worktree_are_told(fleet: Fleet) -> None:
     first = fleet.up("--agents", 1)
     fleet.wait_state(stay, "completed")
     assert "repo.changed-outside" not in fleet.kinds(stay)
-    script = f"""until [ -e {go} ]; do sleep 0.02; done
+    script = f"""until [ -e {go} ]; do sleep 0.1; done
 git config core.editor evil; echo x > {git}/hooks/pre-push; git tag sneaky; git branch -f other HEAD
 git update-ref "refs/heads/$(printf 'odd\\377')" HEAD
 touch {git}/index.lock {git}/refs/heads/main.lock "$(git rev-parse --git-dir)/index.lock"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 from tests.fleet import Fleet, wait_until
 
@@ -155,11 +153,7 @@ def test_a_limit_outlives_the_supervisor_and_two_resumes_are_one(fleet: Fleet) -
     assert told["at"] >= paused["resume_after"]
     assert told["data"]["resume_attempts"] == 1
 
-    argv = [sys.executable, "-m", "holdfast", "resume", raced]
-    both = [
-        subprocess.Popen(argv, env=fleet.env, cwd=fleet.repo, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(2)
-    ]
+    both = [fleet.start("resume", raced) for _ in range(2)]
     said = [(one.communicate(timeout=60), one.returncode) for one in both]
     assert sorted(code for _words, code in said) == [0, 4], said
     assert any(b"not paused" in words[1] or b"at the same moment" in words[1] for words, _code in said), said

@@ -150,9 +150,8 @@ def test_no_byte_is_lost_of_somebody_who_works_in_one(fleet: Fleet) -> None:
     task_id = fleet.add("keep", "--keep-workspace", command=("true",))
     finish(fleet)
     path = Path(fleet.show(task_id)["workspace"]["path"])
-    line = [sys.executable, "-m", "holdfast"]
     shell = subprocess.Popen(
-        [*line, "shell", task_id, "-c", "cd /; echo in; read x"],
+        [sys.executable, "-m", "holdfast", "shell", task_id, "-c", "cd /; echo in; read x"],
         env=fleet.env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -162,9 +161,7 @@ def test_no_byte_is_lost_of_somebody_who_works_in_one(fleet: Fleet) -> None:
     assert "used by a `holdfast shell`" in fleet.cli("purge", "--yes", "--discard-work", code=4).stderr
     shell.communicate(b"\n", timeout=PATIENCE)
     ours, theirs = pty.openpty()
-    purge = subprocess.Popen(
-        [*line, "purge"], env=fleet.env, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    purge = fleet.start("purge", stdin=theirs, stderr=subprocess.STDOUT)
     assert purge.stdout is not None
     said = b""
     while b"for good" not in said:
@@ -186,13 +183,7 @@ def test_asks_first(fleet: Fleet) -> None:
     assert "--yes" in fleet.cli("purge", code=1).stderr
     for answer, left in ((b"yes\n", True), (b"purge\n", False)):
         ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "purge"],
-            env=fleet.env,
-            stdin=theirs,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = fleet.start("purge", stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.write(ours, answer)
         assert process.wait(timeout=PATIENCE) == (1 if left else 0)
         os.close(ours)

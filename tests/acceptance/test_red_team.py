@@ -297,6 +297,7 @@ def test_a_dependent_of_a_failed_task_cannot_be_retried(fleet: Fleet) -> None:
     fleet.cli("retry", dependent, code=4)
     assert fleet.show(dependent)["state"] == state
     (fleet.root / "go").touch()
+    fleet.wait_clean()  # until its workspace is put away a retry is refused
     fleet.cli("retry", need)
     fleet.wait_state(need, "completed")
     fleet.cli("retry", dependent)
@@ -447,8 +448,8 @@ def adopted_with_garbage(fleet: Fleet) -> tuple[str, int]:
     supervisor = fleet.up()
     task_id = sh(
         fleet,
-        f"echo $$ >> {at}; until test -e {spoil}; do sleep 0.02; done; echo nonsense > $HOLDFAST_RUN_DIR/pid.json; "
-        f"touch {spoilt}; until test -e {fleet.root / 'go'}; do sleep 0.02; done",
+        f"echo $$ >> {at}; until test -e {spoil}; do sleep 0.1; done; echo nonsense > $HOLDFAST_RUN_DIR/pid.json; "
+        f"touch {spoilt}; until test -e {fleet.root / 'go'}; do sleep 0.1; done",
         "--workspace",
         "none",
     )
@@ -699,8 +700,17 @@ def test_a_cancel_at_any_moment_of_the_start_is_a_cancel(fleet: Fleet) -> None:
     commands, queries = Commands(str(fleet.home)), Queries(str(fleet.home))
 
     def has_reached(task_id: str, moment: str) -> bool:
+        """Or gone by: a moment may be over before we look again."""
         task = queries.task(task_id)
-        return bool(task["runs"]) if moment == "run" else moment in (task["state"], task["workspace"]["state"], "now")
+        workspace = task["workspace"]["state"]
+        reached = {
+            "now": True,
+            "running": task["state"] != "queued",
+            "intended": workspace is not None,
+            "ready": workspace not in (None, "intended"),
+            "run": bool(task["runs"]),
+        }
+        return bool(reached[moment])
 
     ids = []
     for moment in ("now", "running", "intended", "ready", "run") * 2:

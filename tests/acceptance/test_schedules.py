@@ -230,7 +230,7 @@ class TestByTheClock:
         free, an occurrence waits in the queue, once, and runs later; a repository that is gone stays due."""
         fleet.cli("init", "--no-file")
         gate = fleet.root / "gate"
-        wait = f"while [ ! -e {gate} ]; do sleep 0.02; done"
+        wait = f"while [ ! -e {gate} ]; do sleep 0.1; done"
         blocker = fleet.queue(wait, priority=5)
         fleet.up("--agents", "1")
         fleet.wait_started(blocker)

@@ -155,7 +155,7 @@ class HeldGate:
         # The sleeper is a child in a session of its own: it has to go with its gate.
         self.command = (
             f"(setsid sleep 3600 &) ; echo $$ >> {self._asked}; "
-            f"until [ -e {self._open} ]; do sleep 0.02; done; echo open"
+            f"until [ -e {self._open} ]; do sleep 0.1; done; echo open"
         )
 
     def pids(self) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -83,15 +82,7 @@ def test_many_adds_at_once_are_as_many_tasks(fleet: Fleet) -> None:
     while waiting or running:
         while waiting and len(running) < ADDS:
             number = waiting.pop()
-            running.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "holdfast", "add", f"task {number}", "--", "true"],
-                    cwd=fleet.repo,
-                    env=fleet.env,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                )
-            )
+            running.append(fleet.start("add", f"task {number}", "--", "true"))
         collect(running.pop(0))
     assert errors == []
     assert len(set(acknowledged)) == ADDS

@@ -15,7 +15,7 @@ def test_one_task_at_a_time_in_the_checkout_itself(fleet: Fleet) -> None:
     link.symlink_to(fleet.repo)
     (fleet.repo / "mine.txt").write_text("mine\n")
     go, busy = fleet.root / "go", fleet.root / "busy"
-    alone = f"set -e; mkdir {busy}; until [ -e {go} ]; do sleep 0.02; done; rmdir {busy}"
+    alone = f"set -e; mkdir {busy}; until [ -e {go} ]; do sleep 0.1; done; rmdir {busy}"
     fleet.up("--agents", 4)
     first = fleet.queue(alone, workspace="none")
     wait_until(busy.exists, "the first is at work")

@@ -77,7 +77,7 @@ def test_a_cancelled_swarm_is_gone_at_once(fleet: Fleet) -> None:
 def test_a_supervisor_that_is_killed_and_stopped_in_the_middle_of_a_swarm_runs_nobody_twice(fleet: Fleet) -> None:
     """R-TREE-17, R-CRON-05: finished members keep their results, the others are adopted; nothing is left over."""
     go = fleet.root / "go"
-    waits = f"echo $$ >> {fleet.root}/NAME; until [ -e {go} ]; do sleep 0.05; done; echo NAME is done"
+    waits = f"echo $$ >> {fleet.root}/NAME; until [ -e {go} ]; do sleep 0.1; done; echo NAME is done"
     scripts = {name: waits.replace("NAME", name) for name in ("one", "two")}
     scripts["quick"] = f"echo $$ >> {fleet.root}/quick; echo quick is done"
     task_id = queue_swarm(fleet, draft(scripts, least=3, timeout=600.0))

@@ -188,7 +188,7 @@ def test_a_running_supervisor_sweeps_when_asked(fleet: Fleet) -> None:
     """R-TREE-06, R-TREE-07: on demand, and by `doctor --fix`; what lives is not touched."""
     supervisor = fleet.up()
     go = fleet.root / "go"
-    task = fleet.add("live", command=("sh", "-c", f"echo x > x; until [ -e {go} ]; do sleep 0.05; done"))
+    task = fleet.add("live", command=("sh", "-c", f"echo x > x; until [ -e {go} ]; do sleep 0.1; done"))
     fleet.wait_started(task)
     tree = place(fleet, task)
     trash = fleet.home / "workspaces" / ".trash" / "aaaaaaaaaa"

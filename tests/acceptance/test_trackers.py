@@ -66,7 +66,7 @@ def wait_link(fleet: Fleet, issue: str, *states: str) -> None:
 
 
 def waiting_for(path: Path) -> str:
-    return f"until [ -e {path} ]; do sleep 0.02; done"
+    return f"until [ -e {path} ]; do sleep 0.1; done"
 
 
 def test_an_issue_becomes_a_task_and_is_closed_and_a_failed_one_is_given_back(fleet: Fleet) -> None:

@@ -29,7 +29,7 @@ class Crew:
         gate = self.fleet.root / f"gate-{self._number}"
         script = (
             f'echo "$HOLDFAST_WORKER" > "{gate}.new"; mv "{gate}.new" "{gate}.who"\n'
-            f'while [ ! -e "{gate}" ]; do sleep 0.05; done; echo done > out'
+            f'while [ ! -e "{gate}" ]; do sleep 0.1; done; echo done > out'
         )
         task = self.fleet.queue(script, labels=labels)
         self._gates[task] = gate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import holdfast
@@ -126,6 +127,7 @@ def functions(path: Path) -> Iterator[Function]:
     yield from below(ast.parse(path.read_text()).body, "")
 
 
+@cache
 def everything() -> list[Function]:
     """All our code but the agent's side of `testing`: what plays an agent is not Holdfast."""
     paths = [path for path in SOURCE.rglob("*.py") if "testing" not in path.parts]

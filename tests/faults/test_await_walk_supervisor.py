@@ -75,7 +75,7 @@ def test_a_start_that_adopts_and_sweeps_is_cancelled(stage: Stage) -> None:
     def make() -> Work:
         stage.go.unlink(missing_ok=True)
         stage.at_work.unlink(missing_ok=True)
-        running = stage.add(f"{WORK}; touch {stage.at_work}; while [ ! -e {stage.go} ]; do sleep 0.01; done")
+        running = stage.add(f"{WORK}; touch {stage.at_work}; while [ ! -e {stage.go} ]; do sleep 0.1; done")
         interrupted = run_case(until_at_work(), None, apart=True)
         assert interrupted.how == "returned", interrupted
         current[:] = [running, stage.add(WORK)]

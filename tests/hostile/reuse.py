@@ -136,7 +136,7 @@ def agent_whose_tree_is_left(fleet: Fleet) -> None:
     left = fleet.root / "left.pid"
     go = fleet.root / "go"
     daemon = f"setsid sh -c \"trap '' TERM; echo \\$\\$ > {left}; sleep 60\""
-    script = f"{daemon} & until test -e {go}; do sleep 0.02; done"
+    script = f"{daemon} & until test -e {go}; do sleep 0.1; done"
     task_id, run_id, agent = running(fleet, "sh", "-c", script)
     wait_until(lambda: left.exists() and left.read_text().strip(), "the child has left its mark")
     child = int(left.read_text())

@@ -41,7 +41,7 @@ def test_forged_records_do_not_hide_a_living_keeper(fleet: Fleet) -> None:
     """R-TERM-10: a dead keeper in pid.json and a proof beside it, but the real one holds the lock: no second agent."""
     ran, go = fleet.root / "ran", fleet.root / "go"
     supervisor = fleet.up()
-    task = start(fleet, f"echo $$ >> {ran}; until [ -e {go} ]; do sleep 0.05; done; echo done")
+    task = start(fleet, f"echo $$ >> {ran}; until [ -e {go} ]; do sleep 0.1; done; echo done")
     agent = pid_in(ran)
     fleet.kill_supervisor(supervisor)
     folder = fleet.home / "runs" / fleet.show(task)["runs"][0]["id"]

@@ -378,7 +378,7 @@ def test_root_clears_what_the_supervisor_may_not(other_users_fleet: Fleet) -> No
     tasks = {}
     for kind in ("inside", "whole"):
         go = fleet.root / f"go-{kind}"
-        tasks[kind] = fleet.add(kind, command=("sh", "-c", f"touch started; until [ -e {go} ]; do sleep 0.05; done"))
+        tasks[kind] = fleet.add(kind, command=("sh", "-c", f"touch started; until [ -e {go} ]; do sleep 0.1; done"))
     for kind, task_id in tasks.items():
         path = Path(fleet.wait_started(task_id)["workspace"]["path"])
         wait_until((path / "started").exists, "the agent is at work")

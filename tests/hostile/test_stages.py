@@ -30,7 +30,7 @@ def test_a_gate_that_cannot_run_fails_and_one_that_can_leaves_nothing(fleet: Fle
     gone = 'd="$PWD"; cd /; rm -rf "$d"'
     daemon = fleet.root / "daemon"
     loud = f"env -i setsid sh -c 'sleep 3600 & echo $! > {daemon}'; "
-    loud += f"head -c 30000000 /dev/zero | tr '\\0' x; until [ -e {opened} ]; do sleep 0.02; done; echo the end; false"
+    loud += f"head -c 30000000 /dev/zero | tr '\\0' x; until [ -e {opened} ]; do sleep 0.1; done; echo the end; false"
     tasks = [
         shop.add(StageDraft(name="one", chosen=shop.command("one", gone), gate="touch ran")),
         shop.add(

@@ -50,7 +50,7 @@ def test_a_record_of_another_boot(plain_stage: Stage, is_old: bool) -> None:
     fleet.env["HOLDFAST_PROCESSES_CGROUP"] = "off"
     supervisor = fleet.up()
     go = fleet.root / "go"
-    task_id = fleet.add("wait", "--workspace", "none", command=("sh", "-c", f"until test -e {go}; do sleep 0.02; done"))
+    task_id = fleet.add("wait", "--workspace", "none", command=("sh", "-c", f"until test -e {go}; do sleep 0.1; done"))
     run = wait_until(lambda: [r for r in fleet.show(task_id)["runs"] if r["state"] == "started"], "the agent runs")[0]
     fleet.kill_supervisor(supervisor)
     os.kill(plain_stage.keeper_of(run["id"]), signal.SIGKILL)

@@ -43,7 +43,7 @@ def test_agents_of_the_old_version_are_adopted_by_the_new(fleet: Fleet) -> None:
     tasks = {}
     for name in ("early", "late"):
         go = fleet.root / f"go-{name}"
-        script = f"echo before; touch {fleet.root}/at-{name}; until test -e {go}; do sleep 0.02; done; echo after"
+        script = f"echo before; touch {fleet.root}/at-{name}; until test -e {go}; do sleep 0.1; done; echo after"
         tasks[name] = fleet.add(
             name, "--workspace", "directory", command=("sh", "-c", f"{script}; echo loud >&2; exit {ENDS_WITH}")
         )

@@ -22,7 +22,7 @@ from holdfast.api.fleetview import FleetReader, Picture
 from holdfast.api.livecost import Cost, LiveCosts
 from holdfast.api.pausing import pause
 from holdfast.api.queries import Queries
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unavailable
 
 Row = dict[str, Any]
 
@@ -84,6 +84,37 @@ def test_nothing_new_is_told_as_such(fleet: Fleet) -> None:
     assert [row["state"] for row in first.rows] == ["queued"], "a picture never changes"
     assert (len(first.around.queue), len(second.around.queue)) == (1, 0)
     assert [row["state"] for row in second.rows] == ["paused"]
+
+
+class Failing(Queries):
+    """A store that cannot be read at its n-th view from now."""
+
+    left = 0
+
+    def view(self, name: str, **parameters: Any) -> list[Row]:
+        self.left -= 1
+        if self.left == 0:
+            raise Unavailable("the disk is gone for a moment")
+        return super().view(name, **parameters)
+
+
+def test_a_reading_that_failed_halfway_loses_nothing(fleet: Fleet) -> None:
+    """R-CRASH-10: whatever it was at, the next one is whole."""
+    home, tasks = str(fleet.home), [fleet.queue("true") for _ in range(10)]
+    queries, reader = Failing(home), FleetReader()
+    reader.read(queries)
+    failures = 0
+    for step in range(1, 10):
+        with fleet.as_its_user():
+            pause(home, tasks[step], "because")
+        queries.left = step
+        try:
+            reader.read(queries)
+        except Unavailable:
+            failures += 1
+        queries.left = 0
+        assert seen(reader.read(queries)) == seen(FleetReader().read(Queries(home))), step
+    assert failures >= 5, "it is made to fail at every view of a reading"
 
 
 def test_what_ended_leaves_the_list_in_time(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,8 +94,8 @@ def test_who_cannot_start_or_is_killed_is_counted_and_the_rest_go_on(stage: Stag
         stage.fleet,
         mixed(
             missing=AgentChoice(command=("/no/such/agent",)),
-            killed=shell(f"echo $$ > {pid}; until [ -e {stage.fleet.root}/never ]; do sleep 0.05; done"),
-            good=shell(f"until [ -e {go} ]; do sleep 0.02; done; echo fine"),
+            killed=shell(f"echo $$ > {pid}; until [ -e {stage.fleet.root}/never ]; do sleep 0.1; done"),
+            good=shell(f"until [ -e {go} ]; do sleep 0.1; done; echo fine"),
         ),
     )
 

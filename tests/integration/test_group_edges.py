@@ -139,7 +139,7 @@ def test_keepers_are_told_of_life_while_their_group_rests_after_trouble(
 ) -> None:
     """R-TERM: a full disk, say. Until it is tried again nobody drives the members, but their supervisor lives: a keeper
     that hears nothing would end its agent."""
-    waits = f"until [ -e {stage.go} ]; do sleep 0.02; done"
+    waits = f"until [ -e {stage.go} ]; do sleep 0.1; done"
     task_id = queue_swarm(stage.fleet, draft({"one": waits, "two": waits}))
     attempts: list[Attempt] = []
     beaten: set[str] = set()

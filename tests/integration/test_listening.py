@@ -68,7 +68,7 @@ def test_a_hint_is_followed_at_once_and_only_for_its_run(stage: Stage, monkeypat
     """`changed` is what a watcher of files calls; the slow look at everything only backs it up."""
     monkeypatch.setattr(reports, "LOOK_EVERY", 1000.0)
     said, go = stage.fleet.root / "said", stage.fleet.root / "go"
-    script = f"{SAY.replace('REPORT', 'complete')}; touch {said}; until [ -e {go} ]; do sleep 0.01; done"
+    script = f"{SAY.replace('REPORT', 'complete')}; touch {said}; until [ -e {go} ]; do sleep 0.1; done"
 
     async def work() -> None:
         async with attempt_at_work(stage, script) as (attempt, listening_to):
@@ -108,7 +108,7 @@ def test_an_idle_agent_costs_one_stat(stage: Stage, tmp_path: Path, monkeypatch:
     """No file is opened and nothing is written while nothing changed."""
     monkeypatch.setattr(reports, "LOOK_EVERY", 0.01)
     go = tmp_path / "go"
-    script = f"{SAY.replace('REPORT', 'progress')}; until [ -e {go} ]; do sleep 0.01; done"
+    script = f"{SAY.replace('REPORT', 'progress')}; until [ -e {go} ]; do sleep 0.1; done"
     script = f"i=once; {script}"
 
     async def work() -> None:

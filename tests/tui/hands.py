@@ -37,15 +37,17 @@ class Hands:
         await self.pilot.press("escape")
         await until(self.pilot, lambda: self.app.screen is not before, "Esc goes back")
 
-    async def point(self, key: object, by: str = "id") -> None:
-        """The cursor on the row with that id (or name), when it is there."""
+    async def point(self, value: object, by: str = "id") -> None:
+        """The cursor on the row that has that value, when it is there."""
 
-        def pointed() -> bool:
+        def point() -> bool:
             grid = self.app.screen.query_one(Grid)
-            return any(row[by] == key and grid.point_at(row[grid._key]) for row in grid.rows)
+            index = next((index for index, row in enumerate(grid.rows) if row[by] == value), None)
+            if index is not None:
+                grid.action_go(index)
+            return self.subject(by) == value
 
-        await until(self.pilot, pointed, f"{key} is on the screen")
-        assert self.subject(by) == key
+        await until(self.pilot, point, f"{value} is on the screen, and the cursor on it")
 
     def subject(self, by: str) -> object:
         screen = self.app.screen

@@ -6,7 +6,10 @@ from tests.fleet import Fleet
 from tests.tui.screen import play, until_seen
 from textual.pilot import Pilot
 
+from holdfast.api.pausing import pause
+from holdfast.api.queries import Queries
 from holdfast.interfaces.tui.app import Top
+from holdfast.interfaces.tui.views.task import TaskView
 
 
 def test_a_queued_task_is_seen_and_cancelled_by_a_key(fleet: Fleet) -> None:
@@ -40,3 +43,24 @@ def test_a_refusal_says_why_and_what_to_do(fleet: Fleet) -> None:
 
     play(fleet, story)
     assert fleet.show(task)["state"] == "queued"
+
+
+def test_what_was_read_for_a_screen_below_a_dialog_is_not_lost(fleet: Fleet) -> None:
+    """R-CRASH-10: what arrives while another screen is on top is on this one when it comes back. (A reader that found
+    nothing new says nothing, so that what is dropped once would be missing until the next change.)"""
+    task = fleet.queue("sleep 100")
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        app.open_task(task)
+        await until_seen(pilot, task, "queued")
+        view = app.screen
+        assert isinstance(view, TaskView)
+        await pilot.press("question_mark")
+        await until_seen(pilot, "Keys: task")
+        pause(str(fleet.home), task)
+        watch = view._task_watch
+        app.post_message(Top.Read(watch, watch.read(Queries(str(fleet.home)))))  # on its way when the dialog came
+        await pilot.press("escape")
+        await until_seen(pilot, "paused", "u Resume")
+
+    play(fleet, story)

@@ -20,7 +20,7 @@ def shown(app: Top) -> Paper:
 
 def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
     """R-CRASH-10: what it says now, why it is where it is, budgets left, events, runs, checkpoints, changes."""
-    go = fleet.root / "go"
+    go, end = fleet.root / "go", fleet.root / "end"
     task = fleet.add_scenario(
         {"say": "I begin with [bold]the[/bold] \x1b[31mhaiku\x1b[2J\u202e of\tautumn"},
         {"tool": {"name": "Bash", "input": "pytest -q", "for": "10ms"}},
@@ -28,6 +28,7 @@ def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
         {"report": {"kind": "checkpoint", "message": "the first verse"}},
         {"wait_for": str(go)},
         {"say": "and here is the frog"},
+        {"wait_for": str(end)},
         {"write": {"path": "frog.txt", "text": "plop\n"}},
         {"stderr": "the frog was heard to croak"},
         {"exit": 3},
@@ -70,6 +71,8 @@ def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
         await pilot.press("right", "right")
         await until_seen(pilot, "[Output]")
         go.touch()
+        await until_seen(pilot, "and here is the frog", "running", "run 1 of 1")
+        end.touch()
         await until_seen(pilot, "and here is the frog", "failed", "run 1 of 1")
         await pilot.press("E")
         await until_seen(pilot, "standard error of run 1", "the frog was heard to croak")

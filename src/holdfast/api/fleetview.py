@@ -86,6 +86,13 @@ class FleetReader:
         self._shown: tuple[list[Row], dict[str, int]] = ([], {})
 
     def read(self, queries: Queries) -> Picture:
+        try:
+            return self._read(queries)
+        except BaseException:
+            self._wish_listed = None  # half of it may be taken in and not listed: the next reading is of all
+            raise
+
+    def _read(self, queries: Queries) -> Picture:
         wish, now, tick = self.wish, time.time(), time.monotonic()
         changed = self._catch_up(queries, wish, now, tick)
         if tick >= self._signs_at + SIGNS_EVERY or changed is None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from textual.app import App, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.dom import DOMNode
 from textual.message import Message
 from textual.worker import Worker, WorkerState
 
@@ -137,8 +138,8 @@ class Top(App[None]):
     def on_top_read(self, message: Read) -> None:
         watch, value = message.watch, message.value
         watch.in_hand = False
-        if not self.screen_stack or not self.feed.has(watch):
-            return  # the app is closing, or its screen is gone meanwhile
+        if not self.screen_stack or not _is_there(watch):
+            return
         if not isinstance(value, Failure):
             watch.deliver(value)
         elif watch.fail is not None:
@@ -241,6 +242,13 @@ class Top(App[None]):
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.SUCCESS:
             self.feed.look()
+
+
+def _is_there(watch: Watch) -> bool:
+    """Whether its screen is not gone meanwhile. One that lies below another gets it too: what a reader has handed over
+    once it does not read again."""
+    owner = getattr(watch.deliver, "__self__", None)
+    return not isinstance(owner, DOMNode) or owner.is_attached
 
 
 def _words_of(error: Exception) -> tuple[str, bool]:

@@ -106,7 +106,10 @@ class Feed:
         self._thread.join(timeout=2)
 
     def attach(self, watches: Iterable[Watch]) -> None:
-        self._watches = (*self._watches, *(watch for watch in watches if watch not in self._watches))
+        new = tuple(watch for watch in watches if watch not in self._watches)
+        for watch in new:
+            watch.version = -1  # it may be of another connection, which counts anew
+        self._watches = (*self._watches, *new)
         self.look()
 
     def detach(self, watches: Iterable[Watch]) -> None:

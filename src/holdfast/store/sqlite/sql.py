@@ -21,6 +21,7 @@ def statements(name: str) -> dict[str, str]:
     return found
 
 
+@cache  # every opening of a store asks how many there are
 def migrations() -> list[tuple[int, str]]:
     """Every migration as (number, script), in order, without gaps."""
     folder = os.path.join(_HERE, "migrations")

@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+from holdfast.store.sqlite.sql import migrations, statements
 from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.cases import ACTIONS, KILL, Case, parse
 from holdfast.testing.matrix.runner import (
@@ -72,13 +73,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _import_what_is_imported_late() -> None:
-    """Every supervisor is forked from here: what each would import and compile anew is done once."""
+    """Every supervisor is forked from here: what each would import, compile and read anew is done once."""
     from holdfast import agents
     from holdfast.store import sqlite
 
     for package in (agents, sqlite):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{package.__name__}.{module.name}")
+    migrations()
+    for file in Path(sqlite.__path__[0], "queries").glob("*.sql"):
+        statements(file.stem)
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -99,6 +103,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--double", choices=["none", "sample", "distinct", "points", "hits"], default="none", help="second faults"
     )
+    parser.add_argument("--doubles", type=int, metavar="N", help="at most N second faults, picked by --seed")
     parser.add_argument(
         "--git",
         metavar="HOW",
@@ -165,12 +170,13 @@ class Campaign:
             print(f"reached without faults: {' '.join(sorted(self.points))}")
         reached = {result.case: result.reached for result in plain}
         singles = [case for name in names for case in single_faults(name, reached[name], self._actions())]
-        done = list(self.run(self._sampled(self._wanted(singles)), "single faults"))
+        done = list(self.run(self._sampled(self._wanted(singles), self._arguments.sample), "single faults"))
         if self._arguments.usurp:
             usurped = [case for name in names for case in usurpations(name, reached[name])]
-            list(self.run(self._sampled(self._wanted(usurped)), "usurped"))
+            list(self.run(self._sampled(self._wanted(usurped), self._arguments.sample), "usurped"))
         if self._arguments.double != "none":
-            list(self.run(self._sampled(self._doubles(done)), "double faults"))
+            most = self._arguments.sample if self._arguments.doubles is None else self._arguments.doubles
+            list(self.run(self._sampled(self._doubles(done), most), "double faults"))
 
     def git_fails(self) -> None:
         """Git itself is the fault: how often each scenario calls it is counted first."""
@@ -183,7 +189,7 @@ class Campaign:
             name = parse(result.case).scenario
             cases = gitfaults.misbehaving(name, result.reached[gitfaults.ROLE], how)
             print(f"  {name}: {len(cases) // max(1, len(how))} calls of git", flush=True)
-            found += self._sampled(cases)
+            found += self._sampled(cases, self._arguments.sample)
             for phase, _, count in wishes:
                 found += gitfaults.kills(name, result.git_calls, phase, int(count), self._random)
         list(self.run(found, "faults of git"))
@@ -221,10 +227,8 @@ class Campaign:
         errors = [self._random.choice(by_point[point, False]) for point in points if (point, False) in by_point]
         return kills + self._random.sample(errors, -(-len(errors) // 5))
 
-    def _sampled(self, cases: list[Case]) -> list[Case]:
-        if self._arguments.sample is None or len(cases) <= self._arguments.sample:
-            return cases
-        return sorted(self._random.sample(cases, self._arguments.sample))
+    def _sampled(self, cases: list[Case], most: int | None) -> list[Case]:
+        return cases if most is None or len(cases) <= most else sorted(self._random.sample(cases, most))
 
     def _doubles(self, done: list[Result]) -> list[Case]:
         """A kill at points of the recovery. `hits`: at every hit, after every kill; `points`: at each point's first,

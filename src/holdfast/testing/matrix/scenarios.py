@@ -114,7 +114,7 @@ def keeper_killed(world: World) -> None:
 
 def adoption(world: World) -> None:
     """The supervisor dies while its agent works; the next one takes the agent over, and it ends well."""
-    wait = "touch $WORLD/working; until [ -e $WORLD/go ]; do sleep 0.01; done\n"
+    wait = "touch $WORLD/working; until [ -e $WORLD/go ]; do sleep 0.05; done\n"
     add(world, "be adopted", write("early.txt", "early") + wait + write("late.txt", "late"))
     world.start("up")
     world.wait_until((world.root / "working").exists, "the agent works", while_running="up")

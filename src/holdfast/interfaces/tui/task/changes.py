@@ -76,8 +76,11 @@ class ChangesPage(Page):
         try:
             found = glance(queries, self.task_id, MOST, checkpoint)
             is_running = queries.state(self.task_id)["state"] == "running"
-        except (HoldfastError, OSError) as error:
+        except HoldfastError as error:
             found, is_running = {"problem": str(error)}, False
+        except OSError as error:
+            words = f"The changes cannot be looked at: {error.strerror or error} ({error.filename or self.task_id})."
+            found, is_running = {"problem": words}, False
         took = time.monotonic() - began
         self._watch.every = max(EVERY, took * SLOWLY) if is_running else float("inf")
         found |= {"checkpoint": checkpoint, "id": self.task_id}

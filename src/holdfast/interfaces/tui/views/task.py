@@ -50,13 +50,15 @@ class TaskView(View):
     TaskView > #pages { height: 1; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back"),
+        Binding("escape", "back", "Back", tooltip="to the list, then to the screen before"),
         *(
             Binding(page.KEY, f"page('{name}')", page.NAME, tooltip=page.HELP, show=False)
             for name, page in PAGES.items()
         ),
-        Binding("right,tab", "turn(1)", "Next page", show=False, priority=True),
-        Binding("left,shift+tab", "turn(-1)", "Page before", show=False, priority=True),
+        Binding("right,tab", "turn(1)", "Next page", tooltip="turn to the next page", show=False, priority=True),
+        Binding(
+            "left,shift+tab", "turn(-1)", "Page before", tooltip="turn to the page before", show=False, priority=True
+        ),
     ]
 
     def __init__(self, task_id: str, page: str = "output") -> None:
