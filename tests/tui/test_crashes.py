@@ -30,12 +30,10 @@ async def kill_agent(pilot: Pilot[None], fleet: Fleet, task: str, number: int) -
     """`kill -9` of its agent in that run, from outside; when that was."""
     runs = await until(
         pilot,
-        lambda: (
-            has_spoken(fleet, number)
-            and [run for run in fleet.show(task)["runs"] if (run["number"], run["state"]) == (number, "started")]
-        ),
+        lambda: [run for run in fleet.show(task)["runs"] if (run["number"], run["state"]) == (number, "started")],
         f"run {number} of {task} works",
     )
+    await until(pilot, lambda: has_spoken(fleet, number), "its last words are written")
     at = time.monotonic()
     os.kill(runs[0]["pid"], signal.SIGKILL)
     return at
