@@ -85,7 +85,7 @@ def _at_work(scale: Scale, folder: Path) -> list[Figure]:
     stage = Stage(folder / "work")
     count = max(scale.exit_fleets)
     try:
-        stage.up(agents=count + scale.top_rounds, env={"HOLDFAST_RUNS_MAX": "1"})  # who is killed is not run again
+        stage.up(agents=count + scale.top_rounds)
         living = Living(stage)
         tasks = [agent.task for agent in living.idle(count)]
         seen = _seen(living, scale)
@@ -159,13 +159,12 @@ def _seen(living: Living, scale: Scale) -> Figure:
     probes = living.idle(scale.top_rounds)
     screen, waits = Screen(TOP, living.stage.env), []
     try:
+        screen.seconds_until("running")
         for number, agent in enumerate(probes):
-            screen.seconds_until(f"{len(living.agents)} running")
             time.sleep(random.Random(number).uniform(0.1, 0.4))
             screen.forget()
             os.kill(agent.pid, signal.SIGKILL)
-            waits.append(screen.seconds_until(f"{len(living.agents) - 1} running"))
-            living.wait_ended(agent.task)
+            waits.append(screen.seconds_until(f"task {agent.task}: killed"))
     finally:
         screen.close()
     return Figure(
