@@ -20,6 +20,12 @@ STRICT = "HOLDFAST_TEST_STRICT" in os.environ
 WORKER = 'agents = 0\n[[worker]]\nname = "web"\nrestart = true\n'
 
 
+def has_spoken(fleet: Fleet, number: int) -> bool:
+    """Whether its last words are written: an agent that is killed while it starts has none."""
+    said = fleet.root / "said"
+    return said.exists() and len(said.read_text().splitlines()) >= number
+
+
 async def kill_agent(pilot: Pilot[None], fleet: Fleet, task: str, number: int) -> float:
     """`kill -9` of its agent in that run, from outside; when that was."""
     runs = await until(
@@ -27,6 +33,7 @@ async def kill_agent(pilot: Pilot[None], fleet: Fleet, task: str, number: int) -
         lambda: [run for run in fleet.show(task)["runs"] if (run["number"], run["state"]) == (number, "started")],
         f"run {number} of {task} works",
     )
+    await until(pilot, lambda: has_spoken(fleet, number), "its last words are written")
     at = time.monotonic()
     os.kill(runs[0]["pid"], signal.SIGKILL)
     return at
@@ -44,7 +51,7 @@ def test_three_kills_are_seen_alerted_once_and_the_worker_restarted_by_a_key(
     rings: list[float] = []
     monkeypatch.setattr(Top, "bell", lambda _app: rings.append(time.monotonic()))
     user_file(fleet, WORKER)
-    task = fleet.queue("printf 'bro\\033[31mken pipe\\n' >&2; exec sleep 1000")
+    task = fleet.queue(f"printf 'bro\\033[31mken pipe\\n' >&2; echo yes >> {fleet.root}/said; exec sleep 1000")
     fleet.up()
 
     async def story(pilot: Pilot[None], app: Top) -> None:
