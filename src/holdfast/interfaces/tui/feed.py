@@ -60,6 +60,11 @@ class Watch:
         """Read it anew at the next glance, whatever the store says: what it reads depends on the screen too."""
         self.read_at = self.not_before = -math.inf
 
+    def go_on(self) -> None:
+        """There is more: read it at the next glance, after the rest that is due. An agent that floods its log keeps
+        nobody busy."""
+        self.read_at = -math.inf
+
 
 @dataclass(frozen=True)
 class Trouble:
@@ -116,7 +121,7 @@ class Feed:
         gone = tuple(watches)
         self._watches = tuple(watch for watch in self._watches if watch not in gone)
         for watch in gone:
-            self._say(watch.name, None)
+            self._say_of(watch, None)
 
     def has(self, watch: Watch) -> bool:
         return watch in self._watches
@@ -193,7 +198,7 @@ class Feed:
         if failed:
             watch.read_at = -math.inf
         watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, REST * (ended - began))
-        self._say(watch.name, value.words if failed and watch.fail is None else None)
+        self._say_of(watch, value.words if failed and watch.fail is None else None)
         if value is NOTHING_NEW:
             watch.in_hand = False
         else:
@@ -206,15 +211,21 @@ class Feed:
             self._read(watch, queries)
         except Exception as error:  # noqa: BLE001 - likewise
             watch.in_hand, watch.not_before = False, time.monotonic() + TRY_AGAIN
-            self._say(watch.name, _words(error))
+            self._say_of(watch, _words(error))
         finally:
             if queries is not None:
                 queries.close()
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 
-    def _say(self, key: str, words: str | None) -> None:
+    def _say_of(self, watch: Watch, words: str | None) -> None:
+        """A reading may end when its screen is left already: nobody would ever take back what it says then."""
+        self._say(watch.name, words, watch)
+
+    def _say(self, key: str, words: str | None, watch: Watch | None = None) -> None:
         with self._telling:
+            if watch is not None and watch not in self._watches:
+                words = None
             known = self._troubles.get(key)
             if words is None:
                 self._troubles.pop(key, None)
