@@ -27,6 +27,13 @@ from holdfast.errors import HoldfastError, Unavailable
 Row = dict[str, Any]
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ended stays listed for as long as a slow machine needs."""
+    monkeypatch.setattr("holdfast.api.fleetorder.LINGER", 3600.0)
+    monkeypatch.setattr("holdfast.api.fleetview.LINGER", 3600.0)
+
+
 def seen(picture: Picture) -> list[tuple[Row, str]]:
     """With the reasons that there would be if a supervisor ran, at one moment."""
     around = replace(picture.around, supervisor={"pid": 1, "agents": 1, "held": None})

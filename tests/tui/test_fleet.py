@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from tests.fleet import Fleet, wait_until
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
@@ -12,6 +13,13 @@ from holdfast.interfaces.tui.app import Top
 from holdfast.interfaces.tui.grid import Grid
 
 ODD = "\x1b[31mred\x1b[0m \u202eturned\ttabbed 日本語 [bold]markup[/bold]"
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ended stays listed for as long as a slow machine needs."""
+    monkeypatch.setattr("holdfast.api.fleetorder.LINGER", 3600.0)
+    monkeypatch.setattr("holdfast.api.fleetview.LINGER", 3600.0)
 
 
 def ids_of(screen: str) -> list[str]:
@@ -42,7 +50,8 @@ def test_every_task_is_seen_with_its_reason(fleet: Fleet) -> None:
         assert "until you resume it: paused" in lines[held]
         assert "red turned tabbed 日本語 [bold]mark" in lines[odd]
         assert ids_of(screen) == [at_work, held, follower, second, odd, ended]
-        await until(pilot, lambda: "now" in text_of(app) or "5s" in text_of(app), "a sign of life is seen")
+        heard = re.compile(rf"^{at_work} running +command +\d+[smh] +(now|\d+[smh]) +hold the fort", re.MULTILINE)
+        await until(pilot, lambda: heard.search(text_of(app)), "a sign of life is seen")
 
         await pilot.press("slash", *"team=web")
         await until_seen(pilot, "1 of 6 tasks have 'team=web'", second)

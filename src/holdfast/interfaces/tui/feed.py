@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError, NewerStore, Unavailable
 
 LOOK_EVERY = 0.1  # seconds between two glances at the version counter
 REST = 3.0  # times as long as it read, the feed rests
+MOST_REST = 2.0  # seconds; a machine that stands still for a while must not make us stand still for three
 TRY_AGAIN = 1.0  # seconds until what could not be read is asked again
 OF_THE_STORE = ""  # the key of the trouble that all screens have
 NOTHING_NEW = object()  # what a `read` returns that found what it had found before: nothing is delivered
@@ -139,7 +140,7 @@ class Feed:
     def _run(self) -> None:
         queries: Queries | None = None
         while not self._ends.is_set():
-            began = self._began = time.monotonic()
+            self._began, worked = time.monotonic(), time.thread_time()
             try:
                 queries = self._opened(queries)
                 self._round(queries)
@@ -150,7 +151,10 @@ class Feed:
                 queries = None
                 self._say(OF_THE_STORE, _words(error))
             self._began = math.inf
-            self._bell.wait(TRY_AGAIN if queries is None else max(LOOK_EVERY, (time.monotonic() - began) * REST))
+            rest = min(
+                MOST_REST, (time.thread_time() - worked) * REST
+            )  # not by the clock: waiting costs nobody anything
+            self._bell.wait(TRY_AGAIN if queries is None else max(LOOK_EVERY, rest))
             self._bell.clear()
         if queries is not None:
             queries.close()
@@ -180,7 +184,7 @@ class Feed:
 
     def _read(self, watch: Watch, queries: Queries) -> None:
         """Hands over what was read, or why not. Raises only what is the store's trouble."""
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.thread_time()
         value: Any
         try:
             value = watch.read(queries)
@@ -197,7 +201,9 @@ class Feed:
         failed = isinstance(value, Failure)
         if failed:
             watch.read_at = -math.inf
-        watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, REST * (ended - began))
+        spent = ended - began if watch.apart else time.thread_time() - worked  # apart, others do the work: git, a disk
+        rest = REST * spent if watch.apart else min(MOST_REST, REST * spent)
+        watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, rest)
         self._say_of(watch, value.words if failed and watch.fail is None else None)
         if value is NOTHING_NEW:
             watch.in_hand = False
