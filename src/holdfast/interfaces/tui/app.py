@@ -181,6 +181,12 @@ class Top(App[None]):
 
         self.push_screen(TaskView(task_id, page))
 
+    async def action_switch_mode(self, mode: str) -> None:
+        """A digit means its list, also where a task that was opened from it lies on top."""
+        await super().action_switch_mode(mode)
+        while len(self.screen_stack) > 1 and isinstance(self.screen, View):
+            self.pop_screen()
+
     # -- actions -------------------------------------------------------------------------------------------------------
 
     def act(self, action: Action, subject: Row) -> None:
