@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError, NewerStore, Unavailable
 LOOK_EVERY = 0.1  # seconds between two glances at the version counter
 REST = 3.0  # times as long as it read, the feed rests
 MOST_REST = 2.0  # seconds; a machine that stands still for a while must not make us stand still for three
+MOST_REST_APART = 30.0
 TRY_AGAIN = 1.0  # seconds until what could not be read is asked again
 OF_THE_STORE = ""  # the key of the trouble that all screens have
 NOTHING_NEW = object()  # what a `read` returns that found what it had found before: nothing is delivered
@@ -202,7 +203,7 @@ class Feed:
         if failed:
             watch.read_at = -math.inf
         spent = ended - began if watch.apart else time.thread_time() - worked  # apart, others do the work: git, a disk
-        rest = REST * spent if watch.apart else min(MOST_REST, REST * spent)
+        rest = min(MOST_REST_APART if watch.apart else MOST_REST, REST * spent)
         watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, rest)
         self._say_of(watch, value.words if failed and watch.fail is None else None)
         if value is NOTHING_NEW:
