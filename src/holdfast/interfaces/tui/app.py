@@ -57,7 +57,7 @@ class Top(App[None]):
     DEFAULT_MODE = "fleet"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(str(number), f"switch_mode('{name}')", name.capitalize(), show=False, tooltip=f"the {name} screen")
+            Binding(str(number), f"go('{name}')", name.capitalize(), show=False, tooltip=f"the {name} screen")
             for number, name in enumerate(VIEWS, 1)
         ),
         Binding("q", "quit", "Quit", priority=False, tooltip="leave; nothing that runs is touched"),
@@ -164,6 +164,14 @@ class Top(App[None]):
                 banner.show(self.attention.now)
 
     # -- going places --------------------------------------------------------------------------------------------------
+
+    async def action_go(self, name: str) -> None:
+        """To the list itself, not to a task that was opened from it: `3: alerts` leads to the alerts."""
+        with self.batch_update():
+            if self.current_mode != name:
+                await self.switch_mode(name)
+            while len(self.screen_stack) > 1:
+                await self.pop_screen()
 
     def open_task(self, task_id: str, page: str = "output") -> None:
         from holdfast.interfaces.tui.views.task import TaskView  # the first picture does not wait for it
