@@ -89,6 +89,14 @@ WHY = {
     "processes.idle.cpu": (
         "every 10 s each keeper gets a beat (its FIFO is opened each time), and a silent fleet is looked at in /proc"
     ),
+    "top.first_paint": (
+        "an empty Textual application takes half of it; the rest is our own modules and 10,000 rows, read once. Other"
+        " work on the same cores shows here"
+    ),
+    "top.idle.cpu": (
+        "ages and signs of life below a minute are drawn every second, and every 2 s the output of 500 agents is looked"
+        " at; other work on the same cores shows here"
+    ),
     "processes.keeper.memory.500": (
         "keepers are forked from one warmed-up process (5.3 MiB each as interpreters of their own), but Python 3.11"
         " counts references inside the shared pages, so that they are copied when they are used; from 3.12 on many"

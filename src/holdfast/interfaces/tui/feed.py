@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError, NewerStore, Unavailable
 
 LOOK_EVERY = 0.1  # seconds between two glances at the version counter
 REST = 3.0  # times as long as it read, the feed rests
+MOST_REST = 2.0  # seconds; a machine that stands still for a while must not make us stand still for three
 TRY_AGAIN = 1.0  # seconds until what could not be read is asked again
 OF_THE_STORE = ""  # the key of the trouble that all screens have
 NOTHING_NEW = object()  # what a `read` returns that found what it had found before: nothing is delivered
@@ -59,6 +60,11 @@ class Watch:
     def again(self) -> None:
         """Read it anew at the next glance, whatever the store says: what it reads depends on the screen too."""
         self.read_at = self.not_before = -math.inf
+
+    def go_on(self) -> None:
+        """There is more: read it at the next glance, after the rest that is due. An agent that floods its log keeps
+        nobody busy."""
+        self.read_at = -math.inf
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ class Feed:
         gone = tuple(watches)
         self._watches = tuple(watch for watch in self._watches if watch not in gone)
         for watch in gone:
-            self._say(watch.name, None)
+            self._say_of(watch, None)
 
     def has(self, watch: Watch) -> bool:
         return watch in self._watches
@@ -134,7 +140,7 @@ class Feed:
     def _run(self) -> None:
         queries: Queries | None = None
         while not self._ends.is_set():
-            began = self._began = time.monotonic()
+            self._began, worked = time.monotonic(), time.thread_time()
             try:
                 queries = self._opened(queries)
                 self._round(queries)
@@ -145,7 +151,10 @@ class Feed:
                 queries = None
                 self._say(OF_THE_STORE, _words(error))
             self._began = math.inf
-            self._bell.wait(TRY_AGAIN if queries is None else max(LOOK_EVERY, (time.monotonic() - began) * REST))
+            rest = min(
+                MOST_REST, (time.thread_time() - worked) * REST
+            )  # not by the clock: waiting costs nobody anything
+            self._bell.wait(TRY_AGAIN if queries is None else max(LOOK_EVERY, rest))
             self._bell.clear()
         if queries is not None:
             queries.close()
@@ -175,7 +184,7 @@ class Feed:
 
     def _read(self, watch: Watch, queries: Queries) -> None:
         """Hands over what was read, or why not. Raises only what is the store's trouble."""
-        began = time.monotonic()
+        began, worked = time.monotonic(), time.thread_time()
         value: Any
         try:
             value = watch.read(queries)
@@ -192,8 +201,10 @@ class Feed:
         failed = isinstance(value, Failure)
         if failed:
             watch.read_at = -math.inf
-        watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, REST * (ended - began))
-        self._say(watch.name, value.words if failed and watch.fail is None else None)
+        spent = ended - began if watch.apart else time.thread_time() - worked  # apart, others do the work: git, a disk
+        rest = REST * spent if watch.apart else min(MOST_REST, REST * spent)
+        watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, rest)
+        self._say_of(watch, value.words if failed and watch.fail is None else None)
         if value is NOTHING_NEW:
             watch.in_hand = False
         else:
@@ -206,15 +217,21 @@ class Feed:
             self._read(watch, queries)
         except Exception as error:  # noqa: BLE001 - likewise
             watch.in_hand, watch.not_before = False, time.monotonic() + TRY_AGAIN
-            self._say(watch.name, _words(error))
+            self._say_of(watch, _words(error))
         finally:
             if queries is not None:
                 queries.close()
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 
-    def _say(self, key: str, words: str | None) -> None:
+    def _say_of(self, watch: Watch, words: str | None) -> None:
+        """A reading may end when its screen is left already: nobody would ever take back what it says then."""
+        self._say(watch.name, words, watch)
+
+    def _say(self, key: str, words: str | None, watch: Watch | None = None) -> None:
         with self._telling:
+            if watch is not None and watch not in self._watches:
+                words = None
             known = self._troubles.get(key)
             if words is None:
                 self._troubles.pop(key, None)
