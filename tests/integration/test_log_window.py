@@ -98,6 +98,20 @@ def test_holes_are_told_and_an_endless_line_ends_somewhere(tmp_path: Path) -> No
     assert sum(text.count("y") for text in found) == 200_000
 
 
+def test_a_line_that_goes_on_and_a_log_in_anothers_place(tmp_path: Path) -> None:
+    """R-CRASH-10: of a progress bar its present state is shown; another file, though longer, is read anew."""
+    log = tmp_path / "out.log"
+    log.write_bytes(b"begins\n 10 %\r" + b" 20 %\r" * 20_000 + b" 30 %\r")
+    window = LogWindow(str(tmp_path), "command", RUN)
+    assert window.newest(final=False).begun == " 30 %"
+    (tmp_path / "another").write_bytes(log.read_bytes() + b"\nof another\n")
+    (tmp_path / "another").rename(log)
+    piece = window.later(final=False)
+    assert piece is not None
+    assert piece.is_new
+    assert texts(piece)[-1] == "of another"
+
+
 def test_events_out_of_the_middle_say_what_they_say_in_the_whole(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"holdfast": "text", "text": f"word {number}"} for number in range(200)]
     (tmp_path / "out.log").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -70,6 +70,7 @@ def test_what_one_screen_cannot_read_hides_nothing_of_the_rest() -> None:
     """R-CRASH-09: one screen's trouble stands below the line on top, the store's in its place."""
     watched: list[Trouble | None] = []
     feed = Feed("/nowhere", lambda _watch, _value: None, watched.append)
+    feed._say_of(Watch("left", lambda _queries: None, lambda _value: None), "found out when its screen was left")
     feed._say("sizes", "git does not answer")
     feed._say("", "the store is gone")
     feed._say("", None)

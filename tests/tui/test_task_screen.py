@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from typing import Any
+
+import pytest
 from tests.fleet import Fleet, wait_until
 from tests.swarm import draft, queue_swarm, wait_members
-from tests.tui.screen import play, until_seen
+from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
+from holdfast.api import diffing
 from holdfast.interfaces.tui.app import Top
 from holdfast.interfaces.tui.task.paper import Paper
+from holdfast.interfaces.tui.views.task import TaskView
 
 AT_ONCE = {"HOLDFAST_RETENTION_EVENTS": "1ms", "HOLDFAST_RETENTION_RUNS": "1ms", "HOLDFAST_RETENTION_TASKS": "1ms"}
 
@@ -146,3 +153,51 @@ def test_members_long_logs_gates_and_a_task_that_is_purged(fleet: Fleet) -> None
         await until_seen(pilot, "No task")
 
     play(fleet, story, size=(100, 24))
+
+
+def test_a_task_in_a_restored_store_and_a_comparison_that_takes_long(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R-CRASH-10: what a restore undid is not told as if it had happened; a page that was left for another and is
+    wanted again is not empty; a digit leads from a task to its list."""
+    task, backup = fleet.add("write a poem", command=("true",)), fleet.root / "backup.db"
+    fleet.cli("backup", backup)
+    fleet.cli("pause", task)
+    begun, may_end, glance = threading.Event(), threading.Event(), diffing.glance
+    may_end.set()
+
+    def slow(*words: Any) -> Any:
+        begun.set()
+        assert may_end.wait(60)
+        return glance(*words)
+
+    monkeypatch.setattr(diffing, "glance", slow)
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        await until_seen(pilot, task, "paused")
+        app.open_task(task, "events")
+        await until_seen(pilot, "[Events]", "task.paused")
+        await asyncio.to_thread(fleet.cli, "restore", backup, "--yes")
+        await until(pilot, lambda: "task.paused" not in text_of(app), "what was undone is not told")
+        await until_seen(pilot, "[Events]", "task.queued")
+
+        await pilot.press("d")
+        problem = f"Task {task} has no workspace, branch or saved work"
+        await until_seen(pilot, "[Diff]", problem)
+        begun.clear()
+        may_end.clear()
+        await pilot.press("d")
+        await until(pilot, begun.is_set, "it is compared again")
+        view = app.screen
+        assert isinstance(view, TaskView)
+        view._open_diff(1)
+        await until_seen(pilot, "git is comparing")
+        await pilot.press("d")
+        may_end.set()
+        await until_seen(pilot, problem)
+
+        await pilot.press("1")
+        await until_seen(pilot, "PROMPT", task)
+        assert len(app.screen_stack) == 1
+
+    play(fleet, story)

@@ -34,6 +34,7 @@ from holdfast.sparse import data_blocks, open_plain
 Row = dict[str, Any]
 LONGEST_LINE = 16 << 20  # bytes; of a longer line only its length is told
 MOST_WORDS = 64 * 1024  # characters of one text: more is clipped, and said to be
+_RETURN = ord("\r")
 
 NAMES: dict[type, str] = {
     SessionStarted: "session",
@@ -151,8 +152,13 @@ class GrowingLines:
 
     @property
     def begun(self) -> str:
-        """The line whose end is not there yet, as far as it is there and not too long."""
-        return self._rest[:MOST_WORDS].decode(errors="replace").rstrip("\r")
+        """The line whose end is not there yet, as far as it is there and not too long. Of one that is written over
+        again and again, a progress bar, what a terminal would show."""
+        end = len(self._rest)
+        while end and self._rest[end - 1] == _RETURN:
+            end -= 1
+        start = self._rest.rfind(b"\r", 0, end) + 1
+        return self._rest[start : min(end, start + MOST_WORDS)].decode(errors="replace")
 
     @property
     def at(self) -> int:

@@ -29,6 +29,7 @@ from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.leaving import Leaving
 from holdfast.interfaces.tui.palette import Doings
 from holdfast.interfaces.tui.status import EVERY, Status
+from holdfast.interfaces.tui.tabs import Tabs
 from holdfast.interfaces.tui.views.alerts import AlertsView
 from holdfast.interfaces.tui.views.fleet import FleetView
 from holdfast.interfaces.tui.views.schedules import SchedulesView
@@ -57,7 +58,7 @@ class Top(App[None]):
     DEFAULT_MODE = "fleet"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(str(number), f"switch_mode('{name}')", name.capitalize(), show=False, tooltip=f"the {name} screen")
+            Binding(str(number), f"go('{name}')", name.capitalize(), show=False, tooltip=f"the {name} screen")
             for number, name in enumerate(VIEWS, 1)
         ),
         Binding("q", "quit", "Quit", priority=False, tooltip="leave; nothing that runs is touched"),
@@ -162,13 +163,29 @@ class Top(App[None]):
                 status.show(self.status, self.trouble, self.feed.waits_for())
             for banner in screen.query(Banner):
                 banner.show(self.attention.now)
+            for tabs in screen.query(Tabs):
+                tabs.show(self.current_mode, self.status and self.status["alerts"])
 
     # -- going places --------------------------------------------------------------------------------------------------
+
+    def action_go(self, name: str) -> None:
+        """To a screen as it was left, a task that was open there included; from there again to the list below that."""
+        if name != self.current_mode:
+            self.switch_mode(name)
+            return
+        while len(self.screen_stack) > 1 and isinstance(self.screen, View):
+            self.pop_screen()
 
     def open_task(self, task_id: str, page: str = "output") -> None:
         from holdfast.interfaces.tui.views.task import TaskView  # the first picture does not wait for it
 
         self.push_screen(TaskView(task_id, page))
+
+    async def action_switch_mode(self, mode: str) -> None:
+        """A digit means its list, also where a task that was opened from it lies on top."""
+        await super().action_switch_mode(mode)
+        while len(self.screen_stack) > 1 and isinstance(self.screen, View):
+            self.pop_screen()
 
     # -- actions -------------------------------------------------------------------------------------------------------
 

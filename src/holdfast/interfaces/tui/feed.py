@@ -25,6 +25,7 @@ LOOK_SELDOM = 0.25  # likewise, when the store has not changed for a while
 WHILE = 2.0  # seconds
 REST = 3.0  # times as long as it read, the feed rests
 MOST_REST = 2.0  # seconds; a machine that stands still for a while must not make us stand still for three
+MOST_REST_APART = 30.0
 TRY_AGAIN = 1.0  # seconds until what could not be read is asked again
 OF_THE_STORE = ""  # the key of the trouble that all screens have
 NOTHING_NEW = object()  # what a `read` returns that found what it had found before: nothing is delivered
@@ -62,6 +63,11 @@ class Watch:
     def again(self) -> None:
         """Read it anew at the next glance, whatever the store says: what it reads depends on the screen too."""
         self.read_at = self.not_before = -math.inf
+
+    def go_on(self) -> None:
+        """There is more: read it at the next glance, after the rest that is due. An agent that floods its log keeps
+        nobody busy."""
+        self.read_at = -math.inf
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class Feed:
         gone = tuple(watches)
         self._watches = tuple(watch for watch in self._watches if watch not in gone)
         for watch in gone:
-            self._say(watch.name, None)
+            self._say_of(watch, None)
 
     def has(self, watch: Watch) -> bool:
         return watch in self._watches
@@ -206,9 +212,9 @@ class Feed:
         if failed:
             watch.read_at = -math.inf
         spent = ended - began if watch.apart else time.thread_time() - worked  # apart, others do the work: git, a disk
-        rest = REST * spent if watch.apart else min(MOST_REST, REST * spent)
+        rest = min(MOST_REST_APART if watch.apart else MOST_REST, REST * spent)
         watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, rest)
-        self._say(watch.name, value.words if failed and watch.fail is None else None)
+        self._say_of(watch, value.words if failed and watch.fail is None else None)
         if value is NOTHING_NEW:
             watch.in_hand = False
         else:
@@ -221,15 +227,21 @@ class Feed:
             self._read(watch, queries)
         except Exception as error:  # noqa: BLE001 - likewise
             watch.in_hand, watch.not_before = False, time.monotonic() + TRY_AGAIN
-            self._say(watch.name, _words(error))
+            self._say_of(watch, _words(error))
         finally:
             if queries is not None:
                 queries.close()
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 
-    def _say(self, key: str, words: str | None) -> None:
+    def _say_of(self, watch: Watch, words: str | None) -> None:
+        """A reading may end when its screen is left already: nobody would ever take back what it says then."""
+        self._say(watch.name, words, watch)
+
+    def _say(self, key: str, words: str | None, watch: Watch | None = None) -> None:
         with self._telling:
+            if watch is not None and watch not in self._watches:
+                words = None
             known = self._troubles.get(key)
             if words is None:
                 self._troubles.pop(key, None)

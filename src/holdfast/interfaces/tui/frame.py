@@ -1,4 +1,5 @@
-"""What all screens have: the line about the supervisor on top, the critical alert below it, the keys at the bottom."""
+"""What all screens have: the line about the supervisor on top, the critical alert below it, which screens there are,
+and the keys at the bottom."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from holdfast.interfaces.tui.dialogs import Help
 from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.grid import Grid
 from holdfast.interfaces.tui.status import Status
+from holdfast.interfaces.tui.tabs import Tabs
 
 if TYPE_CHECKING:
     from holdfast.interfaces.tui.app import Top
@@ -65,8 +67,9 @@ class View(Screen[None]):
     DEFAULT_CSS = """
     View.-short Banner #critical { max-height: 1; }
     View.-short Banner #deaths { max-height: 1; }
+    View.-roomy > Tabs { display: block; }
     """  # a banner must not be all there is
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012 - as Textual declares it
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall"), (20, "-roomy")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "keys", "Help", key_display="?", tooltip="what every key does here")
     ]
@@ -91,6 +94,7 @@ class View(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Status()
         yield Banner()
+        yield Tabs(tuple(self.top.MODES))
         yield from self.body()
         yield keyline.KeyLine()
 
@@ -132,6 +136,8 @@ class View(Screen[None]):
         except NoMatches:  # not put together yet, or being taken apart
             return
         more = keyline.others(self.active_bindings.values())
+        if self._task_under_cursor() is None:
+            more = [key for key in more if key[0] != DIFF.key]
         line.show((*((action.key, action.key, action.label) for action in offered), *more))
 
     def offered(self) -> list[Action]:
@@ -149,12 +155,15 @@ class View(Screen[None]):
             self.top.act(action, subject)
 
     def action_diff(self) -> None:
-        row = self.subject() or {}
-        task_id = row["task"] if "task" in row else row.get("id")
+        task_id = self._task_under_cursor()
         if task_id is None:
             self.notify("There is no task under the cursor.", severity="warning")
         else:
             self.top.open_task(task_id, "diff")
+
+    def _task_under_cursor(self) -> str | None:
+        row = self.subject() or {}
+        return cast("str | None", row["task"] if "task" in row else row.get("id"))
 
     def key_lines(self) -> list[KeyHelp]:
         """Whatever a key does here, in the order of help; `?` and the palette are made of this."""

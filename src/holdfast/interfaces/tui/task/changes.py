@@ -65,6 +65,7 @@ class ChangesPage(Page):
     def choose(self, checkpoint: int | None) -> None:
         if checkpoint != self.checkpoint:
             self.checkpoint = checkpoint
+            self._found = None  # the paper is empty: what is found is shown, also if it was found before
             self.note("git is comparing …")
             self.query_one(Paper).write(())
 

@@ -159,7 +159,7 @@ class OutputPage(Page):
         else:
             paper.append(batch.lines, batch.begun)
         if batch.below and paper.follows:
-            self.look_again()  # it comes in pieces
+            self._watch.go_on()  # it comes in pieces
         self._say()
 
     def _say(self) -> None:

@@ -53,21 +53,19 @@ class TimelinePage(Page):
     def read(self, queries: Queries) -> object:
         """Only what is new, once the rest is there."""
         wanted = self.wanted
-        if self._have != wanted:
-            events = queries.last_events(task_id=self.task_id, limit=wanted)
-            self._have = wanted
-            self._seq = events[-1]["seq"] if events else 0
-            return (True, events)
-        events = queries.events(after=self._seq, task_id=self.task_id, limit=AT_ONCE)
-        if not events:
-            if queries.last_seq() < self._seq:  # another store is in its place
-                self._have = 0
-                self._watch.again()
-            return NOTHING_NEW
-        self._seq = events[-1]["seq"]
-        if len(events) == AT_ONCE:
-            self._watch.again()
-        return (False, events)
+        if self._have == wanted and self._seq:
+            events = queries.events(after=self._seq - 1, task_id=self.task_id, limit=AT_ONCE)
+            if events and events[0]["seq"] == self._seq:
+                self._seq = events[-1]["seq"]
+                if len(events) == AT_ONCE:
+                    self._watch.again()
+                return (False, events[1:]) if len(events) > 1 else NOTHING_NEW
+            # What was the last one is not there: the store is from a backup, or retention was here.
+        events = queries.last_events(task_id=self.task_id, limit=wanted)
+        if not events and self._have:
+            return NOTHING_NEW  # purged: what was seen of it stays
+        self._have, self._seq = wanted, events[-1]["seq"] if events else 0
+        return (True, events)
 
     def seen(self, found: tuple[bool, list[Row]]) -> None:
         is_all, events = found

@@ -40,7 +40,6 @@ class FleetView(View):
     FleetView #about { height: 3; background: $panel; }
     FleetView.-short #about { display: none; }
     """
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter", key_display="/", tooltip="list only tasks with some words"),
         Binding("s", "sort", "Sort", show=False, tooltip=f"the next order: {', '.join(ORDERS)}"),

@@ -89,6 +89,7 @@ class TaskView(View):
         try:
             task = queries.task(self.task_id)
         except NotFound:
+            self._read = None  # a backup may bring it back as it was
             return None
         if task == self._read:
             return NOTHING_NEW
