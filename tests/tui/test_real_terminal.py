@@ -72,9 +72,11 @@ def test_sizes_a_stop_and_a_kill_leave_the_terminal_as_it_was(fleet: Fleet) -> N
 
 
 def test_without_colours_and_when_the_terminal_goes_away(fleet: Fleet) -> None:
-    """R-CRASH-10: NO_COLOR means none, and the cursor is still seen; a closed terminal leaves no process of ours."""
-    task = fleet.add("write a poem", command=("sleep", "100"))
-    with terminal(fleet, term="xterm-256color", env={"NO_COLOR": "1"}) as seen:
+    """R-CRASH-10: NO_COLOR means none, and the cursor is still seen; a closed terminal leaves no process of ours. The
+    terminal's own size counts, not what a shell exported once; letters that it has not are one question mark each."""
+    task = fleet.add("write a poem " * 20, command=("sleep", "100"))
+    odd = {"NO_COLOR": "1", "COLUMNS": "30", "LINES": "9", "PYTHONIOENCODING": "latin-1"}
+    with terminal(fleet, term="xterm-256color", env=odd) as seen:
         pid = seen.top()
         seen.until_seen(task, "queued", "Quit")
         wait_until(
@@ -83,6 +85,8 @@ def test_without_colours_and_when_the_terminal_goes_away(fleet: Fleet) -> None:
         )
         drawn = seen.text(colours=True)
         assert not COLOUR.search(drawn), drawn
+        assert "\\u20" not in drawn, drawn
+        _fits(seen, 80, task, "write a poem ")
     wait_until(lambda: not lives(pid), "nothing is left when the terminal is gone")
 
 
