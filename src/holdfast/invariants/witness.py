@@ -47,6 +47,8 @@ def witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
             yield Violation("twice", "agent", f"run {run_id} had {times} agents")
         if run_id not in evidence.runs:
             yield Violation("leaked", "agent", f"an agent ran as {run_id}, of which there is no row")
+        elif evidence.runs[run_id]["state"] == "settled" and evidence.runs[run_id]["started_at"] is None:
+            yield Violation("silent", "agent", f"run {run_id} is recorded as one that never started, but its agent ran")
     kept: dict[str, set[str]] = {}
     for task_id, path, blob in witness.wrote:
         if task_id not in kept:

@@ -66,19 +66,21 @@ def prctl(option: int, value: int) -> None:
 
 
 _fault = _trace = _once = ""
+_broken: list[str] = []  # the checks that we leave out, as faults.skips has it: only tests of the tests set it
 _hits: dict[str, int] = {}
 
 
 def arm(environment: bytes) -> None:
     """Crash points do nothing unless these variables say so. The environment is JSON: only the agent needs it whole."""
-    set_faults(json.loads(environment) if b"HOLDFAST_FAULT" in environment else {})
+    set_faults(json.loads(environment) if b"HOLDFAST_FAULT" in environment or b"HOLDFAST_BREAK" in environment else {})
 
 
 def set_faults(environment: dict[str, str]) -> None:
-    global _fault, _trace, _once
+    global _fault, _trace, _once, _broken
     _fault = environment.get("HOLDFAST_FAULT", "")
     _trace = environment.get("HOLDFAST_FAULT_TRACE", "")
     _once = environment.get("HOLDFAST_FAULT_ONCE", "")  # a file: where it exists, another keeper had the fault
+    _broken = environment.get("HOLDFAST_BREAK", "").split(",")
 
 
 def fault_point(name: str, may_fail: bool = False) -> None:
@@ -98,8 +100,8 @@ def fault_point(name: str, may_fail: bool = False) -> None:
                     os.close(os.open(_once, os.O_CREAT | os.O_EXCL))
                 except FileExistsError:
                     return
-            if action in ("", "kill"):
-                os.kill(os.getpid(), signal.SIGKILL)
+            if action in ("", "kill", "stop"):
+                os.kill(os.getpid(), signal.SIGSTOP if action == "stop" else signal.SIGKILL)
             elif action == "exit":
                 os._exit(70)
             elif may_fail:
@@ -412,7 +414,7 @@ class Keeper:
         self.records = Records()
         self.grace = float(str(intent["grace"]))
         self.fast_grace = float(str(intent["fast_grace"]))
-        self.orphan_grace = float(str(intent["orphan_grace"]))
+        self.orphan_grace = float("inf" if "lifeline" in _broken else str(intent["orphan_grace"]))
         self.timeout = float(str(intent["timeout"]))
         limits: dict[str, int] = intent.get("limits") or {}  # type: ignore[assignment]  # a JSON object of numbers
         self.memory_limit = int(limits.get("memory") or 0)
@@ -524,7 +526,7 @@ class Keeper:
             os.dup2(os.open("err.log", os.O_WRONLY | os.O_APPEND), 2)
             doing = f"enter {self.intent['cwd']}"
             os.chdir(str(self.intent["cwd"]))
-            if os.read(go, 1) != b"!":
+            if "go-pipe" not in _broken and os.read(go, 1) != b"!":
                 os._exit(126)  # the keeper died before it had recorded us: we were never started
             doing = f"run '{argv[0]}'"
             os.execvpe(argv[0], argv, json.loads(self.environment))
@@ -777,9 +779,11 @@ def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: bytes) -> None:
     arm(environment)
     os.set_inheritable(lock_fd, False)  # ours alone: an agent that held it would look like a living keeper
     os.set_inheritable(ready_fd, False)
+    if "lock" in _broken:
+        os.close(lock_fd)
     os.chdir(run_dir)
     os.umask(0o077)
-    intent = json.loads(read_file("intent.json"))
+    intent = json.loads(read_file("intent.json.new" if "intent-file" in _broken else "intent.json"))
     if intent["protocol"] != PROTOCOL:
         raise SystemExit(f"keeper: intent.json speaks protocol {intent['protocol']}, this keeper {PROTOCOL}")
     os.umask(int(intent.get("umask", 0o022)))  # the agent's files get the user's usual modes

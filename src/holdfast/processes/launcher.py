@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import errno
 import os
 import signal
@@ -25,6 +24,7 @@ from holdfast.processes.children import Children
 from holdfast.processes.groupbases import Bases
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
+from holdfast.processes.intents import intent_of
 from holdfast.processes.nursery import Nursery
 from holdfast.processes.observer import RunObserver
 from holdfast.processes.openers import (
@@ -59,7 +59,7 @@ class KeptProcesses(Strays):
     def launch(self, spec: LaunchSpec) -> KeptRun:
         """May raise OSError for a passing reason (disk full, out of descriptors): the run stays intended."""
         directory = RunDirectory(os.path.join(self._root, spec.run_id))
-        directory.prepare(_intent(spec, self._cgroups), spec.stdin, spec.files, spec.told)
+        directory.prepare(intent_of(spec, self._cgroups), spec.stdin, spec.files, spec.told)
         lock = directory.take_lock()
         if lock is None:
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
@@ -74,6 +74,8 @@ class KeptProcesses(Strays):
             # The keeper inherits the lock: there is no moment at which a living keeper does not hold it.
             pid = self._bear(directory, spec, lock, ready_w, log)
             on_failure.pop_all()
+        if faults.skips("intent-file"):
+            directory.intend()
         return KeptRun(directory, self._children, self._cgroups, identify(pid), ready_r)
 
     def _bear(self, directory: RunDirectory, spec: LaunchSpec, lock: int, ready: int, log: int) -> int:
@@ -334,27 +336,3 @@ class KeptRun:
         if self._ready is not None:
             os.close(self._ready)
             self._ready = None
-
-
-def _intent(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:
-    """What is written before the spawn. The environment is not: it may hold secrets, and the keeper inherits it.
-
-    The token is: it is worth something only to this very run, whose next supervisor has to know it.
-    """
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return {
-        "run": spec.run_id,
-        "argv": list(spec.argv),
-        "cwd": spec.cwd,
-        "timeout": spec.timeout,
-        "grace": spec.grace,
-        "fast_grace": spec.fast_grace,
-        "orphan_grace": spec.orphan_grace,
-        "umask": mask,
-        "limits": dataclasses.asdict(spec.limits),
-        "cgroup": cgroups.intent(spec.run_id, spec.limits) if cgroups else {},
-        "ender": list(spec.ender),
-        "token": spec.token,
-        "metadata": dict(spec.metadata),
-    }

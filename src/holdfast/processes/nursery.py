@@ -18,7 +18,7 @@ LENGTH, ANSWER = 8, 24
 ROOM = 400  # for what `ps` shows of a keeper
 
 
-_PASSED = ("PATH", "LANG", "HOLDFAST_FAULT")
+_PASSED = ("PATH", "LANG", "HOLDFAST_FAULT", "HOLDFAST_BREAK")
 
 
 class Nursery:

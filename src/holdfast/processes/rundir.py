@@ -57,6 +57,11 @@ class RunDirectory:
         if not os.path.exists(self.file("control")):
             os.mkfifo(self.file("control"), 0o600)
         self._write("intent.json.new", json.dumps({"protocol": PROTOCOL, **intent}, indent=1).encode())
+        if not faults.skips("intent-file"):
+            self.intend()
+
+    def intend(self) -> None:
+        """From now on there is a run, whoever comes to look."""
         faults.effect("rundir.intend")
         os.rename(self.file("intent.json.new"), self.file("intent.json"))
         self._sync()

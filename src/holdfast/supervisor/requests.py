@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from holdfast import faults
 from holdfast.core.model import Request, RequestKind, StopWhy
 from holdfast.core.resuming import end_of_pause
 from holdfast.core.states import TaskState
@@ -50,6 +51,8 @@ class Requests:
                 await self.answer(request, "refused: it is frozen; see `holdfast why`")
             return
         await attempt.stop(StopWhy.CANCEL, fast=True)
+        if faults.skips("death-first"):
+            await self.answer(request, "the task is cancelled")
 
     async def _cancel_waiting(self, request: Request, task_id: str, state: TaskState) -> None:
         if state in (TaskState.QUEUED, TaskState.PAUSED):

@@ -45,6 +45,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "twice: fence",
     ),
     Mutant("emptiness", "the proof that a run's tree is empty", "single", "keeper-killed", "leaked: process"),
+    Mutant("lifeline", "a keeper that hears nothing ends its agent", "single", "orphaned", "leaked: process"),
+    Mutant("identity", "who a process is, before it is signalled", "single", "bystander", "lost: process"),
+    Mutant("start-time", "the start time in a process's identity", "single", "bystander", "lost: process"),
+    Mutant("boot-id", "the boot in a process's identity", "single", "bystander", "lost: process"),
+    Mutant(
+        "lock",
+        "the run's lock, which its keeper inherits",
+        "single",
+        "overtaken/keeper/keeper.forked:1:stop",
+        "twice: agent",
+    ),
+    Mutant("death-first", "a cancel is answered only after the agent's death", "single", "stubborn", "leaked: process"),
+    Mutant(
+        "intent-file",
+        "intent.json before the keeper is spawned",
+        "single",
+        "overtaken/keeper/keeper.forked:1:stop+up/nursery.answered:1:kill",
+        "twice: agent",
+    ),
+    Mutant(
+        "go-pipe",
+        "an agent waits until it is recorded",
+        "single",
+        "unrecorded/keeper/keeper.forked:1:stop",
+        "silent: agent",
+    ),
 )
 
 

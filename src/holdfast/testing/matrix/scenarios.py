@@ -5,9 +5,6 @@ Agents are shell scripts: they start in a millisecond. What they write they tell
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
 from holdfast.api import workspaces
 from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
@@ -16,6 +13,7 @@ from holdfast.supervisor.context import Keeping
 from holdfast.testing.matrix import (
     alerting,
     families,
+    guarded,
     pausing,
     providers,
     scheduled,
@@ -25,6 +23,7 @@ from holdfast.testing.matrix import (
     tracked,
     variations,
 )
+from holdfast.testing.matrix.scenario import Scenario
 from holdfast.testing.matrix.spending import budget
 from holdfast.testing.matrix.steps import (
     COMMIT,
@@ -41,23 +40,6 @@ from holdfast.testing.matrix.steps import (
     write,
 )
 from holdfast.testing.matrix.world import World
-
-Play = Callable[[World], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """`expected` are the states in which its tasks end, by the prompts that name them."""
-
-    play: Play
-    expected: Mapping[str, tuple[str, ...]]
-    about: str
-    # Without cgroups, a keeper that dies together with the supervisor that spawned it is frozen, with an alert.
-    supervisor_may_die: bool = True
-    keepers_may_die: bool = True
-    is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
-    is_variation: bool = False  # not in the short run: it passes no step of its own, or costs too much for that
-    also: Callable[[World], list[str]] = lambda _world: []  # what else must be true at the end; the violations
 
 
 def success(world: World) -> None:
@@ -355,4 +337,5 @@ SCENARIOS: dict[str, Scenario] = {
         variations.tree_lost, {"be lost": ("completed",)}, "its directory deleted, back from it", is_variation=True
     ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
+    **guarded.SCENARIOS,
 }

@@ -203,6 +203,7 @@ class World:
             # Keepers inherit these; the supervisor itself is armed by hand.
             os.environ["HOLDFAST_FAULT"] = self.case.plan_for(KEEPER) if role.startswith("up") else ""
             os.environ["HOLDFAST_FAULT_TRACE"] = str(self.trace_file(KEEPER))
+            os.environ["HOLDFAST_BREAK"] = self._broken
             os.environ["HOLDFAST_FAULT_ONCE"] = str(self.root / "keeper-fault")
             os.environ.update(gitfaults.put_in_front(self.root, self.case, role, self.trace_file(role)))
             faults.arm(plan, str(self.trace_file(role)), self._broken)
