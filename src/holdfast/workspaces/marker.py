@@ -33,9 +33,20 @@ def write(workspace: Workspace) -> None:
             file,
         )
         file.flush()
-        os.fsync(file.fileno())
+        if not faults.skips("sync-owner.json"):
+            os.fsync(file.fileno())
     os.rename(target + ".new", target)
+    if not faults.skips("sync-folder-owner.json"):
+        _sync(os.path.dirname(target))  # without it a power loss could leave the workspace and not the marker
     faults.passed("marker.written")
+
+
+def _sync(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def remove(workspace: Workspace) -> None:

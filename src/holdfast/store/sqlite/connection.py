@@ -40,7 +40,7 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
         if not for_reading:
             if connection.execute("PRAGMA journal_mode").get != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA synchronous = {'OFF' if faults.skips('sync-commit') else 'FULL'}")
         elif is_another:
             connection.execute("PRAGMA user_version").get  # noqa: B018 - makes the log and its index now, as their owner
     return connection

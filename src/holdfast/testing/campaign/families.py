@@ -7,9 +7,11 @@ from collections.abc import Callable
 from holdfast.testing.campaign.family import Family
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
 from holdfast.testing.campaign.storm import Storm
+from holdfast.testing.campaign.synced import Synced
 from holdfast.testing.campaign.torn import CutLogs, TurnedBytes
 
 # Each is made with the name of a check that is left out on purpose (mutants.py), or with an empty one.
 FAMILIES: dict[str, Callable[[str], Family]] = {
-    family.name: family for family in (SingleFaults, DoubleFaults, Usurpations, GitFaults, Storm, CutLogs, TurnedBytes)
+    family.name: family
+    for family in (SingleFaults, DoubleFaults, Usurpations, GitFaults, Storm, CutLogs, TurnedBytes, Synced)
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from holdfast.testing.campaign.families import FAMILIES
 from holdfast.testing.campaign.running import Campaign, replay
+from holdfast.testing.campaign.synced import COMMIT, RECORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "unrecorded/keeper/keeper.forked:1:stop",
         "silent: agent",
     ),
+    *(Mutant(f"sync-{record}", f"the fsync of {record}", "synced", record, "lost: ") for record in RECORDS),
+    *(
+        Mutant(f"sync-folder-{record}", f"the fsync of the directory that {record} is in", "synced", record, "lost: ")
+        for record in RECORDS
+    ),
+    Mutant("sync-commit", "the fsync of the store's commits", "synced", COMMIT, "lost: "),
 )
 
 
