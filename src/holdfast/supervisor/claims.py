@@ -5,6 +5,7 @@ The claim is one atomic statement; everything after it is the attempt's.
 
 from __future__ import annotations
 
+from holdfast import faults
 from holdfast.core.model import Task
 from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
@@ -28,6 +29,7 @@ class Claims:
             if not await self._gate.lets_in():
                 return
             with self._context.places.claiming():
+                faults.passed("claim.ask")  # who comes to a halt here may be declared lost before it asks
                 task = await self._context.writer.write(self._take)
                 if task is None:
                     return

@@ -66,6 +66,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "twice: agent",
     ),
     Mutant(
+        "claim-lease",
+        "the claim's own look at the lease",
+        "single",
+        "unhurried/up/claim.ask:1:usurp",
+        "twice: lease",
+    ),
+    Mutant(
         "go-pipe",
         "an agent waits until it is recorded",
         "single",

@@ -32,6 +32,7 @@ A_WHILE = 15.0  # for what must come, on a busy machine; what comes soon is not 
 A_MOMENT = 2.0  # for what must not come
 ORPHAN_GRACE = 1.0
 ORPHAN, OVERTAKEN, UNRECORDED, STUBBORN = "be left alone", "be overtaken", "be unrecorded", "take its time"
+UNHURRIED = "be claimed late"
 OLD_START, OLD_BOOT = "leave a pid that is reused", "leave a pid of another boot"
 _HERE = "echo $$ > $WORLD/pid-$$; touch $WORLD/working\n"
 _UNTIL_GO = "until [ -e $WORLD/go ]; do sleep 0.05; done\n"
@@ -129,6 +130,13 @@ def _cancel(world: World, role: str, prompt: str) -> None:
     task = task_id(world, prompt)
     ask = lambda: commands_of(world).cancel(task, "the matrix says so")  # noqa: E731 - opened in the child, after the fork
     insist(world, role, ask, lambda: events_tell(world, "run.stopping"))
+
+
+def unhurried(world: World) -> None:
+    """A supervisor with slow beats: one that was declared lost meanwhile does not hear it from its own beat first."""
+    world.beat_every = 30.0
+    add(world, UNHURRIED, write("done.txt", "done"))
+    world.up("up")
 
 
 def told(world: World) -> list[str]:
@@ -232,5 +240,6 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "overtaken": _alone(overtaken, (OVERTAKEN,), ("completed",), "the next supervisor is faster than a keeper"),
     "unrecorded": _alone(unrecorded, (UNRECORDED,), ("completed",), "a keeper dies before it has recorded its agent"),
+    "unhurried": _alone(unhurried, (UNHURRIED,), ("completed",), "a supervisor that beats slowly"),
     "stubborn": _alone(stubborn, (STUBBORN,), ("cancelled",), "cancelled, with an agent that takes its time"),
 }

@@ -48,6 +48,7 @@ class World:
         self.witness = root / "witness"
         self.log = root / "log"
         self.settings = root / "settings.toml"  # the user's own, if the scenario has some
+        self.beat_every = 0.3  # seconds
         self._broken = broken
         self._running: dict[str, int] = {}
         self._codes: dict[str, int] = {}
@@ -87,7 +88,7 @@ class World:
         how = Settings(
             agents=agents,
             idle_exit=0.0,
-            beat_every=0.3,
+            beat_every=self.beat_every,
             keeping=kept,
             pressure=pressure,
             staff=staff_of(settings),
