@@ -35,7 +35,7 @@ async def until(pilot: Pilot[None], fact: Callable[[], T], what: str, patience: 
         if time.monotonic() > deadline:
             assert isinstance(pilot.app, Top)
             pytest.fail(f"this never became true: {what}\n{text_of(pilot.app)}")
-        await pilot.pause(0.02)
+        await pilot.pause(0.05)
 
 
 async def until_seen(pilot: Pilot[None], *words: str, patience: float = PATIENCE) -> str:

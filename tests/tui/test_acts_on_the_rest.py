@@ -7,12 +7,14 @@ import signal
 
 from tests.acceptance.test_config import user_file
 from tests.fleet import Fleet
+from tests.integration.test_mending import hold
 from tests.tui.hands import Hands
 from tests.tui.screen import play
 from tests.tui.test_crashes import raise_alert
 from textual.pilot import Pilot
 
 from holdfast.api.commands import Commands
+from holdfast.core.holds import Scope
 from holdfast.interfaces.tui.app import Top
 
 CREW = 'agent = "command"\nagents = 0\n[command]\nargv = ["sh"]\n[[worker]]\nname = "web"\nlabels = { area = "web" }\n'
@@ -77,6 +79,9 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
         await hands.row_is(level="critical")
         await hands.asked("A", "Acknowledge all 2 open alerts (worst: critical)?")
         await hands.told("2 alerts acknowledged.")
+        hold(fleet, Scope.PROVIDER, "acme")
+        await pilot.press("L")
+        await hands.told("Released: provider:acme.")
         await pilot.press("L")
         await hands.told("Nothing is held back.")
 
