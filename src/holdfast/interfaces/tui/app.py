@@ -27,7 +27,7 @@ from holdfast.interfaces.tui.errands import Errands
 from holdfast.interfaces.tui.feed import Failure, Feed, Trouble, Watch
 from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.leaving import Leaving
-from holdfast.interfaces.tui.palette import Doings
+from holdfast.interfaces.tui.palette import Doings, Palette
 from holdfast.interfaces.tui.status import EVERY, Status
 from holdfast.interfaces.tui.tabs import Tabs
 from holdfast.interfaces.tui.views.alerts import AlertsView
@@ -124,6 +124,12 @@ class Top(App[None]):
         """Gone without a signal (`nohup`, a session of its own): nobody is there to show anything to."""
         if not self.leaving.has_terminal():
             self.leaving.leave(1)
+
+    def action_command_palette(self) -> None:
+        """Over a screen alone: a dialog has no commands. (Textual's own has a name that there may be once only, also while
+        the last one is being taken away.)"""
+        if isinstance(self.screen, View):
+            self.push_screen(Palette())
 
     def action_redraw(self) -> None:
         self.refresh(layout=True)
