@@ -18,7 +18,10 @@ from typing import Any
 import pytest
 from tests.fleet import Fleet, lives, processes_of, wait_until
 
+from holdfast.api import health
 from holdfast.api.queries import Queries
+from holdfast.processes import reading
+from holdfast.processes.view import STATE
 
 THRESHOLD = 2.0
 LONG = "5s"  # silent for more than twice the threshold
@@ -132,6 +135,30 @@ def test_the_verdict_table(fleet: Fleet) -> None:
             late[name] = round(told[0]["at"] - last_sign(fleet, task, events) - threshold, 2)
     assert all(-0.05 <= seconds < 1.0 for seconds in late.values()), str(late)
     assert processes_of(fleet.home / "runs") == {}
+
+
+def test_why_does_not_run_after_an_agent_that_floods_its_log(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R-TERM-15: one that writes faster than it can be read is said to; the evidence is not waited for, for ever."""
+    end = fleet.root / "end"
+    task = fleet.add_scenario(SAID, {"wait_for": str(end)})
+    supervisor = fleet.up()
+    folder = fleet.home / "runs" / fleet.wait_started(task)["runs"][-1]["id"]
+    wait_until(lambda: (folder / "out.log").read_bytes().count(b"\n"), "it said something")
+    fleet.kill_supervisor(supervisor)
+    (folder / STATE).unlink(missing_ok=True)  # nothing was read yet …
+    monkeypatch.setattr(reading, "MOST_LINES", 0)  # … and nothing is: there is always more
+    monkeypatch.setattr(health, "CATCH_UP", 0.1)
+    queries = Queries(str(fleet.home))
+    found: list[str] = []
+
+    def look() -> None:
+        found.extend(health.health_lines(queries, queries.task(task)))
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(60)
+    end.touch()
+    assert [line for line in found if "writes faster than its words are read" in line]
 
 
 def test_notify_tells_once_per_episode_and_off_tells_nothing(fleet: Fleet) -> None:

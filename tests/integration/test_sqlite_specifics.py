@@ -424,7 +424,7 @@ class TestSchema:
     def test_claims_do_not_slow_down_with_history(self, store: SqliteStore, home: Path) -> None:
         """facts/store: the claim reads a partial index of waiting tasks, never the table."""
         raw = apsw.Connection(str(home / DATABASE), flags=apsw.SQLITE_OPEN_READONLY)
-        bindings = {"host": "h", "now": 0.0, "boot_id": "b", "boottime": 0.0, "lane": None}
+        bindings = {"host": "h", "now": 0.0, "boot_id": "b", "boottime": 0.0, "lane": None, "unleased": 0}
         plan = [row[3] for row in raw.execute("EXPLAIN QUERY PLAN " + statements("tasks")["claim"], bindings)]
         raw.close()
         assert any("SCAN t USING INDEX tasks_waiting" in step for step in plan), plan

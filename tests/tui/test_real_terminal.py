@@ -72,9 +72,11 @@ def test_sizes_a_stop_and_a_kill_leave_the_terminal_as_it_was(fleet: Fleet) -> N
 
 
 def test_without_colours_and_when_the_terminal_goes_away(fleet: Fleet) -> None:
-    """R-CRASH-10: NO_COLOR means none, and the cursor is still seen; a closed terminal leaves no process of ours."""
-    task = fleet.add("write a poem", command=("sleep", "100"))
-    with terminal(fleet, term="xterm-256color", env={"NO_COLOR": "1"}) as seen:
+    """R-CRASH-10: NO_COLOR means none, and the cursor is still seen; a closed terminal leaves no process of ours. The
+    terminal's own size counts, not what a shell exported once; letters that it has not are one question mark each."""
+    task = fleet.add("write a poem " * 20, command=("sleep", "100"))
+    odd = {"NO_COLOR": "1", "COLUMNS": "30", "LINES": "9", "PYTHONIOENCODING": "latin-1"}
+    with terminal(fleet, term="xterm-256color", env=odd) as seen:
         pid = seen.top()
         seen.until_seen(task, "queued", "Quit")
         wait_until(
@@ -83,7 +85,36 @@ def test_without_colours_and_when_the_terminal_goes_away(fleet: Fleet) -> None:
         )
         drawn = seen.text(colours=True)
         assert not COLOUR.search(drawn), drawn
+        assert "\\u20" not in drawn, drawn
+        _fits(seen, 80, task, "write a poem ")
     wait_until(lambda: not lives(pid), "nothing is left when the terminal is gone")
+
+
+def test_it_ends_when_told_to_while_the_terminal_is_another_s(fleet: Fleet) -> None:
+    """R-CRASH-10: `kill` ends it after Ctrl+Z, and while a shell that it opened has the terminal; it is not stopped by
+    touching that from the background."""
+    task = fleet.queue("exec sleep 1000")
+    fleet.up("--agents", 1)
+    fleet.wait_started(task)
+    with terminal(fleet, env={"SHELL": "/bin/sh"}) as seen:
+        pid = seen.top()
+        seen.until_seen(task, "Shell")
+        seen.press("w")
+        seen.until_seen("it stays while you are in it")
+        seen.type("echo in: ${PWD##*/} by $$")
+        shell = int(seen.until_line(f"^in: {task} by ").split()[-1])
+        os.kill(pid, signal.SIGTERM)
+        seen.until_seen("ended: 143")
+        os.kill(shell, signal.SIGKILL)  # it would take the next line
+        wait_until(lambda: not lives(shell), "the shell has ended")
+        pid = seen.top()
+        seen.until_seen(task, "Shell")
+        seen.press("C-z")
+        wait_until(lambda: is_sane(seen), "the terminal is the shell's while it is stopped")
+        os.kill(pid, signal.SIGTERM)  # and as shells do it:
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: not lives(pid), "it has ended")
+        assert is_sane(seen)
 
 
 def _fits(seen: Terminal, columns: int, *words: str) -> None:

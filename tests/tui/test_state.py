@@ -84,7 +84,8 @@ def test_the_supervisor_is_started_by_a_key_and_missed_when_it_is_killed(fleet: 
     async def story(pilot: Pilot[None], _app: Top) -> None:
         await until_seen(pilot, task, "no supervisor is running", "1 queued")
         await pilot.press("U")
-        await until_seen(pilot, "Started a supervisor (pid", "supervisor up")
+        await until_seen(pilot, "Started a supervisor (pid")  # told for some seconds only
+        await until_seen(pilot, "supervisor up")
         pid = fleet.supervisor_pid()
         assert pid is not None
         started.append(pid)

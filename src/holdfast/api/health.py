@@ -19,6 +19,7 @@ from holdfast.processes.view import RunView, started_moment
 
 Row = dict[str, Any]
 GLANCE = 0.2  # seconds between two looks at its processes
+CATCH_UP = 5.0  # seconds of reading what it said since; who floods its log is never caught up with
 _HUNG = frozenset({Condition.STUCK, Condition.LOOPING, Condition.STARTUP_TIMEOUT})
 
 
@@ -59,8 +60,10 @@ def _now(queries: Queries, task: Row, run: Row) -> list[str]:
     now = clock.monotonic()
     view = RunView(path, sign_reader(adapter), started_moment(agent, now))
     view.take_over(now)
+    until = time.monotonic() + CATCH_UP
     while view.look(now).behind:
-        pass
+        if time.monotonic() >= until:
+            return ["Health: not judged here, its agent writes faster than its words are read."]
     tree = _glance(keeper, window_of(rules, seen=True))
     facts = Facts(
         now=clock.monotonic(),

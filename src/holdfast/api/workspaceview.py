@@ -14,6 +14,7 @@ from holdfast.workspaces.names import TRASH
 Row = dict[str, Any]
 FRESH = 60.0  # seconds that a size holds
 BIT = 0.1  # seconds of measuring at a time
+LEFT_OVER = "left over"
 UNREMARKABLE = ("wait", "keep")  # what a sweep would do about something that the ledger lists anyway
 
 
@@ -36,6 +37,25 @@ def is_on_disk(row: Row) -> bool:
     return row["strategy"] != "none" and row["state"] in ("ready", "preserved")
 
 
+class Besides:
+    """What lies beside them, looked for again and again. What is ours is left over only if it is found twice: a
+    workspace that is just being made or put away is not."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._found: frozenset[str] = frozenset()  # ours, at the last look
+
+    def look(self) -> list[Row]:
+        rows, before = found_besides(self._home), self._found
+        self._found = frozenset(row["key"] for row in rows if row["state"] == LEFT_OVER)
+        return [row for row in rows if row["state"] != LEFT_OVER or row["key"] in before]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing that a sweep, or a moment, would change."""
+        return not self._found
+
+
 def found_besides(home: str) -> list[Row]:
     """What lies there and is in no ledger, or not as the ledger has it: as `sweep --dry-run` sees it. Slow: git, /proc
     and the engines are asked."""
@@ -52,7 +72,7 @@ def found_besides(home: str) -> list[Row]:
                 "key": f"{finding['what']} {finding['where']}",
                 "task": None,
                 "task_state": None,
-                "state": "left over" if is_ours else "foreign",
+                "state": LEFT_OVER if is_ours else "foreign",
                 "strategy": finding["what"],
                 "path": finding["where"],
                 "reason": f"{finding['why']}{fate}",

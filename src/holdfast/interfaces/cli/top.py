@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 
 from holdfast import config
@@ -30,6 +32,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     Queries(home)  # what is wrong with the store is said here, in one line, before the screen is taken
     if not all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("`top` needs a terminal; in a script use `holdfast top --once` (or with `--json`).")
+    _prepare_terminal()
     from holdfast.interfaces.tui.app import Top
 
     app = Top(home, bell=arguments.bell or bool(config.best_effort()["top.bell"]))
@@ -38,3 +41,14 @@ def run_top(arguments: argparse.Namespace) -> int:
     if not app.errands.finish():
         print("holdfast: what was asked for last has not ended; `holdfast events` tells.", file=sys.stderr)
     return app.return_code or 0
+
+
+def _prepare_terminal() -> None:
+    """Its own size counts: what a shell exported once is wrong after the next change of it. And what its character set
+    does not have is one question mark, not six letters that push the rest of the line aside."""
+    if all(os.get_terminal_size(1)):
+        os.environ.pop("COLUMNS", None)
+        os.environ.pop("LINES", None)
+    screen = sys.__stderr__  # Textual's choice
+    if isinstance(screen, io.TextIOWrapper) and screen.encoding.lower() != "utf-8":
+        screen.reconfigure(errors="replace")

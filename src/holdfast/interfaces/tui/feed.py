@@ -21,8 +21,11 @@ from holdfast.api.queries import Queries
 from holdfast.errors import HoldfastError, NewerStore, Unavailable
 
 LOOK_EVERY = 0.1  # seconds between two glances at the version counter
+LOOK_SELDOM = 0.25  # likewise, when the store has not changed for a while
+WHILE = 2.0  # seconds
 REST = 3.0  # times as long as it read, the feed rests
 MOST_REST = 2.0  # seconds; a machine that stands still for a while must not make us stand still for three
+MOST_REST_APART = 30.0
 TRY_AGAIN = 1.0  # seconds until what could not be read is asked again
 OF_THE_STORE = ""  # the key of the trouble that all screens have
 NOTHING_NEW = object()  # what a `read` returns that found what it had found before: nothing is delivered
@@ -101,6 +104,7 @@ class Feed:
         self._told: Trouble | None = None
         self._telling = threading.Lock()  # errands have troubles too
         self._began = math.inf  # when the present glance at the store began
+        self._version, self._changed_at = -1, -math.inf
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def start(self) -> None:
@@ -154,10 +158,14 @@ class Feed:
             rest = min(
                 MOST_REST, (time.thread_time() - worked) * REST
             )  # not by the clock: waiting costs nobody anything
-            self._bell.wait(TRY_AGAIN if queries is None else max(LOOK_EVERY, rest))
+            self._bell.wait(TRY_AGAIN if queries is None else max(self._look_every(), rest))
             self._bell.clear()
         if queries is not None:
             queries.close()
+
+    def _look_every(self) -> float:
+        """A wake-up costs more than the glance itself: where nothing happens there are fewer."""
+        return LOOK_EVERY if time.monotonic() - self._changed_at < WHILE else LOOK_SELDOM
 
     def _opened(self, queries: Queries | None) -> Queries:
         if queries is not None and queries.is_current():
@@ -171,6 +179,8 @@ class Feed:
 
     def _round(self, queries: Queries) -> None:
         version, now = queries.data_version(), time.monotonic()
+        if version != self._version:
+            self._version, self._changed_at = version, now
         for watch in self._watches:
             if self._ends.is_set():
                 return
@@ -202,7 +212,7 @@ class Feed:
         if failed:
             watch.read_at = -math.inf
         spent = ended - began if watch.apart else time.thread_time() - worked  # apart, others do the work: git, a disk
-        rest = REST * spent if watch.apart else min(MOST_REST, REST * spent)
+        rest = min(MOST_REST_APART if watch.apart else MOST_REST, REST * spent)
         watch.not_before = ended + max(watch.gap, TRY_AGAIN if failed else 0.0, rest)
         self._say_of(watch, value.words if failed and watch.fail is None else None)
         if value is NOTHING_NEW:

@@ -195,7 +195,15 @@ class Grid(ScrollView, can_focus=True):
             self._lines[index] = (row, stamp, line)
         if index != self._cursor:
             return line
-        return line.apply_style(_REVERSE if self.app.no_color else self.get_component_rich_style("grid--cursor"))
+        return self._marked(line)
+
+    def _marked(self, line: Strip) -> Strip:
+        """With the cursor on it. Over the cells' own background, which would hide it; their colours stay."""
+        mark = _REVERSE
+        if not self.app.no_color:
+            style = self.get_component_rich_style("grid--cursor")
+            mark = Style(bgcolor=style.bgcolor, bold=style.bold, reverse=style.reverse)
+        return Strip(Segment.apply_style(line, post_style=mark), line.cell_length)
 
     def _title(self, width: int) -> Strip:
         style = self.get_component_rich_style("grid--title")

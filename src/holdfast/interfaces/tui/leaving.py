@@ -1,7 +1,9 @@
 """However the screen is left, the terminal is as it was before: a signal ends the app as its own key does.
 
 A terminal that takes nothing more (a stalled ssh, one that is gone) would hold the app's thread up for ever. So a
-signal gives it a moment, and then puts the terminal right and ends the process without it.
+signal gives it a moment, and then puts the terminal right and ends the process without it. Where the terminal is
+another's at the time (after Ctrl+Z, or a shell in a workspace has it), it is right already: who touches it from the
+background is stopped, and would not end.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class Leaving:
     def leave(self, code: int) -> None:
         if self._loop is None:
             sys.exit(code)
+        if not _is_in_front():
+            os._exit(code)
         timer = threading.Timer(GRACE, self._by_force, (code,))
         timer.daemon = True
         timer.start()
@@ -54,6 +58,7 @@ class Leaving:
         return self._was is None or os.isatty(0)
 
     def _by_force(self, code: int) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))  # in this thread: it must not be stopped here
         if self._was is not None:
             with contextlib.suppress(termios.error, OSError):
                 termios.tcsetattr(0, termios.TCSANOW, self._was)
@@ -63,3 +68,11 @@ class Leaving:
         with contextlib.suppress(OSError):
             os.set_blocking(2, True)  # the shell has the same open file
         os._exit(code)
+
+
+def _is_in_front() -> bool:
+    """Whether the terminal is ours to draw on; yes, where it is nobody's."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return True

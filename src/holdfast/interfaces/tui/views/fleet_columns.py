@@ -20,6 +20,7 @@ STYLES = {
     "failed": "bold red",
     "cancelled": "magenta",
 }
+STEP = 5  # seconds
 QUIET = 300.0  # seconds without a sign of life that are worth a colour
 
 
@@ -64,7 +65,7 @@ def stamp(view: Painter, row: Row) -> tuple[object, ...]:
 
 
 def age(row: Row, now: float) -> str:
-    return short(now - row["created_at"])
+    return since(row["created_at"], now)
 
 
 def heard(picture: Picture, row: Row, now: float) -> Cell:
@@ -73,7 +74,7 @@ def heard(picture: Picture, row: Row, now: float) -> Cell:
     if at is None:
         return Cell("")
     silent = now - at
-    return Cell("now" if silent < 5 else short(silent), "yellow" if silent > QUIET else "")
+    return Cell("now" if silent < 5 else since(at, now), "yellow" if silent > QUIET else "")
 
 
 def stage(row: Row) -> str:
@@ -94,11 +95,14 @@ def prompt(picture: Picture, row: Row) -> str:
     return f"└{'─' * (min(level, 4) - 1)} {row['prompt']}" if level else row["prompt"]
 
 
-def short(seconds: float) -> str:
-    """In four letters: 12s, 3m, 2h, 41d. It changes seldom, and so does the screen."""
-    whole = max(0, int(seconds))
+def since(moment: float, now: float) -> str:
+    """In four letters: 12s, 3m, 2h, 41d. From ten seconds on all lines change at the same moment, every five seconds: a
+    line that is drawn costs little beside the drawing itself."""
+    whole = max(0, int(now - moment))
+    if whole >= 10:
+        whole = max(10, int(now - now % STEP - moment))
     if whole < 60:
-        return f"{whole // 5 * 5}s" if whole >= 10 else f"{whole}s"
+        return f"{whole // STEP * STEP}s" if whole >= 10 else f"{whole}s"
     for unit, size, most in (("m", 60, 3600), ("h", 3600, 48 * 3600)):
         if whole < most:
             return f"{whole // size}{unit}"

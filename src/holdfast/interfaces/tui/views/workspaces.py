@@ -11,7 +11,7 @@ from rich.text import Text
 
 from holdfast.api.queries import Queries
 from holdfast.api.sizes import Size
-from holdfast.api.workspaceview import Measuring, found_besides, is_on_disk, kept_until
+from holdfast.api.workspaceview import Besides, Measuring, is_on_disk, kept_until
 from holdfast.interfaces.tui.details import Sheet
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.grid import Cell, Column
@@ -20,7 +20,7 @@ from holdfast.units import show_duration, show_size
 
 Row = dict[str, Any]
 MEASURING, MEASURED = 0.4, 15.0  # seconds between two bits of measuring, while something is left and otherwise
-LOOK_BESIDES = 60.0  # seconds between two looks for what is not in the ledger
+LOOK_BESIDES, LOOK_AGAIN = 60.0, 5.0  # seconds between two looks for what is not in the ledger; where something is
 STYLES = {"preserved": "yellow", "foreign": "magenta", "left over": "bold red", "ready": "green"}
 
 
@@ -74,6 +74,7 @@ class WorkspacesView(OrderedListing):
         self.besides: list[Row] = []
         self.sizes: dict[str, Size] = {}
         self.measuring: Measuring | None = None
+        self._beside: Besides | None = None
         super().__init__()
 
     def watches(self) -> Iterable[Watch]:
@@ -82,14 +83,10 @@ class WorkspacesView(OrderedListing):
             "sizes of workspaces", self._measure, self._seen_sizes, every=MEASURING, on_change=False, apart=True
         )
         yield self._of_sizes
-        yield Watch(
-            "things beside the workspaces",
-            lambda queries: found_besides(queries.home),
-            self._seen_besides,
-            every=LOOK_BESIDES,
-            on_change=False,
-            apart=True,
+        self._of_besides = Watch(
+            "things beside the workspaces", self._look_besides, self._seen_besides, on_change=False, apart=True
         )
+        yield self._of_besides
 
     # -- in threads of the feed ----------------------------------------------------------------------------------------
 
@@ -103,6 +100,13 @@ class WorkspacesView(OrderedListing):
         sizes = self.measuring.go_on(queries)
         self._of_sizes.every = MEASURED if self.measuring.is_over else MEASURING
         return NOTHING_NEW if sizes == self.sizes else sizes
+
+    def _look_besides(self, queries: Queries) -> object:
+        if self._beside is None:
+            self._beside = Besides(queries.home)
+        rows = self._beside.look()
+        self._of_besides.every = LOOK_BESIDES if self._beside.is_quiet else LOOK_AGAIN
+        return NOTHING_NEW if rows == self.besides else rows
 
     # -- in the app's --------------------------------------------------------------------------------------------------
 
