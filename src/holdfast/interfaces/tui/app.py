@@ -129,8 +129,8 @@ class Top(App[None]):
             self.leaving.leave(1)
 
     def action_command_palette(self) -> None:
-        """Over a screen alone: a dialog has no commands. (Textual's own has a name that there may be once only, also while
-        the last one is being taken away.)"""
+        """Over a screen alone: a dialog has no commands. (Textual's own has a name that there may be once only, also
+        while the last one is being taken away.)"""
         if isinstance(self.screen, View):
             self.push_screen(Palette())
 

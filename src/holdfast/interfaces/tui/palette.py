@@ -15,8 +15,8 @@ from holdfast.interfaces.tui.frame import View
 
 class Palette(CommandPalette):
     def _action_command_list(self, action: str) -> None:
-        """A key for a list that has no room, or none yet (ssh brings several keys at once), is for nothing: Textual would
-        fail of it."""
+        """A key for a list that has no room, or none yet (ssh brings several keys at once), is for nothing: Textual
+        would fail of it."""
         with contextlib.suppress(KeyError):
             super()._action_command_list(action)
 
