@@ -88,8 +88,9 @@ def test_every_action_is_in_help_and_palette_and_can_be_done_from_there(fleet: F
         await pilot.press("enter")
         await hands.asked("", f"Cancel task {task}?", answer="n")
         await pilot.press("ctrl+p")
-        palette = await until(pilot, lambda: app.screen if isinstance(app.screen, Palette) else None, "the palette")
-        palette._action_escape()  # these at once, as a slow line brings keys: the old one is being taken away
+        await until(pilot, lambda: isinstance(app.screen, Palette), "the palette is there")
+        assert isinstance(app.screen, Palette)
+        app.screen._action_escape()  # these at once, as a slow line brings keys: the old one is being taken away
         app.action_command_palette()
         await until_seen(pilot, "Search for", "Cancel  (c)")
         assert isinstance(app.screen, Palette)
