@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
+from rich.text import Text
 from textual.app import App, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.command import Provider
@@ -256,6 +259,14 @@ class Top(App[None]):
         """A click on the line of keys."""
         self.simulate_key(key)
 
+    def _fatal_error(self) -> None:
+        """Textual would print some hundred lines, with what every variable held: prompts and paths among them."""
+        if os.environ.get("HOLDFAST_DEBUG"):
+            super()._fatal_error()
+            return
+        self._exit_renderables.append(Text(fatal_words(self._exception)))
+        self._close_messages_no_wait()
+
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.SUCCESS:
             self.feed.look()
@@ -274,5 +285,18 @@ def _words_of(error: Exception) -> tuple[str, bool]:
         return str(error), not isinstance(error, Unavailable)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}. Nothing that was acknowledged is lost; then try again.", False
+        return (
+            f"{where}{error.strerror or error}. Nothing that was acknowledged is lost. Put that right, try again.",
+            False,
+        )
     return f"a mistake of Holdfast ({type(error).__name__}: {error}). `holdfast events` says what was done.", False
+
+
+def fatal_words(error: BaseException | None) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1] if error is not None and error.__traceback__ else None
+    where = f" at {os.path.basename(place.filename)}:{place.lineno}" if place is not None else ""
+    return (
+        f"holdfast: the screen ended by a mistake of Holdfast{where} ({type(error).__name__}: {one_line(error, 300)}). "
+        "What runs is not touched. Start `holdfast top` again, above all after an upgrade; with HOLDFAST_DEBUG=1 it "
+        "tells more if that comes again."
+    )
