@@ -42,7 +42,11 @@ def test_schedules_with_their_next_fires_in_their_zones(fleet: Fleet, monkeypatc
         await pilot.press("escape")
         await until_seen(pilot, "nightly", "1 of 2 enabled")
         await pilot.press("escape")
-        await until_seen(pilot, "weekly")
+        await until_seen(pilot, "weekly", "nightly")
+        await pilot.press("slash", *"disabled", "enter")  # a word on the screen, though in no file
+        await until(pilot, lambda: "nightly" not in (text := text_of(app)) and "weekly" in text, "weekly is listed")
+        await pilot.press("escape")
+        await until_seen(pilot, "weekly", "nightly")
         write(fleet, nightly, weekly, table("hourly", fleet.repo, cron="0 * * * *"))
         await until_seen(pilot, "hourly", "2 of 3 enabled")
         write(fleet, nightly, table("broken", fleet.repo, cron="61 * * * *"))

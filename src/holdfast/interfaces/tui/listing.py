@@ -21,8 +21,8 @@ TICK = 5.0  # seconds between two drawings of ages and times
 
 def has_words(words: str, text: str) -> bool:
     """Whether every word is in it, and none that is marked by an exclamation mark."""
-    flat = text.lower()
-    return all((word[1:] not in flat) if word[0] == "!" else word in flat for word in words.lower().split())
+    flat, wanted = text.lower(), [word for word in words.lower().split() if word != "!"]  # whose word is being typed
+    return all((word[1:] not in flat) if word[0] == "!" else word in flat for word in wanted)
 
 
 class Listing(View):
