@@ -8,11 +8,13 @@ import pytest
 from tests.fleet import Fleet
 from tests.tui.hands import Hands
 from tests.tui.screen import play, until, until_seen
+from textual import events
 from textual.command import CommandList
 from textual.pilot import Pilot
 
 from holdfast.interfaces.tui.actions import ACTIONS, about
 from holdfast.interfaces.tui.app import VIEWS, Top
+from holdfast.interfaces.tui.filterbar import FilterBar
 from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.grid import Grid
 from holdfast.interfaces.tui.keyline import fit
@@ -115,3 +117,18 @@ def test_every_action_is_in_help_and_palette_and_can_be_done_from_there(fleet: F
 
     play(fleet, story, size=(80, 24))
     assert fleet.show(task)["state"] == "paused"
+
+
+def test_what_is_typed_behind_a_slash_is_a_filter_however_fast_it_comes(fleet: Fleet) -> None:
+    """R-CRASH-10: over a slow line several letters come at once; on the list they would pause the task."""
+    task = fleet.add("pay the frog", command=("true",))
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        await until_seen(pilot, task)
+        for key, letter in (("slash", "/"), ("p", "p"), ("slash", "/"), ("c", "c")):
+            app.post_message(events.Key(key, letter))
+        await until_seen(pilot, "0 of 1 tasks have 'p/c'")
+        assert app.screen.query_one(FilterBar).value == "p/c"
+
+    play(fleet, story)
+    assert fleet.show(task)["state"] == "queued"

@@ -32,7 +32,8 @@ def test_the_line_of_screens(fleet: Fleet) -> None:
         hands = Hands(pilot, app)
         await until_seen(pilot, task, "[1 Fleet] 2 Workers  3 Alerts  4 Schedules  5 Workspaces")
         raise_alert(fleet, "one", "It broke")
-        await until_seen(pilot, "[1 Fleet] 2 Workers  3 Alerts 1  4 Schedules  5 Workspaces")
+        # With the banner, which moves the line down: a click before that would miss it.
+        await until_seen(pilot, "CRITICAL", "It broke", "[1 Fleet] 2 Workers  3 Alerts 1  4 Schedules  5 Workspaces")
         await pilot.click(Tabs, offset=(23, 0))
         await until_seen(pilot, "[3 Alerts 1]", "It broke")
         await hands.point("one", by="key")

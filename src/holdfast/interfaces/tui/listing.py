@@ -39,7 +39,15 @@ class Listing(View):
     EMPTY: ClassVar[str] = "Nothing here."
     NO_TASK: ClassVar[str] = "It has no task."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter", key_display="/", tooltip="list only what has some words", show=False),
+        Binding(
+            "slash",
+            "filter",
+            "Filter",
+            key_display="/",
+            priority=True,
+            tooltip="list only what has some words",
+            show=False,
+        ),
         Binding("space", "read_on", "Read on", tooltip="scroll what stands below the list", show=False),
         Binding("escape", "drop_filter", "No filter", show=False),
     ]
