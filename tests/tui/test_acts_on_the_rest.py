@@ -15,6 +15,7 @@ from textual.pilot import Pilot
 
 from holdfast.api.commands import Commands
 from holdfast.core.holds import Scope
+from holdfast.interfaces.tui.actions import ACTIONS
 from holdfast.interfaces.tui.app import Top
 from holdfast.interfaces.tui.questions import stop_worker_now
 
@@ -90,10 +91,10 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
 
         raise_alert(fleet, "six", "Number six")
         await hands.row_is(key="six")
-        number = hands.subject("id")
-        app.feed.detach(app.screen._watches)  # type: ignore[attr-defined]  # as if this screen were a moment behind
+        alert = hands.row()
         Commands(str(fleet.home)).ack_all_alerts()
-        await hands.refused("a", f"Acknowledge: No open alert {number}.", "`holdfast alerts --all`")
+        app.act(ACTIONS["ack"], alert)  # as by a key on a screen that is a moment behind
+        await hands.refused("", f"Acknowledge: No open alert {alert['id']}.", "`holdfast alerts --all`")
 
         await hands.go("4", "schedules")
         await hands.row_is(name="nightly")
@@ -107,9 +108,10 @@ def test_workers_alerts_and_schedules(fleet: Fleet) -> None:
         await hands.told("Schedule nightly was disabled already.")
         await pilot.press("u")
         await hands.told("Schedule nightly is enabled.")
-        app.feed.detach(app.screen._watches)  # type: ignore[attr-defined]
+        schedule = hands.row()
         user_file(fleet, CREW)
-        await hands.asked("f", "Fire the schedule nightly now?")
+        app.act(ACTIONS["fire"], schedule)
+        await hands.asked("", "Fire the schedule nightly now?")
         await hands.refused("", "Fire: The schedule nightly is not in its file any more.")
 
     play(fleet, story)
