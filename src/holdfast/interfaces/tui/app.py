@@ -89,6 +89,7 @@ class Top(App[None]):
         super().__init__(ansi_color=True if few else None)
         if few:
             self.theme = colours.FEW
+        self.animation_level = "none"  # nothing here needs sixty pictures a second, least of all over ssh
         self.home = home
         self.leaving = Leaving(lambda code: self.exit(return_code=code))
         self.status: Row | None = None
