@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from rich.text import Text
 from textual.app import App, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.message import Message
 from textual.worker import Worker, WorkerState
@@ -151,10 +153,11 @@ class Top(App[None]):
         watch.in_hand = False
         if not self.screen_stack or not _is_there(watch):
             return
-        if not isinstance(value, Failure):
-            watch.deliver(value)
-        elif watch.fail is not None:
-            watch.fail(value.words)
+        with contextlib.suppress(NoMatches):  # its screen is being taken apart at this moment
+            if not isinstance(value, Failure):
+                watch.deliver(value)
+            elif watch.fail is not None:
+                watch.fail(value.words)
         if isinstance(self.screen, View):
             self.screen.show_keys()
 
