@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 from tests.fleet import Fleet
 
+from holdfast import clock
 from holdfast.api.commands import Commands
 from holdfast.api.mending import mend
 from holdfast.api.pausing import pause
+from holdfast.core.accounts import Parking
+from holdfast.core.holds import Hold, Scope
+from holdfast.core.outcome import Outcome
 from holdfast.errors import Conflict, NotFound, Refused
+from holdfast.store.port import Transaction
+from holdfast.store.sqlite.accounts import Under
 
 
 def alert(key: str, task: str | None = None) -> dict[str, Any]:
@@ -42,3 +48,41 @@ def test_what_is_restarted_and_what_needs_a_person(fleet: Fleet) -> None:
             mend(home, alert("account:claude/default"))
         with pytest.raises(Refused, match="Nothing is to be restarted here"):
             mend(home, alert("disk:full"))
+
+
+def hold(fleet: Fleet, scope: Scope, name: str) -> None:
+    """As a supervisor does it whose agents died of it."""
+    now = clock.now()
+    held = Hold(
+        scope=scope, name=name, since=now, until=now.wall + 600, decided=now.wall, reason="529", failures=2, rounds=1
+    )
+    Commands(str(fleet.home)).write(lambda tx: tx.holds.keep(held, now))
+
+
+def shut(fleet: Fleet, agent: str, account: str, task: str) -> None:
+    """As a supervisor does it when a run ended because of its login."""
+    parking = Parking(until=None, outcome=Outcome.AUTH, reason="its login is no longer valid")
+
+    def after_run(tx: Transaction) -> None:
+        under = Under(agent=agent, account=account, started_at=None)
+        tx.accounts.after_run(under, task, parking.outcome, parking, clock.now())  # type: ignore[attr-defined]
+
+    Commands(str(fleet.home)).write(after_run)
+
+
+def test_accounts_providers_and_what_is_held_back_are_let_go(fleet: Fleet) -> None:
+    """R-CRASH-06, R-CRASH-10: the alert of each is mended by the command that its remedy names."""
+    home, task = str(fleet.home), fleet.queue("true")
+    with fleet.as_its_user():
+        hold(fleet, Scope.PROVIDER, "acme")
+        hold(fleet, Scope.PROVIDER, "other")
+        assert mend(home, alert("provider:acme")) == "Released: provider:acme."
+        with pytest.raises(NotFound, match="Nothing is held back under the name 'provider:acme'"):
+            mend(home, alert("provider:acme"))
+        assert mend(home, alert("mass-death")) == "Released: provider:other."
+        shut(fleet, "claude", "work", task)
+        [found] = fleet.json("alerts")
+        assert found["key"] == "account:claude/work"
+        assert mend(home, alert(found["key"])) == "Account claude/work is open again."
+        with pytest.raises(Conflict, match="The account claude/work is not shut"):  # its alert stays until a run works
+            mend(home, alert(found["key"]))

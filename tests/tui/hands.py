@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.tui.screen import until, until_seen
 from textual.pilot import Pilot
@@ -48,6 +48,14 @@ class Hands:
             return self.subject(by) == value
 
         await until(self.pilot, point, f"{value} is on the screen, and the cursor on it")
+
+    def row(self) -> dict[str, Any]:
+        """What the cursor is on."""
+        screen = self.app.screen
+        assert isinstance(screen, View)
+        row = screen.subject()
+        assert row is not None
+        return row
 
     def subject(self, by: str) -> object:
         screen = self.app.screen

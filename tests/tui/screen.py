@@ -18,6 +18,7 @@ from holdfast.interfaces.tui.app import Top
 
 T = TypeVar("T")
 SIZE = (120, 30)
+LONGEST = 240.0  # seconds: a story that hangs in the pilot itself, where no `until` looks at the clock
 
 
 def text_of(app: Top) -> str:
@@ -35,7 +36,7 @@ async def until(pilot: Pilot[None], fact: Callable[[], T], what: str, patience: 
         if time.monotonic() > deadline:
             assert isinstance(pilot.app, Top)
             pytest.fail(f"this never became true: {what}\n{text_of(pilot.app)}")
-        await pilot.pause(0.02)
+        await pilot.pause(0.05)
 
 
 async def until_seen(pilot: Pilot[None], *words: str, patience: float = PATIENCE) -> str:
@@ -62,7 +63,12 @@ def play(
     async def whole() -> None:
         app = Top(str(fleet.home), bell=bell)
         async with app.run_test(size=size, notifications=True) as pilot:
-            await story(pilot, app)
+            try:
+                async with asyncio.timeout(LONGEST):
+                    await story(pilot, app)
+            except TimeoutError:
+                stacks = "\n".join(str(task.get_stack(limit=3)) for task in asyncio.all_tasks())
+                pytest.fail(f"the story did not end within {LONGEST:.0f} s\n{text_of(app)}\n{stacks}")
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in fleet.env.items():  # actions are carried out here, as in the user's own shell

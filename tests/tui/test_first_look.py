@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.fleet import Fleet
-from tests.tui.screen import play, until_seen
+from tests.tui.screen import play, until, until_seen
 from textual.pilot import Pilot
 
 from holdfast.api.pausing import pause
 from holdfast.api.queries import Queries
 from holdfast.interfaces.tui.app import Top
+from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.views.task import TaskView
 
 
@@ -64,3 +66,22 @@ def test_what_was_read_for_a_screen_below_a_dialog_is_not_lost(fleet: Fleet) -> 
         await until_seen(pilot, "paused", "u Resume")
 
     play(fleet, story)
+
+
+def test_a_mistake_of_ours_is_told_in_words(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    """R-CRASH-10: no hundred lines of code on the terminal, and nothing of what the program had in memory."""
+    fleet.queue("sleep 100", prompt="a secret")
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        await until_seen(pilot, "a secret")
+        read = Watch("mistake", lambda queries: queries.tasks(everything=True), lambda rows: rows["no such"])
+        app.feed.attach([read])
+        await until(pilot, lambda: app._exception, "it went wrong")
+
+    with pytest.raises(TypeError):
+        play(fleet, story)
+    words = " ".join("".join(capsys.readouterr()).split())
+    assert "by a mistake of Holdfast at test_first_look.py:" in words
+    assert "TypeError" in words
+    assert "secret" not in words
+    assert "Traceback" not in words

@@ -8,14 +8,17 @@ import pytest
 from tests.fleet import Fleet
 from tests.tui.hands import Hands
 from tests.tui.screen import play, until, until_seen
+from textual import events
+from textual.command import CommandList
 from textual.pilot import Pilot
 
 from holdfast.interfaces.tui.actions import ACTIONS, about
 from holdfast.interfaces.tui.app import VIEWS, Top
+from holdfast.interfaces.tui.filterbar import FilterBar
 from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.grid import Grid
 from holdfast.interfaces.tui.keyline import fit
-from holdfast.interfaces.tui.palette import Doings
+from holdfast.interfaces.tui.palette import Doings, Palette
 from holdfast.interfaces.tui.reference import made
 from holdfast.interfaces.tui.views.task import TaskView
 
@@ -86,6 +89,22 @@ def test_every_action_is_in_help_and_palette_and_can_be_done_from_there(fleet: F
         await until(pilot, lambda: _first(app).startswith("Cancel  (c)"), "Cancel is found by its words")
         await pilot.press("enter")
         await hands.asked("", f"Cancel task {task}?", answer="n")
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, Palette), "the palette is there")
+        assert isinstance(app.screen, Palette)
+        app.screen._action_escape()  # these at once, as a slow line brings keys: the old one is being taken away
+        app.action_command_palette()
+        await until_seen(pilot, "Search for", "Cancel  (c)")
+        assert isinstance(app.screen, Palette)
+        await pilot.resize_terminal(80, 4)  # no room for the list
+        await until(pilot, lambda: not app.screen.query_one(CommandList).scrollable_content_region, "it is not shown")
+        await pilot.press("pagedown")
+        await pilot.resize_terminal(80, 24)
+        app.refuse("Something", "meanwhile")
+        await until_seen(pilot, "Something: meanwhile")
+        await pilot.press("ctrl+p", "escape")
+        await until(pilot, lambda: isinstance(app.screen, Palette), "the refusal is closed, the palette is there")
+        await hands.back()
         await pilot.click("KeyLine", offset=(0, 0))
         await hands.told(f"Paused {task}")
         await until_seen(pilot, "u Resume  c Cancel")
@@ -93,10 +112,23 @@ def test_every_action_is_in_help_and_palette_and_can_be_done_from_there(fleet: F
         await until_seen(pilot, "Keys: fleet", "This task", "c Cancel: end the task; its work is saved")
 
     def _first(app: Top) -> str:
-        from textual.command import CommandList
-
         options = app.screen.query(CommandList).first()
         return str(options.get_option_at_index(0).prompt) if options.option_count else ""
 
     play(fleet, story, size=(80, 24))
     assert fleet.show(task)["state"] == "paused"
+
+
+def test_what_is_typed_behind_a_slash_is_a_filter_however_fast_it_comes(fleet: Fleet) -> None:
+    """R-CRASH-10: over a slow line several letters come at once; on the list they would pause the task."""
+    task = fleet.add("pay the frog", command=("true",))
+
+    async def story(pilot: Pilot[None], app: Top) -> None:
+        await until_seen(pilot, task)
+        for key, letter in (("slash", "/"), ("p", "p"), ("slash", "/"), ("c", "c")):
+            app.post_message(events.Key(key, letter))
+        await until_seen(pilot, "0 of 1 tasks have 'p/c'")
+        assert app.screen.query_one(FilterBar).value == "p/c"
+
+    play(fleet, story)
+    assert fleet.show(task)["state"] == "queued"

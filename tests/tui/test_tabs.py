@@ -24,14 +24,16 @@ def test_the_present_one_is_marked_and_a_narrow_line_keeps_what_matters() -> Non
 
 def test_the_line_of_screens(fleet: Fleet) -> None:
     """R-CRASH-10: the number of open alerts stands beside them on every screen, a click opens one, and the digit of the
-    present one leads from a task back to its list. A low terminal has its lines for the list."""
-    task = fleet.queue("true")
+    present one leads from a task back to its list. A low terminal has its lines for the list, and still says how a
+    long question is answered."""
+    task = fleet.queue("true", prompt="many words " * 40)
 
     async def story(pilot: Pilot[None], app: Top) -> None:
         hands = Hands(pilot, app)
         await until_seen(pilot, task, "[1 Fleet] 2 Workers  3 Alerts  4 Schedules  5 Workspaces")
         raise_alert(fleet, "one", "It broke")
-        await until_seen(pilot, "[1 Fleet] 2 Workers  3 Alerts 1  4 Schedules  5 Workspaces")
+        # With the banner, which moves the line down: a click before that would miss it.
+        await until_seen(pilot, "CRITICAL", "It broke", "[1 Fleet] 2 Workers  3 Alerts 1  4 Schedules  5 Workspaces")
         await pilot.click(Tabs, offset=(23, 0))
         await until_seen(pilot, "[3 Alerts 1]", "It broke")
         await hands.point("one", by="key")
@@ -47,5 +49,8 @@ def test_the_line_of_screens(fleet: Fleet) -> None:
         await hands.row_is(id=task)
         await pilot.resize_terminal(80, 19)
         await until(pilot, lambda: "[1 Fleet]" not in text_of(app), "a low terminal has no such line")
+        await pilot.resize_terminal(40, 12)
+        await pilot.press("c")
+        await until_seen(pilot, f"Cancel task {task}?", "y: yes   n: no", "CRITICAL")
 
     play(fleet, story, size=(80, 20))

@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 
 from holdfast.api import diffing
 from holdfast.interfaces.tui.app import Top
+from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.task.paper import Paper
 from holdfast.interfaces.tui.views.task import TaskView
 
@@ -196,6 +197,9 @@ def test_a_task_in_a_restored_store_and_a_comparison_that_takes_long(
         may_end.set()
         await until_seen(pilot, problem)
 
+        page = view.pages["info"]
+        await page.query_one(Paper).remove()  # as when a screen is left: what was read for it comes too late
+        app.post_message(app.Read(Watch("info", page.read, page.seen), {}))  # type: ignore[attr-defined]
         await pilot.press("1")
         await until_seen(pilot, "PROMPT", task)
         assert len(app.screen_stack) == 1

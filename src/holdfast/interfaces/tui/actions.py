@@ -140,7 +140,7 @@ _ALERTS = (
         _about("alert"), deeds_staff.ack, when=lambda row: row.get("acked_at") is None,
     ),
     Action(
-        "ack_all", "A", "All", "acknowledge every open alert",
+        "ack_all", "A", "Acknowledge all", "acknowledge every open alert",
         _about("alert"), deeds_staff.ack_all, question=questions.ack_all,
     ),
     Action(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
+from rich.text import Text
 from textual.app import App, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.message import Message
 from textual.worker import Worker, WorkerState
@@ -27,7 +32,7 @@ from holdfast.interfaces.tui.errands import Errands
 from holdfast.interfaces.tui.feed import Failure, Feed, Trouble, Watch
 from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.leaving import Leaving
-from holdfast.interfaces.tui.palette import Doings
+from holdfast.interfaces.tui.palette import Doings, Palette
 from holdfast.interfaces.tui.status import EVERY, Status
 from holdfast.interfaces.tui.tabs import Tabs
 from holdfast.interfaces.tui.views.alerts import AlertsView
@@ -86,6 +91,7 @@ class Top(App[None]):
         super().__init__(ansi_color=True if few else None)
         if few:
             self.theme = colours.FEW
+        self.animation_level = "none"  # nothing here needs sixty pictures a second, least of all over ssh
         self.home = home
         self.leaving = Leaving(lambda code: self.exit(return_code=code))
         self.status: Row | None = None
@@ -125,6 +131,12 @@ class Top(App[None]):
         if not self.leaving.has_terminal():
             self.leaving.leave(1)
 
+    def action_command_palette(self) -> None:
+        """Over a screen alone: a dialog has no commands. (Textual's own has a name that there may be once only, also
+        while the last one is being taken away.)"""
+        if isinstance(self.screen, View):
+            self.push_screen(Palette())
+
     def action_redraw(self) -> None:
         self.refresh(layout=True)
 
@@ -141,10 +153,11 @@ class Top(App[None]):
         watch.in_hand = False
         if not self.screen_stack or not _is_there(watch):
             return
-        if not isinstance(value, Failure):
-            watch.deliver(value)
-        elif watch.fail is not None:
-            watch.fail(value.words)
+        with contextlib.suppress(NoMatches):  # its screen is being taken apart at this moment
+            if not isinstance(value, Failure):
+                watch.deliver(value)
+            elif watch.fail is not None:
+                watch.fail(value.words)
         if isinstance(self.screen, View):
             self.screen.show_keys()
 
@@ -256,6 +269,14 @@ class Top(App[None]):
         """A click on the line of keys."""
         self.simulate_key(key)
 
+    def _fatal_error(self) -> None:
+        """Textual would print some hundred lines, with what every variable held: prompts and paths among them."""
+        if os.environ.get("HOLDFAST_DEBUG"):
+            super()._fatal_error()
+            return
+        self._exit_renderables.append(Text(fatal_words(self._exception)))
+        self._close_messages_no_wait()
+
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.SUCCESS:
             self.feed.look()
@@ -274,5 +295,18 @@ def _words_of(error: Exception) -> tuple[str, bool]:
         return str(error), not isinstance(error, Unavailable)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}. Nothing that was acknowledged is lost; then try again.", False
+        return (
+            f"{where}{error.strerror or error}. Nothing that was acknowledged is lost. Put that right, try again.",
+            False,
+        )
     return f"a mistake of Holdfast ({type(error).__name__}: {error}). `holdfast events` says what was done.", False
+
+
+def fatal_words(error: BaseException | None) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1] if error is not None and error.__traceback__ else None
+    where = f" at {os.path.basename(place.filename)}:{place.lineno}" if place is not None else ""
+    return (
+        f"holdfast: the screen ended by a mistake of Holdfast{where} ({type(error).__name__}: {one_line(error, 300)}). "
+        "What runs is not touched. Start `holdfast top` again, above all after an upgrade; with HOLDFAST_DEBUG=1 it "
+        "tells more if that comes again."
+    )

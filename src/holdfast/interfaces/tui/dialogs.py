@@ -38,17 +38,22 @@ class Dialog(ModalScreen[str | None]):
     Dialog { align: center middle; }
     Dialog > VerticalScroll {
         width: 100%; max-width: 100; height: auto; max-height: 100%; padding: 0 1; border: round $primary;
-        background: $surface;
+        background: $surface; border-subtitle-align: left; border-subtitle-style: bold; border-subtitle-color: $text;
     }
     Dialog.-refusal > VerticalScroll { border: round $error; }
     Dialog Static { height: auto; }
     Dialog > Banner { dock: top; margin: 1 0 0 0; }
+    Dialog.-short Banner #critical { max-height: 1; }
+    Dialog.-short Banner #deaths { max-height: 1; }
     """
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012 - as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+    keys = ""  # how to answer; on the frame, where it is seen however long the words are
 
     def compose(self) -> ComposeResult:
         yield Banner()
-        with VerticalScroll():
+        with VerticalScroll() as box:
+            box.border_subtitle = self.keys
             yield from self.body()
 
     def body(self) -> ComposeResult:
@@ -68,6 +73,7 @@ class Question(Dialog):
         Binding("y", "answer", "Yes"),
         Binding("n,escape", "leave", "No"),
     ]
+    keys = "y: yes   n: no"
 
     def __init__(self, words: str) -> None:
         super().__init__()
@@ -75,7 +81,6 @@ class Question(Dialog):
 
     def body(self) -> ComposeResult:
         yield Static(shown(self.words))
-        yield Static(Text("y: yes   n: no", style="bold"))
 
     def action_answer(self) -> None:
         self.dismiss("yes")
@@ -85,6 +90,7 @@ class Asking(Dialog):
     """For a text; an empty one is an answer too."""
 
     AUTO_FOCUS = "Input"
+    keys = "Enter: send   Esc: leave it"
 
     def __init__(self, words: str) -> None:
         super().__init__()
@@ -93,7 +99,6 @@ class Asking(Dialog):
     def body(self) -> ComposeResult:
         yield Static(shown(self.words))
         yield Input()
-        yield Static(Text("Enter: send   Esc: leave it", style="bold"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self.dismiss(event.value)
@@ -108,11 +113,10 @@ class Refusal(Dialog):
         super().__init__(classes="-refusal")
         self.words = words
         says_so = "nothing was changed" in words.lower()
-        self.ending = "" if says_so or not is_unchanged else "Nothing was changed.   "
+        self.keys = "Esc: close" if says_so or not is_unchanged else "Nothing was changed.   Esc: close"
 
     def body(self) -> ComposeResult:
         yield Static(shown(self.words))
-        yield Static(Text(f"{self.ending}Esc: close", style="bold"))
 
 
 Keys = Sequence[tuple[str, str]]  # the keys of one thing to do, and what that is

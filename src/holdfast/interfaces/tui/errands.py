@@ -25,6 +25,7 @@ class Errands:
         """In the app's thread: what `do` returned, or what it raised. `when_slow` is called if that takes a while."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
+        done.add_done_callback(_look)
 
         def settle(settler: Callable[[], None]) -> None:
             def in_loop() -> None:
@@ -57,3 +58,9 @@ class Errands:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
+
+
+def _look(done: asyncio.Future[T]) -> None:
+    """Nobody waits for it when the app left meanwhile: then asyncio would complain to the terminal."""
+    if not done.cancelled():
+        done.exception()

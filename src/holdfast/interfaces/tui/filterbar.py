@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Input
@@ -35,9 +36,14 @@ class FilterBar(Input, can_focus=False):  # only while it is open: a screen must
         )
 
     def open(self) -> None:
+        """At once, and by a key that comes before all others: what is typed behind it belongs here, however fast it
+        comes. On the list the same letters would pause or end something."""
+        if self.screen.focused is self:
+            self._forward_event(events.Key("slash", "/"))  # behind what was typed before it
+            return
         self.add_class("-shown")
         self.can_focus = True
-        self.focus()
+        self.screen.set_focus(self)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()

@@ -21,8 +21,8 @@ TICK = 5.0  # seconds between two drawings of ages and times
 
 def has_words(words: str, text: str) -> bool:
     """Whether every word is in it, and none that is marked by an exclamation mark."""
-    flat = text.lower()
-    return all((word[1:] not in flat) if word[0] == "!" else word in flat for word in words.lower().split())
+    flat, wanted = text.lower(), [word for word in words.lower().split() if word != "!"]  # whose word is being typed
+    return all((word[1:] not in flat) if word[0] == "!" else word in flat for word in wanted)
 
 
 class Listing(View):
@@ -39,7 +39,15 @@ class Listing(View):
     EMPTY: ClassVar[str] = "Nothing here."
     NO_TASK: ClassVar[str] = "It has no task."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter", key_display="/", tooltip="list only what has some words", show=False),
+        Binding(
+            "slash",
+            "filter",
+            "Filter",
+            key_display="/",
+            priority=True,
+            tooltip="list only what has some words",
+            show=False,
+        ),
         Binding("space", "read_on", "Read on", tooltip="scroll what stands below the list", show=False),
         Binding("escape", "drop_filter", "No filter", show=False),
     ]

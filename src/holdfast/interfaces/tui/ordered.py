@@ -52,10 +52,16 @@ class OrderedListing(Listing):
     def read_again(self) -> None:
         if self.rows is None:
             return
-        shown = [row for row in self.rows if has_words(self.words, " ".join(map(str, row.values())))]
+        shown = [row for row in self.rows if not self.words or has_words(self.words, self._text(row))]
         shown.sort(key=self.ORDERS[self.order])
         same = self.query_one(Grid).rows
         self.list_rows(same if shown == same else shown)
+
+    def _text(self, row: Row) -> str:
+        """Whatever a person sees of it, and what it is made of."""
+        seen = (column.cell(row) for column in self.COLUMNS)
+        made = (str(value) for value in row.values() if isinstance(value, (str, dict)))
+        return " ".join((*(cell if isinstance(cell, str) else cell.text for cell in seen), *made))
 
     def tell(self) -> None:
         words = "" if self.rows is None else f"{self.summary(self.query_one(Grid).rows)}; {self.order} first"

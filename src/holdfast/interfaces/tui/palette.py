@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from rich.text import Text
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 
 from holdfast.interfaces.tui.frame import View
+
+
+class Palette(CommandPalette):
+    def _action_command_list(self, action: str) -> None:
+        """A key for a list that has no room, or none yet (ssh brings several keys at once), is for nothing: Textual
+        would fail of it."""
+        with contextlib.suppress(KeyError):
+            super()._action_command_list(action)
 
 
 class Doings(Provider):

@@ -66,19 +66,28 @@ def shell(home: str, row: Row) -> str | None:
     return None
 
 
-def stop_worker(_home: str, worker: Row) -> str | None:
-    if worker["task"] is None:
+def stop_worker(home: str, worker: Row) -> str | None:
+    task = _at_work_on(home, worker)
+    if task is None:
         return None
-    return f"Stop worker {worker['name']}? It finishes its task {worker['task']} first, then takes no other."
+    return f"Stop worker {worker['name']}? It finishes its task {task} first, then takes no other."
 
 
-def stop_worker_now(_home: str, worker: Row) -> str | None:
-    if worker["task"] is None:
+def stop_worker_now(home: str, worker: Row) -> str | None:
+    task = _at_work_on(home, worker)
+    if task is None:
         return None
     return (
-        f"Stop worker {worker['name']} now? The agent of its task {worker['task']} is ended; the task stays queued, "
+        f"Stop worker {worker['name']} now? The agent of its task {task} is ended; the task stays queued, "
         "and any other may take it."
     )
+
+
+def _at_work_on(home: str, worker: Row) -> str | None:
+    """As it is now: it may have taken a task since the screen was drawn."""
+    from holdfast.api.workers import workers
+
+    return next((row["task"] for row in workers(home) if row["name"] == worker["name"]), None)
 
 
 def ack_all(home: str, _alert: Row) -> str | None:

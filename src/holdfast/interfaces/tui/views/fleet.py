@@ -41,7 +41,7 @@ class FleetView(View):
     FleetView.-short #about { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter", key_display="/", tooltip="list only tasks with some words"),
+        Binding("slash", "filter", "Filter", key_display="/", priority=True, tooltip="list only tasks with some words"),
         Binding("s", "sort", "Sort", show=False, tooltip=f"the next order: {', '.join(ORDERS)}"),
         Binding("S", "turn_round", "Backwards", show=False, tooltip="the same order backwards"),
         Binding("e", "everything", "All", show=False, tooltip="finished tasks too, or not"),

@@ -1,0 +1,43 @@
+"""R-CRASH-10: parts of the screens that need no screen to be wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+
+from holdfast.errors import Refused
+from holdfast.interfaces.tui.errands import Errands
+from holdfast.interfaces.tui.listing import has_words
+
+
+def test_a_filter_that_is_being_typed_hides_nothing() -> None:
+    assert has_words("!", "anything")
+    assert has_words("any !", "anything")
+    assert not has_words("any !thing", "anything")
+
+
+def test_an_action_that_fails_when_the_app_has_left_says_nothing_to_the_terminal() -> None:
+    """R-CRASH-10: what asyncio has to say of it would be a traceback in somebody's shell."""
+    complaints: list[object] = []
+    may_fail = threading.Event()
+
+    def fails() -> None:
+        assert may_fail.wait(60)
+        raise Refused("not now")
+
+    async def whole() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+        errands = Errands()
+        waiting = asyncio.ensure_future(errands.run(fails, lambda: None))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        may_fail.set()
+        assert await asyncio.to_thread(errands.finish, 60)
+        await asyncio.sleep(0)
+        del waiting, errands
+        gc.collect()
+
+    asyncio.run(whole())
+    assert complaints == []
