@@ -29,6 +29,12 @@ find_python() {
 need_package git git
 if [ "$(id -u)" = 0 ]; then
     need_package tmux tmux # for the tests: agents start servers of their own
+    # For tests of the order of fsync. Not worth failing for: they say that they were skipped.
+    if ! command -v strace >/dev/null 2>&1; then
+        echo "setup: installing strace"
+        { command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq strace >/dev/null; } ||
+            echo "setup: strace could not be installed; tests of the order of fsync are SKIPPED" >&2
+    fi
     # For tests with another clock. Not worth failing for: they say that they were skipped.
     if ! command -v faketime >/dev/null 2>&1; then
         echo "setup: installing faketime"

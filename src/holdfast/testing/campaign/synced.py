@@ -56,7 +56,11 @@ class Synced:
         self._root = Path()
 
     def absent(self) -> str:
-        return "" if shutil.which("strace") else "strace is not installed: a missing fsync would not be noticed"
+        if not shutil.which("strace"):
+            return "strace is not installed: a missing fsync would not be noticed"
+        command = ["strace", "-f", "-e", "trace=none", "true"]
+        tried = subprocess.run(command, capture_output=True, text=True, check=False)
+        return f"strace may not trace here ({tried.stderr.strip()[:100]})" if tried.returncode else ""
 
     def prepare(self, root: Path) -> None:
         self._root = root
