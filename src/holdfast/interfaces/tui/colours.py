@@ -6,6 +6,16 @@ import os
 
 from rich.console import Console
 
+# They only add to the words, which say it all.
+STATES = {
+    "queued": "cyan",
+    "running": "bright_blue",
+    "paused": "yellow",
+    "completed": "green",
+    "failed": "bold red",
+    "cancelled": "magenta",
+}
+LEVELS = {"critical": "bold red", "warning": "yellow"}
 FEW = "ansi-dark"  # Textual's name for "the terminal's own sixteen, on its own background"
 # What backgrounds say elsewhere, reverse and underline say here.
 CSS = """

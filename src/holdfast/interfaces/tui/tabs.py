@@ -11,10 +11,11 @@ from rich.text import Text
 from textual import events
 from textual.widgets import Static
 
+from holdfast.interfaces.tui.colours import LEVELS
+
 Row = dict[str, Any]
 COUNTED = "alerts"
 META = "screen"
-STYLES = {"critical": "bold red", "warning": "yellow"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def tabs(names: Sequence[str], present: str, alerts: Row) -> list[Tab]:
             name.capitalize(),
             is_open=name == present,
             number=number if name == COUNTED else 0,
-            style=STYLES.get(worst, "") if name == COUNTED and number else "",
+            style=LEVELS.get(worst, "") if name == COUNTED and number else "",
         )
         for key, name in enumerate(names, 1)
     ]

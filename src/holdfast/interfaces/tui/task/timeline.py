@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 
 from holdfast.api.queries import Queries
+from holdfast.interfaces.tui.colours import LEVELS
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.grid import Cell, Column, Grid
 from holdfast.interfaces.tui.task.page import Page, Row
@@ -18,7 +19,6 @@ from holdfast.interfaces.tui.task.paper import Line, Paper, lines_of
 
 AT_FIRST = 500  # events; more when somebody goes back so far
 AT_ONCE = 1000
-_STYLES = {"warning": "yellow", "critical": "bold red"}
 
 
 class TimelinePage(Page):
@@ -37,7 +37,7 @@ class TimelinePage(Page):
     def compose(self) -> ComposeResult:
         columns = (
             Column("TIME", 8, _time),
-            Column("EVENT", 20, lambda event: Cell(event["kind"], _STYLES.get(event["level"], ""))),
+            Column("EVENT", 20, lambda event: Cell(event["kind"], LEVELS.get(event["level"], ""))),
             Column("LEVEL", 8, lambda event: event["level"], spare=1),
             Column("WHAT", 20, lambda event: event["message"], grow=True),
         )

@@ -12,6 +12,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from holdfast.api.queries import Queries
+from holdfast.interfaces.tui.colours import LEVELS
 from holdfast.interfaces.tui.details import Sheet
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.grid import Cell, Column
@@ -25,7 +26,7 @@ MOST_LOOKED_AT = 5000  # for words
 CRASH = "crash"  # the level of one that was recovered
 LATE = 3600.0  # seconds
 EVERY = 60.0  # seconds: crashes get old without an event
-STYLES = {"critical": "bold red", "warning": "yellow", CRASH: "yellow"}
+STYLES = {**LEVELS, CRASH: "yellow"}
 NAMES = {
     "reason": "Reason",
     "worker": "Worker",

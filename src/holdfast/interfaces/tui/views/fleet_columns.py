@@ -9,17 +9,10 @@ from typing import Any, Protocol
 from holdfast.api.fleetview import Picture
 from holdfast.api.livecost import Cost
 from holdfast.api.show import money
+from holdfast.interfaces.tui.colours import STATES
 from holdfast.interfaces.tui.grid import Cell, Column
 
 Row = dict[str, Any]
-STYLES = {
-    "queued": "cyan",
-    "running": "bright_blue",
-    "paused": "yellow",
-    "completed": "green",
-    "failed": "bold red",
-    "cancelled": "magenta",
-}
 STEP = 5  # seconds
 QUIET = 300.0  # seconds without a sign of life that are worth a colour
 
@@ -33,7 +26,7 @@ def columns(view: Painter, told: frozenset[str]) -> tuple[Column, ...]:
     """Those that say something: workers, stages and costs only where there are some."""
     made = [
         Column("ID", 10, lambda row: row["id"]),
-        Column("STATE", 9, lambda row: Cell(row["state"], STYLES[row["state"]])),
+        Column("STATE", 9, lambda row: Cell(row["state"], STATES[row["state"]])),
         Column("AGENT", 8, lambda row: row["agent"], spare=6),
         Column("AGE", 4, lambda row: age(row, time.time()), spare=5, right=True),
         Column("HEARD", 5, lambda row: heard(view.picture, row, time.time()), spare=2, right=True),

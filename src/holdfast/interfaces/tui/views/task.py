@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from holdfast.api.queries import Queries
 from holdfast.errors import NotFound
+from holdfast.interfaces.tui.colours import STATES
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.task.changes import ChangesPage
@@ -31,14 +32,6 @@ Row = dict[str, Any]
 PAGES: dict[str, type[Page]] = {
     page.NAME.lower(): page
     for page in (OutputPage, InfoPage, TimelinePage, RunsPage, StagesPage, SavedPage, RelativesPage, ChangesPage)
-}
-COLOURS = {
-    "queued": "cyan",
-    "running": "blue",
-    "paused": "yellow",
-    "completed": "green",
-    "failed": "red",
-    "cancelled": "magenta",
 }
 
 
@@ -197,7 +190,7 @@ def heading(task: Row, *, compact: bool) -> Text:
 
     made = Text.assemble(
         f"task {task['id']}  ",
-        (task["state"], f"bold {COLOURS.get(task['state'], '')}"),
+        (task["state"], f"bold {STATES.get(task['state'], '')}"),
         f"  {one_line(task['reason'] or '', 400)}",
     )
     if compact:
