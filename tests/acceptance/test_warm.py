@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.fleet import Fleet, lives, processes_of, wait_until
+from tests.fleet import Fleet, _warm, lives, processes_of, wait_until
 
 SEEN = ("PPid", "Umask", "SigBlk", "SigIgn", "SigCgt", "NoNewPrivs", "CapEff", "Uid", "Groups")
 
@@ -100,3 +100,13 @@ def test_a_command_that_takes_too_long_is_ended(fleet: Fleet) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         fleet.cli("up", timeout=1)
     assert processes_of(fleet.root) == {}
+
+
+def test_a_server_that_was_killed_is_started_anew(fleet: Fleet) -> None:
+    """A supervisor that a test plays in its own process ends every child that it does not know."""
+    assert "holdfast" in fleet.cli("help").stdout
+    server = _warm()._process
+    server.kill()
+    server.wait()
+    assert "holdfast" in fleet.cli("help").stdout
+    assert _warm()._process.pid != server.pid
