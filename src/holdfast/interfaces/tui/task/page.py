@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -10,7 +10,8 @@ from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import Static
 
-from holdfast.interfaces.tui.feed import Watch
+from holdfast.errors import NotFound
+from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.task.paper import printable
 
 Row = dict[str, Any]
@@ -33,6 +34,7 @@ class Page(Vertical):
         super().__init__(id=f"page-{self.NAME.lower()}")
         self.task_id = task_id
         self.task_row: Row | None = None
+        self._found: object = None
 
     def watches(self) -> Sequence[Watch]:
         """The same ones each time."""
@@ -45,6 +47,17 @@ class Page(Vertical):
     def show_task(self, task: Row) -> None:
         """The task changed, or this page was opened."""
         self.task_row = task
+
+    def news(self, find: Callable[[], object]) -> object:
+        """What a watch found, if that is something else than before. Of a task that is gone the screen tells."""
+        try:
+            found = find()
+        except NotFound:
+            return NOTHING_NEW
+        if found == self._found:
+            return NOTHING_NEW
+        self._found = found
+        return found
 
     def note(self, words: str) -> None:
         """On the line above."""

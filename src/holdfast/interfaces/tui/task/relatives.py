@@ -11,8 +11,7 @@ from textual.widget import Widget
 
 from holdfast.api.family import relatives
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound
-from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
+from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.grid import Column, Grid
 from holdfast.interfaces.tui.task.page import Page, Row
 
@@ -32,7 +31,6 @@ class RelativesPage(Page):
     def __init__(self, task_id: str) -> None:
         super().__init__(task_id)
         self._watch = Watch("family", self.read, self.seen)
-        self._found: list[Row] | None = None
 
     def compose(self) -> ComposeResult:
         columns = (
@@ -51,14 +49,7 @@ class RelativesPage(Page):
         return self.query_one(Grid)
 
     def read(self, queries: Queries) -> object:
-        try:
-            found = relatives(queries, self.task_id)
-        except NotFound:
-            return NOTHING_NEW
-        if found == self._found:
-            return NOTHING_NEW
-        self._found = found
-        return found
+        return self.news(lambda: relatives(queries, self.task_id))
 
     def seen(self, found: list[Row]) -> None:
         self.query_one(Grid).show(found)

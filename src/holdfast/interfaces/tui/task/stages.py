@@ -9,8 +9,7 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound
-from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
+from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.task.page import Page, Row
 from holdfast.interfaces.tui.task.paper import Line, Paper, lines_of
 
@@ -26,7 +25,6 @@ class StagesPage(Page):
     def __init__(self, task_id: str) -> None:
         super().__init__(task_id)
         self._watch = Watch("results", self.read, self.seen)
-        self._found: Row | None = None
 
     def compose(self) -> ComposeResult:
         yield Paper()
@@ -40,14 +38,7 @@ class StagesPage(Page):
     def read(self, queries: Queries) -> object:
         from holdfast.api.results import results
 
-        try:
-            found = results(queries, self.task_id)
-        except NotFound:
-            return NOTHING_NEW
-        if found == self._found:
-            return NOTHING_NEW
-        self._found = found
-        return found
+        return self.news(lambda: results(queries, self.task_id))
 
     def seen(self, found: Row) -> None:
         self.query_one(Paper).write(lines(found))
