@@ -170,6 +170,22 @@ def test_a_home_that_never_had_room(fleet: Fleet) -> None:
         assert len(fleet.json("ps")) == 1
 
 
+def test_a_reserve_whose_maker_was_killed_is_made_whole(fleet: Fleet) -> None:
+    """An empty file of that name keeps no room back."""
+    fleet.cli("up", "--idle-exit", "0s")
+    reserve = fleet.home / "reserve"
+    reserve.write_bytes(b"")
+    fleet.cli("up", "--idle-exit", "0s")
+    assert kept_back(reserve) >= 256 * 1024
+
+
+def kept_back(reserve: Path) -> int:
+    try:
+        return reserve.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
 def test_the_reserve_makes_room_for_the_news(fleet: Fleet) -> None:
     """DESIGN, Store: on a full disk the supervisor gives its reserve up, records what happens, and keeps room again."""
     go = fleet.root / "go"
@@ -180,8 +196,7 @@ def test_the_reserve_makes_room_for_the_news(fleet: Fleet) -> None:
         assert supervisor is not None
         reserve = fleet.home / "reserve"
         try:
-            wait_until(reserve.exists, "room is kept back")
-            assert reserve.stat().st_blocks * 512 >= 256 * 1024
+            wait_until(lambda: kept_back(reserve) >= 256 * 1024, "room is kept back")
             task_id = fleet.add_scenario({"wait_for": str(go)}, {"print": "done"})
             wait_until(lambda: "run.started" in fleet.kinds(task_id), "the agent runs")
             [run] = fleet.show(task_id)["runs"]
@@ -195,7 +210,7 @@ def test_the_reserve_makes_room_for_the_news(fleet: Fleet) -> None:
             assert "is full" in fleet.cli("alerts").stdout
             (fleet.home / "ballast").unlink()
             assert fleet.wait_state(task_id, "completed")["outcome"] == "completed"
-            wait_until(reserve.exists, "room is kept back again")
+            wait_until(lambda: kept_back(reserve) >= 256 * 1024, "room is kept back again")
             assert fleet.supervisor_pid() == supervisor
         finally:
             (fleet.home / "ballast").unlink(missing_ok=True)
@@ -210,7 +225,7 @@ def test_a_supervisor_starts_on_a_full_disk(fleet: Fleet) -> None:
     with small_disk(fleet.home, "8m"):
         fleet.cli("up", "--idle-exit", "0s")
         task_id = fleet.add("kept", command=("true",))
-        assert (fleet.home / "reserve").exists()
+        assert kept_back(fleet.home / "reserve") >= 256 * 1024
         fill(fleet.home / "ballast")
         done = fleet.cli("up", "--idle-exit", "0s", code=None, prefix=["timeout", "--signal=KILL", "10"])
         assert "full" in done.stderr

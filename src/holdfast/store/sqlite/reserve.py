@@ -21,7 +21,7 @@ class Reserve:
     def ensure(self) -> None:
         """Keep the room back, if the disk has plenty."""
         with contextlib.suppress(OSError):
-            if os.path.exists(self._path) or free_bytes(self._home) < PLENTY:
+            if self._is_whole() or free_bytes(self._home) < PLENTY:
                 return
             faults.effect("reserve.make")
             fd = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -29,6 +29,13 @@ class Reserve:
                 os.posix_fallocate(fd, 0, SIZE)
             finally:
                 os.close(fd)
+
+    def _is_whole(self) -> bool:
+        """A file whose maker was killed, or refused the room, keeps nothing back."""
+        try:
+            return os.stat(self._path).st_size >= SIZE
+        except FileNotFoundError:
+            return False
 
     def give_up(self) -> bool:
         """Free the room; False when there is none to free."""
