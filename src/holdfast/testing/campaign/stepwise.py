@@ -13,7 +13,7 @@ from holdfast.testing.campaign.family import Played, Run, Scope
 from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.cases import EXIT, KILL, Case, parse
 from holdfast.testing.matrix.runner import Runner, prepare, second_faults, single_faults, usurpations
-from holdfast.testing.matrix.scenarios import SCENARIOS
+from holdfast.testing.matrix.scenarios import playable
 
 Reached = dict[str, list[tuple[str, int, bool]]]
 _passed: dict[str, Reached] = {}
@@ -57,7 +57,7 @@ class Stepwise:
     def _without_faults(self, run: Run) -> dict[str, Reached]:
         """Which points each scenario passes: the same for all of these families, so one of them finds it out."""
         if not _passed:
-            _passed.update({played.case: played.found for played in run(list(SCENARIOS))})
+            _passed.update({played.case: played.found for played in run(playable())})
         return _passed
 
 

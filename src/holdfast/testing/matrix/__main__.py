@@ -33,7 +33,7 @@ from holdfast.testing.matrix.runner import (
     single_faults,
     usurpations,
 )
-from holdfast.testing.matrix.scenarios import SCENARIOS
+from holdfast.testing.matrix.scenarios import SCENARIOS, playable
 
 AGAIN = 2  # a case whose point was not reached is timing, unless that repeats itself
 _runner: Runner | None = None
@@ -202,7 +202,7 @@ class Campaign:
     def _usual(self) -> list[str]:
         """The short runs (each point once, a sample) leave variations out."""
         short = self._arguments.each_point or self._arguments.sample is not None or self._arguments.list_points
-        return [name for name, scenario in SCENARIOS.items() if not (short and scenario.is_variation)]
+        return [name for name in playable() if not (short and SCENARIOS[name].is_variation)]
 
     def _actions(self) -> list[str]:
         return [word for word in self._arguments.actions.split(",") if word]

@@ -12,6 +12,7 @@ from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
 from holdfast.testing.matrix import (
     alerting,
+    contained,
     families,
     guarded,
     pausing,
@@ -338,4 +339,13 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
     **guarded.SCENARIOS,
+    **contained.SCENARIOS,
 }
+
+
+def playable() -> list[str]:
+    """Those for which this machine has what they need; which have not, and why, is said."""
+    missing = {name: why for name, scenario in SCENARIOS.items() if (why := scenario.absent())}
+    for why in dict.fromkeys(missing.values()):
+        print(f"NOT RUN: {', '.join(name for name in missing if missing[name] == why)}: {why}", flush=True)
+    return [name for name in SCENARIOS if name not in missing]
