@@ -78,6 +78,8 @@ class Campaign:
             played = done.result()
             tally.cases += 1
             tally.faults += played.weight
+            if played.kind:
+                tally.kinds[played.kind] += played.weight
             if played.missed:
                 tally.missed.append(f"{played.case} ({played.missed})")
             if played.violations:

@@ -21,6 +21,7 @@ def lines(tallies: Sequence[Tally]) -> list[str]:
         )
         counts = (str(tally.cases), str(tally.faults), f"{tally.seconds:.0f}", str(len(tally.violating)))
         rows.append((tally.family, *counts, note))
+        rows += [(f"  {kind}", "", str(faults), "", "", "") for kind, faults in sorted(tally.kinds.items())]
     total = [sum(tally.cases for tally in tallies), sum(tally.faults for tally in tallies)]
     seconds, violating = sum(tally.seconds for tally in tallies), sum(len(tally.violating) for tally in tallies)
     rows.append(("all", str(total[0]), str(total[1]), f"{seconds:.0f}", str(violating), ""))
@@ -49,6 +50,7 @@ def record(path: Path, tallies: Sequence[Tally], *, seed: int, long: bool) -> No
                 "seconds": round(tally.seconds),
                 "violations": len(tally.violating),
                 "not_reached": len(tally.missed),
+                "kinds": dict(sorted(tally.kinds.items())),
                 "absent": tally.absent,
             }
             for tally in tallies
