@@ -41,10 +41,9 @@ test-agents: $(STAMP)
 	    status=$$?; $(BIN)/python scripts/generate_docs.py; exit $$status
 
 # The fault campaign (docs/faults.md): one table of families, cases and violations, then the mutants. FAULTS_ARGS: --seed N,
-# --only FAMILY, ...
+# --only FAMILY, ...; RECORD=1 keeps the figures for docs/reliability.md (then: make docs).
 faults: $(STAMP)
-	$(BIN)/python -m holdfast.testing.campaign $(FAULTS_ARGS)
-	$(BIN)/python -m holdfast.testing.campaign --mutants
+	$(BIN)/python -m holdfast.testing.campaign $(if $(RECORD),--record docs/campaign.json) $(FAULTS_ARGS)
 
 # All of it, every await walk, more fuzzing: hours.
 faults-long: $(STAMP)

@@ -30,7 +30,8 @@ class Kind(Protocol):
 class CommandLines:
     """Commands as the parsers declare them, in a repository that stays as it is."""
 
-    CHANGING = ("merge", "pr", "branches", "sweep", "backup", "restore", "purge", "shell", "rehearse", "trust", "init")
+    CHANGING = ("merge", "pr", "branches", "sweep", "backup", "restore", "purge", "shell", "rehearse", "trust", "init",
+        "doctor")
 
     def __init__(self, place: Path) -> None:
         bound(cached=True)
@@ -77,7 +78,7 @@ class SettingsFiles:
                 _ = loaded[key]
         except HoldfastError as error:
             wrong = "" if str(error).strip() else f"silent: a refusal without a word, flags {flags}"
-        if not wrong and draw.random() < 0.1:
+        if not wrong and draw.random() < 0.04:
             wrong = self._typist.type(draw.choice(self.COMMANDS), variables={"HOLDFAST_CONFIG": str(self._mine)})
         if not wrong:
             return ""
@@ -100,7 +101,7 @@ class WrittenFiles:
         self._place, self._typist = place, Typist(place)
 
     def play(self, draw: random.Random) -> str:
-        return self._list(draw) if draw.random() < 0.2 else self._scenario(draw)
+        return self._list(draw) if draw.random() < 0.05 else self._scenario(draw)
 
     def _list(self, draw: random.Random) -> str:
         """Nearly right: what is wrong with it is told, or it is taken in."""
@@ -116,7 +117,7 @@ class WrittenFiles:
         path = self._place / f"scenario{ending}"
         path.write_bytes(content)
         wrong = ""
-        if draw.random() < 0.1:
+        if draw.random() < 0.05:
             wrong = self._typist.type(["add", "--scenario", str(path)])
         else:
             try:
@@ -145,9 +146,9 @@ class AgentStreams:
 
 # Name → how it is made, how many inputs of it a campaign plays, how many of them in one process.
 KINDS: dict[str, tuple[Callable[[Path], Kind], int, int]] = {
-    "commands": (CommandLines, 20_000, 250),
+    "commands": (CommandLines, 10_000, 250),
     "deeds": (Deeds, 400, 20),
-    "settings": (SettingsFiles, 20_000, 400),
-    "files": (WrittenFiles, 10_000, 400),
-    "streams": (AgentStreams, 8_000, 250),
+    "settings": (SettingsFiles, 10_000, 400),
+    "files": (WrittenFiles, 6_000, 400),
+    "streams": (AgentStreams, 4_000, 200),
 }
