@@ -1,6 +1,6 @@
 """Spoilt recordings of real agents: nothing raises, no failure becomes a success, no words of a model become a limit.
 
-The campaign plays thousands (`--only fuzz`, kind `streams`). The seed is new for every run and printed with each finding:
+The campaign plays thousands (`--only fuzz`, kind `streams`). The seed is new for every run, printed with each finding:
 `HOLDFAST_FUZZ_SEED=… HOLDFAST_FUZZ_CASE=… pytest tests/fuzz/test_agent_output.py` brings one back.
 """
 

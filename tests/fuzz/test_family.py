@@ -1,4 +1,4 @@
-"""The family `fuzz` of the campaign, sampled: `make faults` plays 100,000 inputs of every kind, by a seed of its own."""
+"""The family `fuzz` of the campaign, sampled: `make faults` plays 100,000 inputs of every kind."""
 
 from __future__ import annotations
 

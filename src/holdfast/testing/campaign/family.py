@@ -71,10 +71,6 @@ class Tally:
     points: set[str] = field(default_factory=set)
     absent: str = ""
     broken: str = ""  # the check that is left out on purpose
-<<<<<<< HEAD
-    quiet: bool = False
     kinds: Counter[str] = field(default_factory=Counter)  # faults by kind, where a family has several
-=======
->>>>>>> main
     missed: list[str] = field(default_factory=list)
     violating: list[Played] = field(default_factory=list)

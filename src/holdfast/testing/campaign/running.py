@@ -84,6 +84,8 @@ class Campaign:
         tally.cases += 1
         tally.faults += played.weight
         tally.points.update(played.points)
+        if played.kind:
+            tally.kinds[played.kind] += played.weight
         if played.missed:
             tally.missed.append(f"{played.case} ({played.missed})")
         if played.violations:
@@ -94,20 +96,7 @@ class Campaign:
         shown = time.monotonic()
         for done in as_completed([pool.submit(_play, case) for case in cases]):
             played = done.result()
-<<<<<<< HEAD
-            tally.cases += 1
-            tally.faults += played.weight
-            if played.kind:
-                tally.kinds[played.kind] += played.weight
-            if played.missed:
-                tally.missed.append(f"{played.case} ({played.missed})")
-            if played.violations:
-                tally.violating.append(played)
-                if not tally.quiet:
-                    tell(tally, played, self._scope.seed)
-=======
             self._count(tally, played)
->>>>>>> main
             if time.monotonic() - shown > 30:
                 shown = time.monotonic()
                 print(f"  {tally.family}: {tally.cases} cases, {len(tally.violating)} violating", flush=True)

@@ -30,8 +30,20 @@ class Kind(Protocol):
 class CommandLines:
     """Commands as the parsers declare them, in a repository that stays as it is."""
 
-    CHANGING = ("merge", "pr", "branches", "sweep", "backup", "restore", "purge", "shell", "rehearse", "trust", "init",
-        "doctor")
+    CHANGING = (
+        "merge",
+        "pr",
+        "branches",
+        "sweep",
+        "backup",
+        "restore",
+        "purge",
+        "shell",
+        "rehearse",
+        "trust",
+        "init",
+        "doctor",
+    )
 
     def __init__(self, place: Path) -> None:
         bound(cached=True)
