@@ -84,6 +84,8 @@ class Campaign:
         tally.cases += 1
         tally.faults += played.weight
         tally.points.update(played.points)
+        if played.kind:
+            tally.kinds[played.kind] += played.weight
         if played.missed:
             tally.missed.append(f"{played.case} ({played.missed})")
         if played.violations:
