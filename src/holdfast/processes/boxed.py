@@ -182,7 +182,7 @@ class Box:
             pause = min(1.0, pause * 1.5)
 
     def attach_again(self) -> None:
-        """Its engine was replaced under it, say. What it printed meanwhile is gone, and that is said where it belongs."""
+        """Its engine was replaced under it, say. What it printed meanwhile is gone, and that is said in its place."""
         try:
             stream = self.attach(with_input=False)
         except (OSError, http.client.HTTPException, EngineLost, Refused):

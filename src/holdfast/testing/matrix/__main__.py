@@ -28,12 +28,13 @@ from holdfast.testing.matrix.runner import (
     Result,
     Runner,
     fast_directory,
+    playable,
     prepare,
     second_faults,
     single_faults,
     usurpations,
 )
-from holdfast.testing.matrix.scenarios import SCENARIOS, playable
+from holdfast.testing.matrix.scenarios import SCENARIOS
 
 AGAIN = 2  # a case whose point was not reached is timing, unless that repeats itself
 _runner: Runner | None = None

@@ -86,7 +86,7 @@ class Runner:
             world.up("recover3")
             after = fingerprint(str(world.home))
         except Stuck as stuck:
-            return [f"loops: {stuck}", *self._look(world)]
+            return [f"loops: {stuck}", *self._look(world), *scenario.also(world)]
         changed = [f"loops: a second recovery changed {part}" for part in before if before[part] != after.get(part)]
         return [*changed, *self._look(world), *_unexpected(world, case)]
 
@@ -160,6 +160,14 @@ def has_cgroups() -> bool:
         return False
     found.leave()
     return True
+
+
+def playable() -> list[str]:
+    """Those for which this machine has what they need; which have not, and why, is said."""
+    missing = {name: why for name, scenario in SCENARIOS.items() if (why := scenario.absent())}
+    for why in dict.fromkeys(missing.values()):
+        print(f"NOT RUN: {', '.join(name for name in missing if missing[name] == why)}: {why}", flush=True)
+    return [name for name in SCENARIOS if name not in missing]
 
 
 def single_faults(

@@ -15,6 +15,7 @@ from holdfast.testing.matrix import (
     contained,
     families,
     guarded,
+    landed,
     pausing,
     providers,
     scheduled,
@@ -340,12 +341,5 @@ SCENARIOS: dict[str, Scenario] = {
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
     **guarded.SCENARIOS,
     **contained.SCENARIOS,
+    **landed.SCENARIOS,
 }
-
-
-def playable() -> list[str]:
-    """Those for which this machine has what they need; which have not, and why, is said."""
-    missing = {name: why for name, scenario in SCENARIOS.items() if (why := scenario.absent())}
-    for why in dict.fromkeys(missing.values()):
-        print(f"NOT RUN: {', '.join(name for name in missing if missing[name] == why)}: {why}", flush=True)
-    return [name for name in SCENARIOS if name not in missing]
