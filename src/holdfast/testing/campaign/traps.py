@@ -77,7 +77,8 @@ def sprung(witness: Path) -> list[str]:
         return []
 
 
-# name → settings; @ is the trap with the trap's name. A promisor is who is asked for objects that are missing.
+# name → settings; @ is a program that springs the trap of that name: one word, since some are run without a shell.
+# A promisor is who is asked for objects that are missing.
 _PROMISOR = ("extensions.partialClone = evil", "remote.evil.promisor = true")
 SETTINGS: dict[str, tuple[str, ...]] = {
     "hooks-path": ("core.hooksPath = {beside}/hooks",),
@@ -160,7 +161,7 @@ def settings_of(names: Sequence[str], ground: Ground) -> str:
     lines = []
     for name in names:
         for setting in SETTINGS.get(name, ()):
-            filled = setting.replace("@", f"{ground.trap} {name}").replace("{beside}", str(ground.beside))
+            filled = setting.replace("@", str(ground.beside / f"spring-{name}")).replace("{beside}", str(ground.beside))
             key, _, value = filled.partition(" = ")
             section, _, rest = key.partition(".")
             middle, _, last = rest.rpartition(".")
@@ -179,6 +180,10 @@ def set_traps(names: Sequence[str], ground: Ground) -> None:
         for hook in HOOKS:
             (folder / hook).write_text(f"#!/bin/sh\n{ground.trap} {folder.name}-{hook}\n")
             (folder / hook).chmod(0o755)
+    for name in names:
+        program = ground.beside / f"spring-{name}"
+        program.write_text(f"#!/bin/sh\nexec {ground.trap} {name}\n")
+        program.chmod(0o755)
     other = ground.beside / "other.git"
     if not other.exists():
         subprocess.run(["git", "init", "-q", "--bare", str(other)], check=True)
