@@ -75,6 +75,7 @@ _PASSING_WORDS = (
     "Too many open files",
     "Cannot allocate memory",
     "Input/output error",
+    "Resource temporarily unavailable",
 )
 
 
@@ -82,4 +83,9 @@ def is_passing(error: Exception) -> bool:
     """Whether it is the machine's passing trouble (disk full, out of descriptors): worth trying again as it is."""
     if isinstance(error, WorkspaceProblem) and error.passing:
         return True
-    return any(word in str(error) for word in _PASSING_WORDS)
+    return is_starved(error) or any(word in str(error) for word in _PASSING_WORDS)
+
+
+def is_starved(error: BaseException) -> bool:
+    """Whether Python itself was refused memory or a thread, which are no OSErrors there."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error))

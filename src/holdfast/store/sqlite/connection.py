@@ -89,7 +89,7 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except apsw.FullError as error:
-        raise _disk_full(path) from error
+        raise disk_full(path) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise Unavailable(
             f"The database {path} is damaged ({error}). It was left as it is. "
@@ -105,7 +105,7 @@ def translated(path: str) -> Iterator[None]:
         ) from error
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.IOError) as error:
         if is_full(os.path.dirname(path)):
-            raise _disk_full(path) from error
+            raise disk_full(path) from error
         why = "it is a directory" if os.path.isdir(path) else str(error)
         # SQLite takes a file for read-only, too, whose header says that a newer SQLite wrote it: or it is damaged.
         more = "" if not os.access(path, os.W_OK) else f" If it is, it is damaged: copies are in {_backups(path)}."
@@ -121,11 +121,16 @@ def translated(path: str) -> Iterator[None]:
             f"The database {path} is not as Holdfast made it ({error}). It was left as it is. "
             f"Copies are in {_backups(path)}: bring one back with `holdfast restore FILE`."
         ) from error
+    except (apsw.NoMemError, MemoryError) as error:
+        raise Unavailable(
+            f"There is not enough memory to use the database {path}. Nothing was written, nothing acknowledged was "
+            "lost. Free memory, or raise the limit (`ulimit -v`, `ulimit -d`), and try again."
+        ) from error
     except OSError as error:  # beside SQLite: a lock file, or a fault that a test injects
         raise Unavailable(f"The store {path} cannot be used: {error}. Nothing was written; try again.") from error
 
 
-def _disk_full(path: str) -> DiskFull:
+def disk_full(path: str) -> DiskFull:
     return DiskFull(
         f"The disk of {path} is full: nothing was written, nothing acknowledged was lost. Free space and try again."
     )

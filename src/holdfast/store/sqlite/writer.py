@@ -199,7 +199,7 @@ class GroupWriter:
             job.result = job.operation(self._transaction)
             if job.operation_id is not None:
                 self._transaction.remember_operation(job.operation_id, clock.now())
-        except (apsw.FullError, apsw.IOError, apsw.CorruptError, OSError):
+        except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NoMemError, MemoryError, OSError):
             raise  # the whole transaction is in doubt, not this operation
         except Exception as error:  # noqa: BLE001 - every error of an operation belongs to its caller
             job.error = error
