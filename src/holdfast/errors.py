@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast import starving
+
 
 class HoldfastError(Exception):
     """Base of everything that reaches a person as one clear line. `exit_code` is the CLI contract's."""
@@ -83,9 +85,4 @@ def is_passing(error: Exception) -> bool:
     """Whether it is the machine's passing trouble (disk full, out of descriptors): worth trying again as it is."""
     if isinstance(error, WorkspaceProblem) and error.passing:
         return True
-    return is_starved(error) or any(word in str(error) for word in _PASSING_WORDS)
-
-
-def is_starved(error: BaseException) -> bool:
-    """Whether Python itself was refused memory or a thread, which are no OSErrors there."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error))
+    return starving.is_starved(error) or any(word in str(error) for word in _PASSING_WORDS)

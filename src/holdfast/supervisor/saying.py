@@ -8,7 +8,8 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from holdfast.errors import HoldfastError, is_starved
+from holdfast.errors import HoldfastError
+from holdfast.starving import is_starved
 
 _DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
 

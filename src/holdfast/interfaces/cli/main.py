@@ -7,7 +7,8 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-from holdfast.errors import HoldfastError, Unavailable, UsageError, is_starved
+from holdfast import starving
+from holdfast.errors import HoldfastError, Unavailable, UsageError
 from holdfast.interfaces.cli.streams import drop
 from holdfast.system import LINUX_ONLY, refuse_unsupported
 from holdfast.text import one_line
@@ -73,11 +74,6 @@ exit codes: 0 done, 1 task failed or operation refused, 2 usage, 3 not found, 4 
             69 store or supervisor unavailable, 75 paused
 """
 
-_STARVED = (  # made beforehand: there is no room for it then
-    "The system refused us memory or a thread. Nothing that was acknowledged is lost. "
-    "Free memory, or raise the limit (`ulimit -a` shows them), and try again."
-)
-
 
 class Parser(argparse.ArgumentParser):
     """argparse, with our one line instead of its usage and exit."""
@@ -121,10 +117,10 @@ def run(argv: list[str]) -> int:
         return 130
     except OSError as error:
         return _refuse(*_trouble(error))
-    except (MemoryError, RuntimeError) as error:
-        if not is_starved(error):
+    except (MemoryError, RuntimeError, ImportError, SystemError) as error:
+        if not starving.is_starved(error):
             raise
-        return _refuse(_STARVED, Unavailable.exit_code)
+        return starving.tell()
 
 
 def _run(argv: list[str]) -> int:

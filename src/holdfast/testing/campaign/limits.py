@@ -7,16 +7,27 @@ import ctypes
 import os
 import random
 import resource
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.testing.campaign.family import Run, Scope
-from holdfast.testing.campaign.ordeal import Ordeal, add, let_go_on, rest, supervise
+from holdfast.testing.campaign.ordeal import (
+    Ordeal,
+    acknowledged,
+    add,
+    added,
+    let_go_on,
+    rest,
+    said,
+    supervise,
+)
 from holdfast.testing.matrix.steps import COMMIT, write
 from holdfast.testing.matrix.world import World
 
 FILES, MEMORY, DATA, PROCESSES = "nofile", "as", "data", "nproc"
-ADD, UP = "add", "up"
+ADD, UP, COLD = "add", "up", "cold"  # cold: a command in an interpreter of its own, which has everything to load yet
 WORDS = "work under limits"
 STAY = 3.0  # seconds that a supervisor may wait for better times before it is told to end
 FIRST_USER = 610_000  # nobody's: as root no limit of processes binds, and the count is one of the user
@@ -31,6 +42,10 @@ class Limits(Ordeal):
     about = "RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_DATA and RLIMIT_NPROC of commands and supervisors, at small values"
     USUAL = 36
 
+    def __init__(self, broken: str = "") -> None:
+        super().__init__(broken)
+        self._bare = 0  # KiB of an interpreter that has loaded nothing
+
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         chance = random.Random(scope.seed)
         every = {
@@ -40,16 +55,35 @@ class Limits(Ordeal):
             f"{UP}/{MEMORY}": range(0, 120_000, 200),
             f"{ADD}/{DATA}": range(0, 24_000, 50),
             f"{UP}/{DATA}": range(0, 120_000, 200),
+            f"{COLD}/{MEMORY}": range(1_500, 20_000, 25),
+            f"{COLD}/{FILES}": range(5, 30),
         }
         if os.geteuid() == 0:
             every[f"{UP}/{PROCESSES}"] = range(1, 40)
             every[f"{ADD}/{PROCESSES}"] = range(1, 6)
-        usual = scope.amount(self.USUAL, sum(map(len, every.values())))
-        found = []
-        for what, values in every.items():
-            some = min(len(values), max(1, usual // len(every)) if not scope.long else len(values))
-            found += [f"{what}={value}" for value in chance.sample(values, some)]
-        return found
+        everything = [f"{what}={value}" for what, values in every.items() for value in values]
+        if scope.long:
+            return everything
+        kinds = chance.sample(list(every), len(every))
+        picked = [kinds[number % len(kinds)] for number in range(scope.amount(self.USUAL))]
+        return [f"{what}={chance.choice(every[what])}" for what in picked]
+
+    def prepare(self, root: Path) -> None:
+        super().prepare(root)
+        asked = [sys.executable, "-c", "print(open('/proc/self/status').read())"]
+        told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        self._bare = next(int(line.split()[1]) for line in told.split("\n") if line.startswith("VmPeak:"))
+
+    def _cold(self, world: World, what: str, value: int, script: str) -> list[str]:
+        """`value` is what it may have beyond a bare interpreter, which could not say anything of ours."""
+
+        def start() -> None:
+            which = resource.RLIMIT_NOFILE if what == FILES else resource.RLIMIT_AS
+            resource.setrlimit(which, (value,) * 2 if what == FILES else ((self._bare + value) * 1024,) * 2)
+            os.execv(sys.executable, [sys.executable, "-m", "holdfast", *added(WORDS, script)])
+
+        world.client(COLD, start)
+        return acknowledged(world, WORDS, COLD, world.wait(COLD), said(world))
 
     def undergo(self, world: World, case: str) -> tuple[list[str], str]:
         who, _, limit = case.partition("/")
@@ -68,8 +102,8 @@ class Limits(Ordeal):
 
         world.burden = burden
         script = write("first.txt", "first") + COMMIT + write("second.txt", "second")
-        found = add(world, WORDS, script, role=ADD)
-        found += add(world, f"{WORDS} too", script, role="add-more")
+        first = add(world, WORDS, script, role=ADD) if who != COLD else self._cold(world, what, int(value), script)
+        found = [*first, *add(world, f"{WORDS} too", script, role="add-more")]
         if found:
             return found, ""
         supervise(world, UP)

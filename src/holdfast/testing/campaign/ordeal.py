@@ -23,7 +23,7 @@ from holdfast.testing.campaign.family import Played, Run, Scope
 from holdfast.testing.matrix.cases import Case
 from holdfast.testing.matrix.runner import prepare
 from holdfast.testing.matrix.steps import RAN
-from holdfast.testing.matrix.world import Stuck, World
+from holdfast.testing.matrix.world import PATIENCE, Stuck, World
 
 TRACEBACK = "Traceback (most recent call last)"
 ENDS = 6  # supervisors afterwards, at most: each may leave some work to the next
@@ -125,8 +125,16 @@ def command(world: World, role: str, *words: str) -> tuple[int, str]:
 
 def add(world: World, prompt: str, script: str, *, role: str = "add") -> list[str]:
     """Queue a task by the command line: acknowledged means that it is there, and a refusal says something."""
-    words = ("add", prompt, "--", "sh", "-c", RAN + script)
-    code, told = command(world, role, *words)
+    code, told = command(world, role, *added(prompt, script))
+    return acknowledged(world, prompt, role, code, told)
+
+
+def added(prompt: str, script: str) -> tuple[str, ...]:
+    return ("add", prompt, "--", "sh", "-c", RAN + script)
+
+
+def acknowledged(world: World, prompt: str, role: str, code: int, told: str) -> list[str]:
+    """What is wrong with how a task was queued, or was not. The witness knows it from now on."""
     known = {str(row["prompt"]): str(row["id"]) for row in tasks(world)}
     if code == 0:
         if prompt not in known:
@@ -168,9 +176,9 @@ def let_go_on(world: World, role: str, patience: float) -> list[str]:
         used = cpu_of(world.pid(role))
         world.signal(role, signal.SIGTERM)
         found = [f"loops: {role} used {used:.1f} s of CPU in {patience:.0f} s"] if used > 0.6 * patience else []
-        if not ended_within(world, role, 20):
+        if not ended_within(world, role, PATIENCE):
             world.kill(role)
-            found.append(f"loops: {role} was told to end, and did not within 20 s")
+            found.append(f"loops: {role} was told to end, and did not within {PATIENCE:.0f} s")
         return found
     code = world.wait(role)
     return [f"silent: {role} was ended by signal {-code}"] if code < 0 else []

@@ -121,7 +121,7 @@ def _fill(ballast: Path, left: int) -> None:
 
 
 def _ask(world: World, what: str) -> list[str]:
-    code, told = command(world, "ask", what, _id(world, PATIENT))
+    code, told = command(world, "ask", what, _id(world, PATIENT), "--no-wait")
     return refusal(what, code, told) if code else []
 
 
