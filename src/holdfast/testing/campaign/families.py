@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.testing.campaign.family import Family
+from holdfast.testing.campaign.fuzzed import Fuzzed
 from holdfast.testing.campaign.limits import Limits
 from holdfast.testing.campaign.smalldisk import SmallDisk
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
@@ -24,6 +25,7 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         CutLogs,
         TurnedBytes,
         Synced,
+        Fuzzed,
         Limits,
         SmallDisk,
     )
