@@ -70,7 +70,7 @@ def test_bad_circumstances_are_survived() -> None:
     share = amount(1, in_all=30) / 30
     done = campaign("--only", "limits", "--only", "small-disk", "--share", share, "--seed", 4, "--jobs", 2)
     assert done.returncode == 0, done.stdout[-4000:]
-    assert re.search(r"^all +\d+ +\d+ +\d+ +0$", done.stdout, re.M), done.stdout
+    assert re.search(r"^all .* 0$", done.stdout, re.M), done.stdout
 
 
 ENDLESS = """
