@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.testing.campaign.family import Family
 from holdfast.testing.campaign.fuzzed import Fuzzed
+from holdfast.testing.campaign.hostilerepo import HostileRepo
 from holdfast.testing.campaign.limits import Limits
 from holdfast.testing.campaign.smalldisk import SmallDisk
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
@@ -26,6 +27,7 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         TurnedBytes,
         Synced,
         Fuzzed,
+        HostileRepo,
         Limits,
         SmallDisk,
     )
