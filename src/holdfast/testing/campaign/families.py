@@ -8,6 +8,8 @@ from holdfast.testing.campaign.engines import EngineFaults
 from holdfast.testing.campaign.family import Family
 from holdfast.testing.campaign.fuzzed import Fuzzed
 from holdfast.testing.campaign.hostilerepo import HostileRepo
+from holdfast.testing.campaign.limits import Limits
+from holdfast.testing.campaign.smalldisk import SmallDisk
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
 from holdfast.testing.campaign.storm import Storm
 from holdfast.testing.campaign.synced import Synced
@@ -28,5 +30,7 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         EngineFaults,
         Fuzzed,
         HostileRepo,
+        Limits,
+        SmallDisk,
     )
 }

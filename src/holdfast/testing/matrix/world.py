@@ -59,6 +59,7 @@ class World:
         shutil.copytree(template, self.repo, symlinks=True)
         self.witness.touch()
         self._config = config.load(flags=_QUICK)
+        self.burden: Callable[[str], object] = lambda _role: None  # in each of our processes, before its work
 
     def configure(self, text: str) -> None:
         """The user's file, for every process of this case."""
@@ -170,8 +171,19 @@ class World:
 
     def kill(self, role: str) -> None:
         if self.is_running(role):
-            os.kill(self._running[role], signal.SIGKILL)
+            self.signal(role, signal.SIGKILL)
             self.wait(role)
+
+    def signal(self, role: str, number: int) -> None:
+        if self.is_running(role):
+            os.kill(self._running[role], number)
+
+    def pid(self, role: str) -> int:
+        return self._running[role]
+
+    def begin(self, role: str, work: Callable[[], object]) -> None:
+        """Like `client`, and does not wait for it."""
+        self._running[role] = self._fork(role, work)
 
     def wait_until(self, fact: Callable[[], object], what: str, *, while_running: str) -> bool:
         """Until `fact`; False when the process it depends on ended before."""
@@ -219,6 +231,7 @@ class World:
             os.environ["HOLDFAST_FAULT_ONCE"] = str(self.root / "keeper-fault")
             os.environ.update(gitfaults.put_in_front(self.root, self.case, role, self.trace_file(role)))
             faults.arm(plan, str(self.trace_file(role)), self._broken)
+            self.burden(role)
             work()
             code = 0
         except HoldfastError as error:
