@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from holdfast import faults
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Order, socket_of
 from holdfast.containers.engines import Engines
+from holdfast.containers.threads import in_engines_thread
 from holdfast.core.liveness import Identity
 from holdfast.core.model import TaskSpec, Workspace
 from holdfast.core.outcome import Cause, ProcessEnd
@@ -21,7 +22,6 @@ from holdfast.processes import boxed
 from holdfast.processes.cgroups import base_name
 from holdfast.processes.identity import identify
 from holdfast.processes.port import LaunchSpec
-from holdfast.workspaces.threads import in_thread
 
 # What means the same inside. PATH, HOME and the toolchains' places are the machine's own: the image has its own.
 _ALSO_INSIDE = (
@@ -49,7 +49,7 @@ class Enclosure:
         self._engines = engines
 
     async def check(self, spec: TaskSpec) -> None:
-        await in_thread(lambda: self._engine(spec).check(spec.container.image))
+        await in_engines_thread(lambda: self._engine(spec).check(spec.container.image))
 
     async def enclose(self, spec: TaskSpec, workspace: Workspace, launch: LaunchSpec) -> tuple[LaunchSpec, str]:
         """What the keeper runs instead, and the container's id."""
@@ -67,7 +67,7 @@ class Enclosure:
         faults.effect("container.channel")
         os.makedirs(order.channel, mode=0o700, exist_ok=True)
         self._engines.note(engine.socket)
-        container = await in_thread(engine.create, order)
+        container = await in_engines_thread(engine.create, order)
         client = [sys.executable, "-I", "-S", "-X", "utf8", boxed.__file__]
         return dataclasses.replace(
             launch,
@@ -83,7 +83,7 @@ class Enclosure:
         """After a run's end: see that no container of it runs, and end it if its keeper could not. With that proven,
         a keeper that took its proof to the grave is no riddle: all of the agent was in the container, and the client
         outside died with its keeper."""
-        await in_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
+        await in_engines_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
         if end.cause is Cause.EXITED and end.signal == boxed.ENGINE_LOST:
             return dataclasses.replace(end, cause=Cause.ENGINE_LOST)
         if end.cause is not Cause.UNPROVEN:
@@ -97,7 +97,7 @@ class Enclosure:
             return None
         for _look in range(_LOOKS):
             try:
-                details = await in_thread(engine.details, container)
+                details = await in_engines_thread(engine.details, container)
             except HoldfastError:
                 return None
             state = details["State"] if details else None
