@@ -14,6 +14,7 @@ from tests.faults.test_matrix import SEED
 from tests.fleet import wait_until
 from tests.sampling import amount
 
+from holdfast.testing.campaign.engines import EngineFaults
 from holdfast.testing.campaign.synced import Synced
 
 CASE = "single:success/up/worktree.added:1:kill"
@@ -115,3 +116,12 @@ def test_a_campaign_that_is_told_to_end_ends_and_cleans_up(tmp_path: Path, to_al
         process.kill()
     begun = {path.name.removeprefix("begun-") for path in tmp_path.glob("begun-*")}
     assert begun == {path.name.removeprefix("cleaned-") for path in tmp_path.glob("cleaned-*")}
+
+
+def test_a_container_engine_that_goes_wrong_is_survived() -> None:
+    """R-TERM-10, R-CLEAN-05: one case of the family `engine`, another every day, against a real dockerd."""
+    if why := EngineFaults().absent():
+        pytest.skip(f"NOT RUN: {why}")
+    case = ("start:1:killed", "create:1:lost", "create:1:error", "attach:1:kill", "remove:1:kill")[SEED % 5]
+    done = campaign("--replay", f"engine:container-success/engine/{case}")
+    assert done.stdout.endswith("held\n"), done.stdout

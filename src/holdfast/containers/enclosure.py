@@ -22,6 +22,7 @@ from holdfast.processes import boxed
 from holdfast.processes.cgroups import base_name
 from holdfast.processes.identity import identify
 from holdfast.processes.port import LaunchSpec
+from holdfast.workspaces.threads import in_thread
 
 # What means the same inside. PATH, HOME and the toolchains' places are the machine's own: the image has its own.
 _ALSO_INSIDE = (
@@ -106,6 +107,16 @@ class Enclosure:
                 return identify(pid) if pid > 0 else None
             await asyncio.sleep(_LOOK_AGAIN)
         return None
+
+    async def silent(self, specs: Sequence[TaskSpec], also: Sequence[str]) -> Mapping[str, str]:
+        """Not on the engines' threads: all of them may be waiting for the one that is silent. One that never had a
+        container of this home is not missed: whoever wants its first waits for it, and says so."""
+        wanted = {socket_of(spec.container) for spec in specs} & set(self._engines.all())
+        return await in_thread(self._silent, wanted.union(also))
+
+    def _silent(self, sockets: set[str]) -> dict[str, str]:
+        asked = {socket: self._engines.at(socket).silence() for socket in sorted(sockets)}
+        return {socket: why for socket, why in asked.items() if why}
 
     def _holder(self, spec: TaskSpec, workspace: Workspace) -> Engine:
         """The engine that has the container: DOCKER_HOST, and which sockets there are, may have changed since it was
