@@ -251,8 +251,8 @@ def test_a_login_and_a_session_in_a_container(docks: Docks) -> None:  # noqa: F8
 
 
 def test_an_engine_that_goes_away_under_its_agents_is_told(docks: Docks, tmp_path: Path) -> None:  # noqa: F811
-    """R-TERM-10: while it does not answer, agents may live, and nobody says that one is over; a person is told, once, and
-    that ends when it answers. Found by hand, with the family `engine`: a dockerd that was killed was silence."""
+    """R-TERM-10: while it does not answer, agents may live, and nobody says that one is over; a person is told, once,
+    and that ends when it answers. Found by hand, with the family `engine`: a dockerd that was killed was silence."""
     fleet, way = docks.fleet, tmp_path / "way.sock"
     way.symlink_to(docks.socket)
     fleet.env["HOLDFAST_CONTAINER_ENGINE"] = str(way)
