@@ -13,7 +13,7 @@ import pytest
 from tests.architecture.points import points_in_source
 from tests.sampling import amount
 
-SEED = int(os.environ.get("HOLDFAST_SEED", "7"))  # the same sample in every run; `make faults` plays all
+SEED = int(os.environ.get("HOLDFAST_SEED", "20773"))  # the same sample in every run; `make faults` plays all
 
 # Of those below, what a scenario was seen to reach on a busy machine: it is proven elsewhere, reached here or not.
 NOW_AND_THEN = frozenset(
