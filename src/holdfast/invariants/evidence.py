@@ -202,10 +202,18 @@ def git(directory: str, *arguments: str) -> str:
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_ALLOW_PROTOCOL": "none",  # what is missing is missing: nobody is asked for it
+        "GIT_NO_LAZY_FETCH": "1",
         "LC_ALL": "C",
     }
+    settings = (
+        "safe.directory=*",
+        "core.fsmonitor=false",
+        "core.hooksPath=/dev/null",
+        "core.alternateRefsCommand=true",
+    )
     done = subprocess.run(
-        ["git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", f"--git-dir={directory}", *arguments],
+        ["git", *(word for setting in settings for word in ("-c", setting)), f"--git-dir={directory}", *arguments],
         env=env, capture_output=True, check=False, timeout=120, cwd="/",
     )  # fmt: skip
     return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else ""
