@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.fleet import Fleet, processes_of
 
+from holdfast.processes.groupbases import Bases
+
 # What an example takes is the machine's business, where others are at work: no deadline. And the same examples in every
 # run: what a new one finds is for the campaigns (`make faults-long` gives a seed), not for who changed something else.
 settings.register_profile(
@@ -38,4 +40,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    if made.home.is_dir():
+        Bases(str(made.home)).abandon()
     assert not left, f"the test left processes behind: {left}"
