@@ -71,7 +71,7 @@ def supervisor_of(fleet: Fleet, *, warm: bool) -> Iterator[subprocess.Popen[byte
 
 def test_a_warm_supervisor_is_a_cold_one(fleet: Fleet) -> None:
     """The same parent, session, signals, mask, rights, limits, files, directory, command line and environment."""
-    found = []
+    found: list[dict[str, object]] = []
     for warm in (True, False):
         with supervisor_of(fleet, warm=warm) as supervisor:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # in whatever order it learns to hear them
