@@ -10,6 +10,7 @@ import pytest
 from tests.faults.test_matrix import SEED
 from tests.sampling import amount
 
+from holdfast.testing.campaign.clocks import Clocks
 from holdfast.testing.campaign.synced import Synced
 
 CASE = "single:success/up/worktree.added:1:kill"
@@ -59,3 +60,11 @@ def test_the_owner_marker_is_on_disk_before_git_makes_the_workspace() -> None:
     assert held.stdout.endswith("held\n"), held.stdout
     broken = campaign("--replay", "synced:owner.json", "--break", "sync-folder-owner.json")
     assert "lost: owner.json was relied on before its directory was synced" in broken.stdout, broken.stdout
+
+
+def test_a_clock_that_leaps_ahead_deletes_nothing() -> None:
+    """Promise 1, found by this case: everything looked old at once, and was deleted minutes after it was made."""
+    if why := Clocks().absent():
+        pytest.skip(f"NOT RUN: {why}")
+    held = campaign("--replay", "clock:kept/ended/+10y")
+    assert held.stdout.endswith("held\n"), held.stdout
