@@ -8,13 +8,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 from tests.architecture.points import points_in_source
 from tests.sampling import amount
 
-SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # another sample every day, the same all day
+SEED = int(os.environ.get("HOLDFAST_SEED", "20773"))  # the same sample in every run; `make faults` plays all
 
 # Of those below, what a scenario was seen to reach on a busy machine: it is proven elsewhere, reached here or not.
 NOW_AND_THEN = frozenset(
@@ -120,7 +119,6 @@ ELSEWHERE = {
     "restore.rename": "likewise",
     "restore.renamed": "likewise",
     "restore.file": "likewise: the home's own files",
-    "backup.file": "likewise: the home's own files, `--store-only`",
     "desk.reseed": "tests/integration/test_tree_states.py: a damaged index",
     "desk.unlock": "likewise: a file that cannot be read",
     "shadow.copy": "likewise: staged content that the work tree no longer has",

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.testing.campaign.clocks import Clocks
+from holdfast.testing.campaign.engines import EngineFaults
 from holdfast.testing.campaign.family import Family
+from holdfast.testing.campaign.fuzzed import Fuzzed
+from holdfast.testing.campaign.hostilerepo import HostileRepo
+from holdfast.testing.campaign.limits import Limits
+from holdfast.testing.campaign.smalldisk import SmallDisk
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
 from holdfast.testing.campaign.storm import Storm
 from holdfast.testing.campaign.synced import Synced
@@ -14,5 +19,20 @@ from holdfast.testing.campaign.torn import CutLogs, TurnedBytes
 # Each is made with the name of a check that is left out on purpose (mutants.py), or with an empty one.
 FAMILIES: dict[str, Callable[[str], Family]] = {
     family.name: family
-    for family in (SingleFaults, DoubleFaults, Usurpations, GitFaults, Storm, CutLogs, TurnedBytes, Synced, Clocks)
+    for family in (
+        SingleFaults,
+        DoubleFaults,
+        Usurpations,
+        GitFaults,
+        Storm,
+        CutLogs,
+        TurnedBytes,
+        Synced,
+        EngineFaults,
+        Fuzzed,
+        HostileRepo,
+        Limits,
+        SmallDisk,
+        Clocks,
+    )
 }

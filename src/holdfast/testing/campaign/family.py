@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ class Played:
     points: tuple[str, ...] = ()  # the crash points at which its faults came
     found: Any = None  # for the family itself: what a run without faults passed, say
     log: str = ""
+    kind: str = ""  # of a family whose faults are of several kinds, each with a line of its own
 
 
 Run = Callable[[Sequence[str]], Iterable[Played]]
@@ -69,5 +71,6 @@ class Tally:
     points: set[str] = field(default_factory=set)
     absent: str = ""
     broken: str = ""  # the check that is left out on purpose
+    kinds: Counter[str] = field(default_factory=Counter)  # faults by kind, where a family has several
     missed: list[str] = field(default_factory=list)
     violating: list[Played] = field(default_factory=list)

@@ -87,6 +87,27 @@ MUTANTS: tuple[Mutant, ...] = (
         Mutant(f"sync-folder-{record}", f"the fsync of the directory that {record} is in", "synced", record, "lost: ")
         for record in RECORDS
     ),
+    Mutant(
+        "git-settings",
+        "settings that keep git from running what a repository names",
+        "hostile-repo",
+        "config/all/good",
+        "leaked: a trap ran as us",
+    ),
+    Mutant(
+        "git-filters",
+        "content filters replaced by the user's own",
+        "hostile-repo",
+        "agent/clean/good",
+        "leaked: a trap ran as us",
+    ),
+    Mutant(
+        "git-protocols",
+        "git talks to nobody",
+        "hostile-repo",
+        "config/instead-of/bad",
+        "leaked: a trap ran as us",
+    ),
     Mutant("sync-commit", "the fsync of the store's commits", "synced", COMMIT, "lost: "),
 )
 

@@ -18,7 +18,7 @@ HEAD = ("family", "cases", "faults", "seconds", "CPU s", "violations")
 
 
 def lines(tallies: Sequence[Tally]) -> list[str]:
-    rows = [(HEAD, ""), *((_cells(tally), _note(tally)) for tally in tallies), (_cells(whole(tallies)), "")]
+    rows = [(HEAD, ""), *(row for tally in tallies for row in _rows(tally)), (_cells(whole(tallies)), "")]
     widths = [max(len(cells[column]) for cells, _note in rows) for column in range(len(HEAD))]
     shown = [
         f"{cells[0]:<{widths[0]}}  "
@@ -40,6 +40,12 @@ def whole(tallies: Sequence[Tally]) -> Tally:
         points=set().union(*(tally.points for tally in tallies)),
         violating=[played for tally in tallies for played in tally.violating],
     )
+
+
+def _rows(tally: Tally) -> list[tuple[tuple[str, ...], str]]:
+    """Its line, and one for each kind of its faults, where it has several."""
+    kinds = [((f"  {kind}", "", str(faults), "", "", ""), "") for kind, faults in sorted(tally.kinds.items())]
+    return [(_cells(tally), _note(tally)), *kinds]
 
 
 def _cells(tally: Tally) -> tuple[str, ...]:
@@ -72,6 +78,7 @@ def record(path: Path, tallies: Sequence[Tally], judged: Sequence[Judged], *, se
                 "cpu": round(tally.cpu),
                 "violations": len(tally.violating),
                 "not_reached": len(tally.missed),
+                "kinds": dict(sorted(tally.kinds.items())),
                 "absent": tally.absent,
             }
             for tally in tallies
