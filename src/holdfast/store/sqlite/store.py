@@ -128,6 +128,7 @@ class SqliteStore:
         target = os.path.join(folder, f"{number:06d}-{reason}.db")
         part = f"{target}.part"
         with opening.translated(self.path):
+            opening.make_private(part)
             copy = apsw.Connection(part)
             with copy.backup("main", self._connection, "main") as job:
                 job.step(-1)  # in one go: between two steps somebody else's commit would make it start over

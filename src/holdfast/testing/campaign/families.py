@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.testing.campaign.canaries import Canaries
 from holdfast.testing.campaign.family import Family
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
 from holdfast.testing.campaign.storm import Storm
@@ -13,5 +14,5 @@ from holdfast.testing.campaign.torn import CutLogs, TurnedBytes
 # Each is made with the name of a check that is left out on purpose (mutants.py), or with an empty one.
 FAMILIES: dict[str, Callable[[str], Family]] = {
     family.name: family
-    for family in (SingleFaults, DoubleFaults, Usurpations, GitFaults, Storm, CutLogs, TurnedBytes, Synced)
+    for family in (SingleFaults, DoubleFaults, Usurpations, GitFaults, Storm, CutLogs, TurnedBytes, Synced, Canaries)
 }
