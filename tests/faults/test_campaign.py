@@ -30,7 +30,7 @@ def test_torn_stores_open_with_what_was_acknowledged_or_are_refused() -> None:
     share = amount(4, in_all=100) / 100
     done = campaign("--only", "cut-log", "--only", "bad-bytes", "--share", share / 10, "--seed", SEED, "--jobs", 2)
     assert done.returncode == 0, done.stdout[-4000:]
-    counted = re.search(r"^all +(\d+) +\d+ +\d+ +0$", done.stdout, re.M)
+    counted = re.search(r"^all +(\d+) +\d+ +\d+ +\d+ +0$", done.stdout, re.M)
     assert counted is not None, done.stdout
     assert int(counted[1]) >= 4
 

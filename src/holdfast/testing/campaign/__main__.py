@@ -1,4 +1,4 @@
-"""`python -m holdfast.testing.campaign`: every family of faults, one table; 1 when a promise was broken."""
+"""`python -m holdfast.testing.campaign`: every family of faults and every mutant; 1 when a promise was broken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def main(argv: Sequence[str]) -> int:
     scope = Scope(arguments.seed, long=arguments.long, share=arguments.share)
     campaign = Campaign(scope, jobs=arguments.jobs, stop_after=arguments.stop_after)
     if arguments.mutants:
-        return mutants.table(campaign, [mutant for mutant in MUTANTS if arguments.mutants in (mutant.name, "all")])
+        judged = mutants.table(campaign, [mutant for mutant in MUTANTS if arguments.mutants in (mutant.name, "all")])
+        return 0 if all(one.is_killed for one in judged) else 1
     if arguments.replay:
         name, _, case = arguments.replay.partition(":")
         if name not in FAMILIES:
@@ -35,16 +36,20 @@ def main(argv: Sequence[str]) -> int:
         return 1 if tally.violating else 0
     for name in arguments.only or FAMILIES:
         campaign.play(FAMILIES[name](""))
+    judged = [] if arguments.only else mutants.table(campaign, MUTANTS)
     print("\n".join(lines(campaign.tallies)))
     print(f"seed {arguments.seed}")
     if arguments.record:
-        record(Path(arguments.record), campaign.tallies, seed=arguments.seed, long=arguments.long)
-    return 1 if any(tally.violating for tally in campaign.tallies) else 0
+        record(Path(arguments.record), campaign.tallies, judged, seed=arguments.seed, long=arguments.long)
+    is_broken = any(tally.violating for tally in campaign.tallies) or not all(one.is_killed for one in judged)
+    return 1 if is_broken else 0
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.campaign", description=__doc__)
-    parser.add_argument("--only", action="append", choices=list(FAMILIES), help="this family; may be given again")
+    parser.add_argument(
+        "--only", action="append", choices=list(FAMILIES), help="this family, no mutants; may be given again"
+    )
     parser.add_argument("--replay", metavar="FAMILY:CASE", help="one case, as a violation prints it")
     parser.add_argument("--break", dest="broken", default="", metavar="CHECK", help="with --replay: leave a check out")
     parser.add_argument(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.testing.campaign.canaries import Canaries
 from holdfast.testing.campaign.family import Family
+from holdfast.testing.campaign.fuzzed import Fuzzed
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
 from holdfast.testing.campaign.storm import Storm
 from holdfast.testing.campaign.synced import Synced
@@ -14,5 +15,16 @@ from holdfast.testing.campaign.torn import CutLogs, TurnedBytes
 # Each is made with the name of a check that is left out on purpose (mutants.py), or with an empty one.
 FAMILIES: dict[str, Callable[[str], Family]] = {
     family.name: family
-    for family in (SingleFaults, DoubleFaults, Usurpations, GitFaults, Storm, CutLogs, TurnedBytes, Synced, Canaries)
+    for family in (
+        SingleFaults,
+        DoubleFaults,
+        Usurpations,
+        GitFaults,
+        Storm,
+        CutLogs,
+        TurnedBytes,
+        Synced,
+        Canaries,
+        Fuzzed,
+    )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,10 @@ class Played:
     missed: str = ""  # the fault never happened, and why
     weight: int = 1
     seconds: float = 0.0
+    points: tuple[str, ...] = ()  # the crash points at which its faults came
     found: Any = None  # for the family itself: what a run without faults passed, say
     log: str = ""
+    kind: str = ""  # of a family whose faults are of several kinds, each with a line of its own
 
 
 Run = Callable[[Sequence[str]], Iterable[Played]]
@@ -64,8 +67,10 @@ class Tally:
     cases: int = 0
     faults: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0  # of all processes that it waited for
+    points: set[str] = field(default_factory=set)
     absent: str = ""
     broken: str = ""  # the check that is left out on purpose
-    quiet: bool = False
+    kinds: Counter[str] = field(default_factory=Counter)  # faults by kind, where a family has several
     missed: list[str] = field(default_factory=list)
     violating: list[Played] = field(default_factory=list)

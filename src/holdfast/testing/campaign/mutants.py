@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.testing.campaign.families import FAMILIES
+from holdfast.testing.campaign.family import Played
 from holdfast.testing.campaign.running import Campaign, replay
 from holdfast.testing.campaign.synced import COMMIT, RECORDS
+
+KILLED = "killed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("salvage", "saving what no branch holds, before a workspace goes", "single", "failure", "lost: bytes"),
     Mutant("marker", "the owner's marker beside a workspace", "single", "leftovers", "leaked: "),
     Mutant(
-        "cursor", "the cursor and the key of an occurrence in the fire's transaction", "single", "scheduled", "twice"
+        "cursor", "the cursor and the key of an occurrence in the fire's transaction", "single", "scheduled", "tasks of"
     ),
     Mutant("resume-count", "the count of resumes in the resume's transaction", "single", "limit-again", "loops: "),
     Mutant("adopt-fence", "the higher fence of an adoption", "single", "adoption", "twice: fence"),
@@ -92,24 +95,40 @@ MUTANTS: tuple[Mutant, ...] = (
 )
 
 
-def table(campaign: Campaign, chosen: Sequence[Mutant]) -> int:
-    """Printed as it goes; 1 when one of them was not noticed, or a case is red without it."""
-    survivors = 0
+@dataclass(frozen=True, slots=True)
+class Judged:
+    mutant: Mutant
+    verdict: str
+    words: str
+
+    @property
+    def is_killed(self) -> bool:
+        return self.verdict == KILLED
+
+
+def table(campaign: Campaign, chosen: Sequence[Mutant]) -> list[Judged]:
+    """Printed as it goes: each case with the protection in place, then without it."""
+    whole = dict.fromkeys((mutant.family, mutant.case) for mutant in chosen)
+    wanted = [(FAMILIES[family](""), case) for family, case in whole]
+    wanted += [(FAMILIES[mutant.family](mutant.name), mutant.case) for mutant in chosen]
+    shown = campaign.side_by_side(wanted)
+    held = {key: next(shown) for key in whole}
+    judged = []
     for mutant in chosen:
-        verdict, words = _judge(campaign, mutant)
-        survivors += verdict != "killed"
-        print(f"{verdict:<9} {mutant.name:<20} {mutant.removes}\n          {words}", flush=True)
-    print(f"mutants {len(chosen)} · killed {len(chosen) - survivors} · survived {survivors}")
-    return 1 if survivors else 0
+        one = _judge(mutant, held[mutant.family, mutant.case], next(shown))
+        judged.append(one)
+        print(f"{one.verdict:<10} {mutant.name:<26} {mutant.removes}\n           {one.words}", flush=True)
+    killed = sum(one.is_killed for one in judged)
+    print(f"mutants {len(judged)} · killed {killed} · survived {len(judged) - killed}")
+    return judged
 
 
-def _judge(campaign: Campaign, mutant: Mutant) -> tuple[str, str]:
+def _judge(mutant: Mutant, whole: Played, maimed: Played) -> Judged:
     how = replay(mutant.family, mutant.case, mutant.name)
-    whole = campaign.replay(FAMILIES[mutant.family](""), mutant.case, quietly=True)
-    if whole.violating:
-        return "ALWAYS RED", f"{how}: {whole.violating[0].violations[0]}"
-    maimed = campaign.replay(FAMILIES[mutant.family](mutant.name), mutant.case, mutant.name, quietly=True)
-    said = [words for played in maimed.violating for words in played.violations]
-    if not any(mutant.sees in words for words in said):
-        return "SURVIVED", f"{how}: {said[0] if said else 'nothing was violated'}"
-    return "killed", f"{how}: {next(words for words in said if mutant.sees in words)[:160]}"
+    if whole.violations:
+        return Judged(mutant, "ALWAYS RED", f"{how}: {whole.violations[0]}")
+    seen = [words for words in maimed.violations if mutant.sees in words]
+    if not seen:
+        said = maimed.violations[0] if maimed.violations else "nothing was violated"
+        return Judged(mutant, "SURVIVED", f"{how}: {said}")
+    return Judged(mutant, KILLED, f"{how}: {seen[0][:160]}")

@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import sys
 import time
@@ -21,7 +22,7 @@ from holdfast.testing.warmth import import_everything
 
 AGAIN = 2  # a case whose fault never happened is timing, unless that repeats itself
 _PR_SET_CHILD_SUBREAPER = 36
-_family: Family | None = None
+_families: Sequence[Family] = ()  # of this worker
 
 
 class Campaign:
@@ -37,19 +38,19 @@ class Campaign:
         if tally.absent:
             print(f"NOT RUN: {family.name}: {tally.absent}", flush=True)
             return tally
-        began, root = time.monotonic(), fast_directory()
+        began, root, cpu = time.monotonic(), fast_directory(), _cpu_of_children()
         try:
             self._play(family, root, tally)
         finally:
             shutil.rmtree(root, ignore_errors=True)  # made by us just now
-        tally.seconds = time.monotonic() - began
+        tally.seconds, tally.cpu = time.monotonic() - began, _cpu_of_children() - cpu
         return tally
 
     def _play(self, family: Family, root: Path, tally: Tally) -> None:
         import_everything()
         family.prepare(root)
         gc.freeze()
-        with _pool(family, self._jobs) as pool:
+        with _pool([family], self._jobs) as pool:
             try:
                 cases = list(family.cases(self._scope, lambda some: self._run(pool, some, tally)))
                 random.Random(self._scope.seed).shuffle(cases)  # a family that is cut short has seen some of everything
@@ -59,31 +60,43 @@ class Campaign:
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def replay(self, family: Family, case: str, broken: str = "", *, quietly: bool = False) -> Tally:
-        """One case. Whoever leaves out a check on purpose (`broken`) need not be told what that broke."""
-        tally = Tally(family.name, family.about, broken=broken, quiet=quietly)
+    def replay(self, family: Family, case: str, broken: str = "") -> Tally:
+        """One case, as a violation names it."""
+        tally = Tally(family.name, family.about, broken=broken)
+        for played in self.side_by_side([(family, case)]):
+            self._count(tally, played)
+        return tally
+
+    def side_by_side(self, wanted: Sequence[tuple[Family, str]]) -> Iterator[Played]:
+        """Single cases of any families, in the order asked for. Nothing is told: they may be meant to be red."""
         root = fast_directory()
         try:
             import_everything()
-            family.prepare(root)
-            with _pool(family, 1) as pool:
-                list(self._run(pool, [case], tally))
+            for number, (family, _case) in enumerate(wanted):
+                family.prepare(_made(root / str(number)))
+            with _pool([family for family, _case in wanted], min(self._jobs, len(wanted))) as pool:
+                for done in [pool.submit(_play, case, number) for number, (_family, case) in enumerate(wanted)]:
+                    yield done.result()
         finally:
             shutil.rmtree(root, ignore_errors=True)
-        return tally
+
+    def _count(self, tally: Tally, played: Played) -> None:
+        tally.cases += 1
+        tally.faults += played.weight
+        tally.points.update(played.points)
+        if played.kind:
+            tally.kinds[played.kind] += played.weight
+        if played.missed:
+            tally.missed.append(f"{played.case} ({played.missed})")
+        if played.violations:
+            tally.violating.append(played)
+            tell(tally, played, self._scope.seed)
 
     def _run(self, pool: ProcessPoolExecutor, cases: Sequence[str], tally: Tally) -> Iterator[Played]:
         shown = time.monotonic()
         for done in as_completed([pool.submit(_play, case) for case in cases]):
             played = done.result()
-            tally.cases += 1
-            tally.faults += played.weight
-            if played.missed:
-                tally.missed.append(f"{played.case} ({played.missed})")
-            if played.violations:
-                tally.violating.append(played)
-                if not tally.quiet:
-                    tell(tally, played, self._scope.seed)
+            self._count(tally, played)
             if time.monotonic() - shown > 30:
                 shown = time.monotonic()
                 print(f"  {tally.family}: {tally.cases} cases, {len(tally.violating)} violating", flush=True)
@@ -103,27 +116,37 @@ def replay(family: str, case: str, broken: str = "") -> str:
     return f"{os.path.relpath(sys.executable)} -m holdfast.testing.campaign --replay '{family}:{case}'{extra}"
 
 
-def _pool(family: Family, jobs: int) -> ProcessPoolExecutor:
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _pool(families: Sequence[Family], jobs: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
-        jobs, mp_context=multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(family,)
+        jobs, mp_context=multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(families,)
     )
 
 
-def _become_worker(family: Family) -> None:
-    global _family
-    _family = family
+def _become_worker(families: Sequence[Family]) -> None:
+    global _families
+    _families = families
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _play(case: str) -> Played:
-    assert _family is not None
-    began = time.monotonic()
+def _play(case: str, number: int = 0) -> Played:
+    """`number`: of the family, among those that this pool was made for."""
+    family, began = _families[number], time.monotonic()
     try:
-        played = _family.play(case)
+        played = family.play(case)
         for _again in range(AGAIN):
             if not played.missed or played.violations:
                 break
-            played = _family.play(case)
+            played = family.play(case)
     except Exception:  # noqa: BLE001 - told like a violation, or the campaign would wait for it for ever
         return Played(case, (f"the runner failed: {traceback.format_exc()}",), seconds=time.monotonic() - began)
     return played

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.testing.campaign.family import Played, Run, Scope
 from holdfast.testing.matrix import gitfaults
-from holdfast.testing.matrix.cases import EXIT, KILL, Case, parse
+from holdfast.testing.matrix.cases import EXIT, GIT, KILL, Case, parse
 from holdfast.testing.matrix.runner import Runner, prepare, second_faults, single_faults, usurpations
 from holdfast.testing.matrix.scenarios import SCENARIOS
 
@@ -43,12 +43,14 @@ class Stepwise:
     def play(self, case: str) -> Played:
         if self._runner is None:  # one per worker
             self._runner = Runner(self._root, self._broken)
-        result = self._runner.run(parse(case))
+        played = parse(case)
+        result = self._runner.run(played)
         return Played(
             result.case,
             result.violations,
             ", ".join(result.missed),
-            weight=len(parse(case).faults),
+            weight=len(played.faults),
+            points=tuple(f.point for f in played.faults if f.point != GIT and str(f) not in result.missed),
             seconds=result.seconds,
             found=result.reached,
             log=result.log,

@@ -90,7 +90,7 @@ def overtaken(world: World) -> None:
         _comes(lambda: _stopped_keeper(world), A_WHILE)
     keeper = _stopped_keeper(world)
     world.start("up2")
-    if keeper and _comes(is_working, A_MOMENT):
+    if keeper and _comes(is_working, _patience(world)):
         os.kill(keeper, signal.SIGCONT)  # another agent is at work: now it gets company
         _comes((world.root / "together").exists, A_WHILE)
     elif keeper:
@@ -109,7 +109,7 @@ def unrecorded(world: World) -> None:
     is_working = (world.root / "working").exists
     world.wait_until(lambda: _stopped_keeper(world) or is_working(), "it is on its way", while_running="up")
     if keeper := _stopped_keeper(world):
-        _comes(is_working, A_MOMENT)
+        _comes(is_working, _patience(world))
         os.kill(keeper, signal.SIGKILL)
     world.wait("up")
 
@@ -157,6 +157,11 @@ def _comes(fact: Callable[[], object], patience: float) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def _patience(world: World) -> float:
+    """For what must not come. With a protection left out it must: that is waited for, however busy the machine is."""
+    return A_WHILE if world.is_maimed else A_MOMENT
 
 
 def _agents(world: World) -> list[int]:

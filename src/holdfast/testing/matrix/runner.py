@@ -86,7 +86,7 @@ class Runner:
             world.up("recover3")
             after = fingerprint(str(world.home))
         except Stuck as stuck:
-            return [f"loops: {stuck}", *self._look(world)]
+            return [f"loops: {stuck}", *self._look(world), *scenario.also(world)]
         changed = [f"loops: a second recovery changed {part}" for part in before if before[part] != after.get(part)]
         return [*changed, *self._look(world), *_unexpected(world, case)]
 

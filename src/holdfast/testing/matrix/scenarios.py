@@ -14,6 +14,7 @@ from holdfast.testing.matrix import (
     alerting,
     families,
     guarded,
+    landed,
     pausing,
     providers,
     scheduled,
@@ -338,4 +339,5 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
     **guarded.SCENARIOS,
+    **landed.SCENARIOS,
 }

@@ -27,6 +27,7 @@ from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.cases import USURP, Case
 
 PATIENCE = 60.0  # a recovery that takes longer than this does not end
+MAIMED_PATIENCE = 30.0  # that one without one of its protections does not end is no news
 USURPATION = 3.0  # how far a usurper may get before the first one goes on; it may wait for a lock of that one
 KEEPER = "keeper"  # the role of every keeper that a supervisor of ours starts
 _NO_PRESSURE = PressureLimits()
@@ -50,6 +51,8 @@ class World:
         self.settings = root / "settings.toml"  # the user's own, if the scenario has some
         self.beat_every = 0.3  # seconds
         self._broken = broken
+        self.is_maimed = bool(broken)
+        self.patience = MAIMED_PATIENCE if broken else PATIENCE
         self._running: dict[str, int] = {}
         self._codes: dict[str, int] = {}
         shutil.copytree(template, self.repo, symlinks=True)
@@ -150,8 +153,8 @@ class World:
             try:
                 poller = select.poll()
                 poller.register(fd, select.POLLIN)
-                if not poller.poll(PATIENCE * 1000):
-                    raise Stuck(f"{role} did not end within {PATIENCE:.0f} s")
+                if not poller.poll(self.patience * 1000):
+                    raise Stuck(f"{role} did not end within {self.patience:.0f} s")
             finally:
                 os.close(fd)
             self.is_running(role)
@@ -172,7 +175,7 @@ class World:
         return False
 
     def _moments(self, what: str) -> Iterator[None]:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
             yield
             time.sleep(0.002)

@@ -1,21 +1,20 @@
-"""Recordings of real CLIs, spoilt: one case is a recording, a few things done to it, and what must still hold."""
+"""What can be done to a recording of a real CLI: cut, mix, swell, dirty, mistype it, and put words into mouths."""
 
 from __future__ import annotations
 
 import copy
 import json
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
-
-from tests.agents.recordings import Recording, judged, lines_of, recordings
 
 from holdfast.agents.port import Stream
 from holdfast.core.agentevents import Text, ToolFinished, ToolStarted
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd
+from holdfast.core.outcome import Outcome, ProcessEnd
 from holdfast.roster import AGENTS
+from holdfast.testing.recordings import Recording, recordings
 
 # Whatever a provider or a CLI was ever seen to say of a failure or of a success. In a model's mouth it means nothing.
 SAYINGS = (
@@ -59,10 +58,7 @@ _WORDS = frozenset(
     {"text", "content", "output", "aggregated_output", "result", "command", "stdout", "delta", "response"}
 )
 _WRONG: tuple[Any, ...] = (None, [], {}, "", "x", 7, -1.5, True, [None], {"a": [1]}, [["x"]], 10**30, "9" * 30)
-NEVER_BY_WORDS = frozenset(Outcome) - {Outcome.COMPLETED, Outcome.FAILED, Outcome.CRASHED}
-
 SWOLLEN = 40_000  # characters
-SLOW = 3.0  # seconds of CPU, for all the lines of a case
 
 Lines = list[bytes]
 
@@ -80,89 +76,16 @@ class Case:
     only: Outcome | None = None  # what it must be, if that is certain
 
 
-# Without those of an older Qwen Code, which says "success" of every failure: the one line that tells may be spoilt.
-ALL = [recording for recording in recordings() if not recording.id.startswith("qwen/old-")]
+@cache
+def usable() -> list[Recording]:
+    """Without those of an older Qwen Code, which says "success" of every failure: the line that tells may be spoilt."""
+    return [recording for recording in recordings() if not recording.id.startswith("qwen/old-")]
 
 
 def is_success(recording: Recording) -> bool:
     """By what the recorder did; checked by the golden test."""
     completed = {"ok", "tool", "nohup", "resume1", "resume2", "kr2", "warn", "limittext"}
     return recording.scenario in completed or recording.id in ("claude/midcut", "claude/miderr")
-
-
-def drawn(seed: str, number: int) -> Case:
-    draw = random.Random(f"{seed}:{number}")
-    recording = draw.choice(ALL)
-    if is_success(recording):
-        return _spoilt_success(recording, draw)
-    return _spoilt_failure(recording, draw)
-
-
-def broken(case: Case) -> str | None:
-    """What is wrong with what our adapter makes of it, or None. Whatever it raises is let through."""
-    started = time.thread_time()
-    agent = AGENTS[case.agent]
-    out = b"\n".join(case.lines)
-    for line in lines_of(out):
-        agent.parse(line, Stream.OUT)
-        agent.signs(line, Stream.OUT)
-    for line in lines_of(case.err):
-        agent.parse(line, Stream.ERR)
-        agent.signs(line, Stream.ERR)
-    verdict = judged(agent, out, case.err, case.end)
-    verdict.reason.encode()  # it goes into the store
-    if (took := time.thread_time() - started) > SLOW:
-        return f"{case.agent}, {case.did}: took {took:.1f} s"
-    if verdict.outcome in case.never:
-        return f"{case.agent}, {case.did}: taken for {verdict.outcome} ({verdict.reason})"
-    if case.only is not None and verdict.outcome is not case.only:
-        return f"{case.agent}, {case.did}: not {case.only} but {verdict.outcome} ({verdict.reason})"
-    return None
-
-
-def _spoilt_failure(recording: Recording, draw: random.Random) -> Case:
-    """It stays what it is, or becomes unclear; it never becomes a success, not even with exit code 0."""
-    case = Case(
-        agent=recording.agent,
-        did=recording.scenario,
-        lines=recording.out.split(b"\n"),
-        err=recording.err,
-        end=draw.choice([recording.end(), ProcessEnd(cause=Cause.EXITED, code=0)]),
-        never=frozenset({Outcome.COMPLETED}),
-    )
-    for spoil in draw.sample([*SPOILS, _lying, _with_a_failure], draw.randrange(1, 4)):
-        case = _done(case, spoil, draw)
-    return case
-
-
-def _spoilt_success(recording: Recording, draw: random.Random) -> Case:
-    """With its lines spoilt it may become unclear, but no limit and no lost login: nothing in it speaks of one."""
-    case = Case(
-        agent=recording.agent,
-        did=recording.scenario,
-        lines=recording.out.split(b"\n"),
-        err=recording.err,
-        end=recording.end(),
-        never=NEVER_BY_WORDS,
-    )
-    what = draw.randrange(4)
-    if what == 0:
-        code = draw.choice([1, 2, 17, 42, 53, 130, 137, 143, 144, 173, 244, 255])
-        end = draw.choice([ProcessEnd(cause=Cause.EXITED, code=code), ProcessEnd(cause=Cause.EXITED, signal=9)])
-        case = replace(case, did=f"{case.did}, ended with {end}", end=end, never=frozenset({Outcome.COMPLETED}))
-        return _done(case, _with_a_failure, draw) if draw.random() < 0.5 else case
-    if what == 1:
-        for spoil in draw.sample(SPOILS, draw.randrange(1, 4)):
-            case = _done(case, spoil, draw)
-        return case
-    return replace(_done(case, _speaking, draw), only=Outcome.COMPLETED)
-
-
-def _done(case: Case, spoil: Callable[[Case, random.Random], Case], draw: random.Random) -> Case:
-    return replace(spoil(case, draw), did=f"{case.did}, {spoil.__name__.strip('_')}")
-
-
-# -- what can be done to it --------------------------------------------------------------------------------------------
 
 
 def _cut(case: Case, draw: random.Random) -> Case:
@@ -274,9 +197,9 @@ SPOILS: Sequence[Callable[[Case, random.Random], Case]] = (
 )
 
 
-def _with_a_failure(case: Case, draw: random.Random) -> Case:
+def with_a_failure(case: Case, draw: random.Random) -> Case:
     """The lines of two runs in one log."""
-    others = [other for other in ALL if other.agent == case.agent and not is_success(other)]
+    others = [other for other in usable() if other.agent == case.agent and not is_success(other)]
     mixed, second = list(case.lines), draw.choice(others).out.split(b"\n") if others else []
     places = sorted(draw.randrange(len(mixed) + 1) for _ in second)
     for line, place in reversed(list(zip(second, places, strict=True))):
@@ -284,14 +207,14 @@ def _with_a_failure(case: Case, draw: random.Random) -> Case:
     return replace(case, lines=mixed)
 
 
-def _speaking(case: Case, draw: random.Random) -> Case:
+def speaking(case: Case, draw: random.Random) -> Case:
     """The model, or a tool of it, says what a provider says of a failure."""
     return _say(case, draw, SAYINGS)
 
 
-def _lying(case: Case, draw: random.Random) -> Case:
+def lying(case: Case, draw: random.Random) -> Case:
     """The model, or a tool of it, says what a CLI says of its success; it had worked well up to then."""
-    others = [other for other in ALL if other.agent == case.agent and other.scenario in ("tool", "ok", "resume1")]
+    others = [other for other in usable() if other.agent == case.agent and other.scenario in ("tool", "ok", "resume1")]
     words = [line for other in others for line in other.out.split(b"\n") if _is_talk(case.agent, line)]
     place = draw.randrange(len(case.lines) + 1)
     talk = draw.sample(words, min(len(words), 3))
