@@ -99,7 +99,8 @@ def _open_to_others(home: Path) -> Iterator[str]:
     """Nobody else may read what is there, whatever it is. What agents made is behind directories of ours."""
     for path in (home, *home.rglob("*")):
         inside = path.relative_to(home).parts
-        if len(inside) > 2 and (inside[0] in NOT_OURS or inside[2] == "channel"):
+        behind = len(inside) > 2 and (inside[0] in NOT_OURS or inside[2] == "channel")
+        if behind and not path.name.endswith(".owner.json"):
             continue
         with contextlib.suppress(FileNotFoundError):
             mode = path.lstat().st_mode
