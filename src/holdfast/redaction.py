@@ -8,13 +8,12 @@ and cut off at either end of a text. docs/security.md says what is not found.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from holdfast import faults
-from holdfast.secretshapes import ANCHORS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK
+from holdfast.secretshapes import ANCHORS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compiled
 
 SHORTEST = 8  # letters: a shorter value would be found in innocent words
 SHORTEST_WORD = 16  # of nothing but letters: shorter ones are words
@@ -25,16 +24,29 @@ _ENCODED = 12  # letters that an encoded value must have
 _WORTH_KEEPING = 512  # characters of a text that is redacted again and again
 _LONGEST_HEADER = 64  # characters of the first line of a key's block
 _BORDERS = ("…", "...", "\n", "\r")
-_SECRET_NAME = re.compile(
-    r"(?:^|[_.-])(?:[a-z]*key|[a-z]*token|[a-z]*secret|[a-z]*passw(?:or)?d|pass|pwd|[a-z]*passphrase|credentials?|"
+_HINTS = (
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASS",
+    "PWD",
+    "CREDENTIAL",
+    "AUTH",
+    "PRIVATE",
+    "COOKIE",
+    "DSN",
+    "HOOK",
+    "_PAT",
+    "JWT",
+)
+# Compiled when one is needed: every command imports this, and few meet a word that is worth a look.
+_SECRET_NAME = (
+    r"(?i)(?:^|[_.-])(?:[a-z]*key|[a-z]*token|[a-z]*secret|[a-z]*passw(?:or)?d|pass|pwd|[a-z]*passphrase|credentials?|"
     r"[a-z]*auth|private|cookie|dsn|webhook|pat|jwt)(?:[_.-]?(?:\d+|id|value|base64|b64))?$"
-    r"|secret|passw(?:or)?d|passphrase|api_?key|access_?key|private_?key|_token_|^token_",
-    re.IGNORECASE,
+    r"|secret|passw(?:or)?d|passphrase|api_?key|access_?key|private_?key|_token_|^token_"
 )
-_LOGIN = re.compile(r"://[^\s/:@]*:([^\s/@]+)@")
-_NO_SECRETS = re.compile(
-    r"(?:[/~.][^\s]*|[a-z][a-z0-9+.-]*://[^@]*|[0-9.,:-]{1,15}|(?i:true|false|yes|no|none|null))\Z"
-)
+_LOGIN = r"://[^\s/:@]*:([^\s/@]+)@"
+_NO_SECRETS = r"(?:[/~.][^\s]*|[a-z][a-z0-9+.-]*://[^@]*|[0-9.,:-]{1,15}|(?i:true|false|yes|no|none|null))\Z"
 
 
 def word_for(what: str) -> str:
@@ -43,7 +55,8 @@ def word_for(what: str) -> str:
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable of this name is likely to hold a secret."""
-    return _SECRET_NAME.search(name) is not None
+    given = name.upper()
+    return any(hint in given for hint in _HINTS) and compiled(_SECRET_NAME).search(name) is not None
 
 
 def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
@@ -52,7 +65,7 @@ def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
     for name, value in environment.items():
         if len(value) < SHORTEST:
             continue
-        login = _LOGIN.search(value) if "://" in value else None
+        login = compiled(_LOGIN).search(value) if "://" in value else None
         if login is not None:
             found[f"{name} (password)"] = login.group(1)
         if is_secret_name(name) and _is_worth_hiding(value):
@@ -63,7 +76,7 @@ def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
 def _is_worth_hiding(value: str) -> bool:
     if value.isalpha() and len(value) < SHORTEST_WORD:
         return False
-    return _NO_SECRETS.match(value) is None
+    return compiled(_NO_SECRETS).match(value) is None
 
 
 class Redactor:
@@ -208,8 +221,8 @@ def redacted_in(value: Any) -> Any:
 
 def _is_open(text: str) -> bool:
     """Whether a key's block begins here whose end is not there yet."""
-    opening = OPENS_BLOCK.match(text)
-    return opening is not None and CLOSES_BLOCK.search(text, opening.end()) is None
+    opening = compiled(OPENS_BLOCK).match(text)
+    return opening is not None and compiled(CLOSES_BLOCK).search(text, opening.end()) is None
 
 
 class Flow:
@@ -237,8 +250,8 @@ class Flow:
     def line(self, line: str) -> str:
         """A whole line of a text. Inside of a key's block all of it is redacted."""
         if self._in_block:
-            closing = CLOSES_BLOCK.search(line)
-            if closing is None and IN_BLOCK.fullmatch(line):
+            closing = compiled(CLOSES_BLOCK).search(line)
+            if closing is None and compiled(IN_BLOCK).fullmatch(line):
                 return word_for("a private key") if line.strip() else line
             self._in_block = False
             if closing is not None:

@@ -78,9 +78,9 @@ _SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (  # (what it is, anchor
         r"(?i:x-(?:goog-)?api-key)[\"'\\]{0,4}\s{0,4}[:=]\s{0,4}[\"'\\]{0,4}(?P<v>[A-Za-z0-9._~+/=-]{8,512})",
     ),
 )
-OPENS_BLOCK = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-CLOSES_BLOCK = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-IN_BLOCK = re.compile(rf"{_INSIDE}*")  # what stands between them, whole lines
+OPENS_BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+CLOSES_BLOCK = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+IN_BLOCK = rf"{_INSIDE}*"  # what stands between them, whole lines
 
 
 class Shape(NamedTuple):
@@ -89,14 +89,14 @@ class Shape(NamedTuple):
     text: str
 
     def replaced(self, text: str, word: Callable[[str], str]) -> str:
-        return _compiled(self.text).sub(lambda found: _without(found, word(self.what)), text)
+        return compiled(self.text).sub(lambda found: _without(found, word(self.what)), text)
 
 
 ANCHORS = tuple((anchor, shape) for shape in (Shape(*row) for row in _SHAPES) for anchor in shape.anchors)
 
 
 @cache
-def _compiled(text: str) -> re.Pattern[str]:
+def compiled(text: str) -> re.Pattern[str]:
     """When one is needed: most commands never need any, and compiling all takes longer than starting does."""
     return re.compile(text)
 
