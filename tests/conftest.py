@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet, processes_of
 
+from holdfast.processes.groupbases import Bases
+
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
@@ -27,4 +29,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    if made.home.is_dir():
+        Bases(str(made.home)).abandon()
     assert not left, f"the test left processes behind: {left}"

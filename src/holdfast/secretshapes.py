@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
 
 _PEM = r"(?: BLOCK)?-----"
 _INSIDE = r"[\w+/=\s\\:,.;()-]"  # of such a block, line ends as JSON writes them too
@@ -83,10 +82,11 @@ CLOSES_BLOCK = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 IN_BLOCK = rf"{_INSIDE}*"  # what stands between them, whole lines
 
 
-class Shape(NamedTuple):
-    what: str
-    anchors: tuple[str, ...]
-    text: str
+class Shape:  # no NamedTuple: making the class would take longer than all else in here
+    def __init__(self, what: str, anchors: tuple[str, ...], text: str) -> None:
+        self.what = what
+        self.anchors = anchors
+        self.text = text
 
     def replaced(self, text: str, word: Callable[[str], str]) -> str:
         return compiled(self.text).sub(lambda found: _without(found, word(self.what)), text)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
-from tests.engine_sitter import IMAGE
 from tests.fleet import Fleet, lives, wait_until
 
 from holdfast.containers.enclosure import Enclosure
@@ -19,6 +18,7 @@ from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.core.rules import ContainerRules
 from holdfast.core.states import WorkspaceState
 from holdfast.processes.cgroups import base_name
+from holdfast.testing.engines.image import IMAGE
 
 LOOK = """
 cat > prompt.txt

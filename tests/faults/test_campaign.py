@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.faults.test_matrix import SEED
+from tests.fleet import wait_until
 from tests.sampling import amount
 
 from holdfast.testing.campaign.synced import Synced
@@ -66,3 +70,55 @@ def test_the_owner_marker_is_on_disk_before_git_makes_the_workspace() -> None:
     assert held.stdout.endswith("held\n"), held.stdout
     broken = campaign("--replay", "synced:owner.json", "--break", "sync-folder-owner.json")
     assert "lost: owner.json was relied on before its directory was synced" in broken.stdout, broken.stdout
+
+
+def test_bad_circumstances_are_survived() -> None:
+    """All promises: a limit of the system, and a disk of 2 MB that fills and is freed. Others in `make faults`."""
+    share = amount(1, in_all=30) / 30
+    done = campaign("--only", "limits", "--only", "small-disk", "--share", share, "--seed", 4, "--jobs", 2)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert re.search(r"^all .* 0$", done.stdout, re.M), done.stdout
+
+
+ENDLESS = """
+import signal, sys
+from pathlib import Path
+from holdfast.testing.campaign.family import Scope
+from holdfast.testing.campaign.running import Campaign
+
+class Endless:
+    name = about = "endless"
+    absent = staticmethod(lambda: "")
+    prepare = staticmethod(lambda root: None)
+    cases = staticmethod(lambda scope, run: ["1", "2", "3", "4"])
+
+    @staticmethod
+    def play(case):
+        Path(sys.argv[1], f"begun-{case}").touch()
+        try:
+            while True:
+                signal.pause()
+        finally:
+            Path(sys.argv[1], f"cleaned-{case}").touch()
+
+signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+Campaign(Scope(1), jobs=2).play(Endless)
+"""
+
+
+@pytest.mark.parametrize("to_all", [False, True], ids=["alone", "with its group"])
+def test_a_campaign_that_is_told_to_end_ends_and_cleans_up(tmp_path: Path, to_all: bool) -> None:
+    """Found by a campaign of `small-disk` that never ended on SIGTERM: its workers took that for the answer of a case,
+    and waited for the next one, which nobody gave them."""
+    process = subprocess.Popen([sys.executable, "-c", ENDLESS, tmp_path], start_new_session=True)
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 2, "both workers play")
+        if to_all:
+            os.killpg(process.pid, signal.SIGTERM)
+        else:
+            process.terminate()
+        assert process.wait(60) == 1
+    finally:
+        process.kill()
+    begun = {path.name.removeprefix("begun-") for path in tmp_path.glob("begun-*")}
+    assert begun == {path.name.removeprefix("cleaned-") for path in tmp_path.glob("cleaned-*")}
