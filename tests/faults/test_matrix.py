@@ -8,13 +8,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 from tests.architecture.points import points_in_source
 from tests.sampling import amount
 
-SEED = int(os.environ.get("HOLDFAST_SEED", int(time.time() // 86400)))  # another sample every day, the same all day
+SEED = int(os.environ.get("HOLDFAST_SEED", "20773"))  # the same sample in every run; `make faults` plays all
 
 # Of those below, what a scenario was seen to reach on a busy machine: it is proven elsewhere, reached here or not.
 NOW_AND_THEN = frozenset(
