@@ -38,6 +38,13 @@ def test_torn_stores_open_with_what_was_acknowledged_or_are_refused() -> None:
     assert int(counted[1]) >= 4
 
 
+def test_a_planted_secret_is_nowhere() -> None:
+    """Another one every day: planted in some place, told in some way, searched for everywhere."""
+    done = campaign("--only", "canaries", "--share", amount(1, in_all=40) / 40, "--seed", SEED, "--jobs", 1)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert re.search(r"^canaries +[1-9]", done.stdout, re.M) is not None, done.stdout
+
+
 def test_a_case_is_replayed_to_the_same_point() -> None:
     """Determinism: the command that a violation prints comes to the same point and shows the same thing, ten times."""
     case = "single:cancel/up/worktree.added:1:kill"
