@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ class Stage:
             processes=processes,
             strategy_of=lambda _spec: strategy,
             agents=AGENTS,
-            environment=wiring.agent_environment,
+            environment=partial(wiring.agent_environment, home=self.home),
             limits=limits_of(config.load()),
             settings=Settings(agents=1),
             furnishing=Furnisher(self.home, Git(runner), runner),

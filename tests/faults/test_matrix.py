@@ -22,6 +22,7 @@ NOW_AND_THEN = frozenset(
 # Points that no scenario of the matrix reaches, and the test that does.
 ELSEWHERE = {
     "tx.schedule.unfire": "tests/faults/test_swarm_storm.py: only a deliberate break comes here",
+    "tx.workspace.expire_from_now": "tests/contracts/test_preserved_clock.py: the clock was set back",
     "tx.hold.free": "tests/contracts/test_holds.py; a probe that is frozen",
     "tx.hold.pause": "likewise: an outage beyond every budget; tests/acceptance/test_held_back.py",
     "tx.death.of_many": "likewise: a mass death",
@@ -118,7 +119,6 @@ ELSEWHERE = {
     "restore.rename": "likewise",
     "restore.renamed": "likewise",
     "restore.file": "likewise: the home's own files",
-    "backup.file": "likewise: the home's own files, `--store-only`",
     "desk.reseed": "tests/integration/test_tree_states.py: a damaged index",
     "desk.unlock": "likewise: a file that cannot be read",
     "shadow.copy": "likewise: staged content that the work tree no longer has",
