@@ -104,7 +104,7 @@ def killed_while_merging(fleet: Fleet, task_id: str) -> None:
     """Killed at its points and at any instant, alone or with its group: old or new commit, a clean checkout; and again
     works. `HOLDFAST_FUZZ_MERGES=50` kills it fifty times, from its start to its end."""
     start, end = tip(fleet), tip(fleet, f"holdfast/{task_id}")
-    points = ("merge.checkout:1:kill", "merge.moved:1:kill", "")
+    points = ("merge.moved:1:kill", "merge.checkout:1:kill", "")
     span = 0.0  # of a whole one
     for number in range(len(points) + KILLS):
         env = {"HOLDFAST_FAULT": points[number] if number < len(points) else ""}
@@ -122,6 +122,8 @@ def killed_while_merging(fleet: Fleet, task_id: str) -> None:
         assert not (fleet.repo / ".git" / "index.lock").exists()
         assert tip(fleet) in (start, end)
         merge_here(fleet, task_id)
+        if number == 0:  # it was merged, and nobody had been told
+            assert fleet.kinds(task_id).count("branch.merged") == 1
         assert tip(fleet) == end
         assert len(list((fleet.repo / "d").iterdir())) == 300
         fleet.git("reset", "--quiet", "--hard", start)

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast import clock
 from holdfast.api.commands import who
+from holdfast.api.queries import Queries
 from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL
 from holdfast.errors import Conflict, NotFound, Refused, UsageError
@@ -28,6 +29,7 @@ from holdfast.workspaces.merging import (
 )
 
 Row = dict[str, Any]
+_LOOKED_BACK = 1000  # events of a task; merges come last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +92,10 @@ def merge(home: str, task: Row, into: str | None, *, no_ff: bool) -> Merged:
         raise Conflict(f"{source} or {target} was deleted meanwhile. Nothing was changed.")
     plan = Merge(repo=repo, source=source, source_tip=source_tip, target=target, target_tip=target_tip)
     if contains(repo, target_tip, source_tip):
-        return Merged(source=source, target=target, commit=target_tip, how="already there", checkout=None)
+        there = Merged(source=source, target=target, commit=target_tip, how="already there", checkout=None)
+        if not _is_told(home, task, target):  # whoever merged it was killed before it could say so, or was not us
+            _tell(home, task, there)
+        return there
     refuse_rebased(repo, target)
     checkout = checkout_of(repo, target)
     if checkout is not None:
@@ -104,6 +109,11 @@ def merge(home: str, task: Row, into: str | None, *, no_ff: bool) -> Merged:
     merged = Merged(source=source, target=target, commit=commit, how=how, checkout=checkout)
     _tell(home, task, merged)
     return merged
+
+
+def _is_told(home: str, task: Row, target: str) -> bool:
+    told = Queries(home).last_events(task_id=task["id"], limit=_LOOKED_BACK)
+    return any(event["kind"] == "branch.merged" and event["data"]["into"] == target for event in told)
 
 
 def _tell(home: str, task: Row, merged: Merged) -> None:

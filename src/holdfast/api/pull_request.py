@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from holdfast.api.merging import branch_of
 from holdfast.errors import Refused
 from holdfast.text import one_line
 from holdfast.workspaces import git
+from holdfast.workspaces.hardening import of_the_users, search_path
 
 Row = dict[str, Any]
 
@@ -53,19 +53,35 @@ def propose(task: Row, *, remote: str | None, base: str | None) -> Proposal:
 
 
 def tool() -> str | None:
-    return shutil.which("gh")
+    return shutil.which("gh", path=search_path())
 
 
 def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
     """Push, then let `gh` open it. Both are repeatable: a branch that is there already is up to date."""
-    if git.push(proposal.remote, proposal.branch, cwd=proposal.repo) != 0:
-        raise Refused(f"The branch could not be pushed. Nothing was opened. By hand: {proposal.push_line}")
+    if not _is_pushed(proposal):
+        _push(proposal)
     words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
     words += ["--title", proposal.title, "--body", proposal.body, *(["--draft"] if draft else [])]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     faults.effect("gh.create")
-    if subprocess.run([gh, *words], cwd=proposal.repo, env=environment, check=False).returncode != 0:
+    if subprocess.run([gh, *words], cwd=proposal.repo, env=of_the_users(), check=False).returncode != 0:
         raise Refused(
             f"{proposal.branch} is pushed, but `gh` opened no pull request (its words are above). "
             "Put that right and try again; the push is not repeated in vain."
         )
+
+
+def _is_pushed(proposal: Proposal) -> bool:
+    """Whether the last push was of what the branch is now: then somebody did it by hand."""
+    names = (f"refs/heads/{proposal.branch}", f"refs/remotes/{proposal.remote}/{proposal.branch}")
+    tips = [git.call("rev-parse", "--verify", "--quiet", name, cwd=proposal.repo)[1].strip() for name in names]
+    return tips[0] != "" and tips[0] == tips[1]
+
+
+def _push(proposal: Proposal) -> None:
+    if named := git.commands_of_a_push(proposal.repo):
+        raise Refused(
+            f"The repository's own config names a command that a push would run: {', '.join(named)}. An agent could "
+            f"have written it, so nothing was pushed. If it is yours, push by hand, then again: {proposal.push_line}"
+        )
+    if git.push(proposal.remote, proposal.branch, cwd=proposal.repo) != 0:
+        raise Refused(f"The branch could not be pushed. Nothing was opened. By hand: {proposal.push_line}")

@@ -46,6 +46,11 @@ def locate(directory: str) -> tuple[str, str]:
     if code != 0:
         raise UsageError(f"{directory} is inside a .git directory. Go to the checkout itself.")
     top, common = os.path.realpath(top.removesuffix("\n")), os.path.realpath(common)
+    if not _is_within(directory, top):
+        raise UsageError(
+            f"The repository of {directory} says that its files are elsewhere, in {top} (`core.worktree`). "
+            "Go there if that is what you want; if not: git config --show-origin core.worktree"
+        )
     if not is_text(top + common):
         raise UsageError(f"The path of the repository {top} has bytes that are not UTF-8. Rename the directory.")
     return top, common

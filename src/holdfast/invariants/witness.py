@@ -58,17 +58,24 @@ def witnessed(evidence: Evidence, witness: Witness) -> Iterator[Violation]:
 
 
 def _kept_blobs(evidence: Evidence, task_id: str) -> set[str]:
-    """Everything that the task's branches and salvages hold."""
+    """Everything that the task's branches, those that they were merged into, and its salvages hold."""
     task = evidence.tasks[task_id]
     repo = next(row for row in evidence.tables["repos"] if row["id"] == task["repo_id"])
     found: set[str] = set()
     for branch, tip in evidence.branches(repo["common_dir"]).items():
         if task_of(branch) == task_id:
             found |= evidence.blobs_beyond(repo["common_dir"], tip, None)
+    for target in _merged_into(evidence, task_id):
+        found |= evidence.blobs_beyond(repo["common_dir"], f"refs/heads/{target}", None)
     for row in evidence.tables["salvages"]:
         if row["task_id"] == task_id:
             found |= evidence.blobs_beyond(evidence.shadow(row["repo_id"]), row["ref"], None)
     return found
+
+
+def _merged_into(evidence: Evidence, task_id: str) -> set[str]:
+    told = (row for row in evidence.tables["events"] if row["task_id"] == task_id and row["kind"] == "branch.merged")
+    return {str(json.loads(row["data"])["into"]) for row in told}
 
 
 def _lies_in_workspace(evidence: Evidence, task_id: str, path: str, blob: str) -> bool:

@@ -1,7 +1,7 @@
 """The only module that runs git.
 
 An agent may have written anything into a work tree or a shared `.git`: every call neutralises what would make git run
-other programs (hooks, fsmonitor, pagers, external diffs, filters, credential helpers) and drops inherited GIT_*.
+other programs (`hardening.py`; filters, which have names, here) and drops inherited GIT_*.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import faults
 from holdfast.errors import Refused, UsageError, WorkspaceProblem
+from holdfast.workspaces.hardening import by_environment as by_environment
+from holdfast.workspaces.hardening import command as command
+from holdfast.workspaces.hardening import environment as environment
+from holdfast.workspaces.hardening import of_the_users
 from holdfast.workspaces.port import CommandRunner
 
 MayBeHeld = Callable[[str, Sequence[str]], bool]
@@ -22,33 +26,6 @@ MayBeHeld = Callable[[str, Sequence[str]], bool]
 OLDEST = (2, 31)
 TIMED_OUT = 124  # what a CommandRunner returns for a helper that it gave up
 _KILLED = (TIMED_OUT, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
-_HARDENED = (
-    "core.fsmonitor=false",
-    "core.hooksPath=/dev/null",
-    "core.pager=cat",
-    "core.editor=true",
-    "diff.external=",
-    "protocol.ext.allow=never",
-    "credential.helper=",
-    "commit.gpgsign=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "advice.detachedHead=false",
-    "core.quotePath=false",
-    "core.filesRefLockTimeout=1000",  # the user's gc locks every branch and all packed refs for a moment
-    "core.packedRefsTimeout=5000",
-)
-_KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
-
-
-def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A small environment without any inherited GIT_* variable. Missing objects are not fetched: by whose command would
-    be up to whoever wrote the shared config."""
-    env = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    env.update(LC_ALL="C", GIT_TERMINAL_PROMPT="0", GIT_OPTIONAL_LOCKS="0", GIT_ASKPASS="/bin/false")
-    env.update(GIT_NO_LAZY_FETCH="1")
-    env.update(extra or {})
-    return env
 
 
 def patience(usual: float) -> float:
@@ -59,21 +36,18 @@ def patience(usual: float) -> float:
         return usual
 
 
-def command(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
-    options = [word for setting in (*_HARDENED, *settings) for word in ("-c", setting)]
-    return ["git", *options, *arguments]
-
-
-def by_environment(settings: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Settings as an environment: on a command line a name could not contain '='."""
-    env = {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
-    for number, (key, value) in enumerate(settings):
-        env[f"GIT_CONFIG_KEY_{number}"] = key
-        env[f"GIT_CONFIG_VALUE_{number}"] = value
-    return env
-
-
 _OF_THE_USER = ("system", "global")  # where an agent's settings are not
+
+
+# Content filters, and what runs where a checkout fetches what it lacks; and who the user is.
+_ASKED = r"^(filter\..*|core\.sshcommand|remote\..*\.uploadpack|user\.(name|email))$"
+
+
+def _instead(key: str) -> str:
+    """What a command becomes that the user's own settings do not have."""
+    if key.startswith("filter."):
+        return "false" if key.endswith(".required") else ""
+    return "ssh" if key == "core.sshcommand" else "git-upload-pack"
 
 
 class GitFailed(WorkspaceProblem):
@@ -121,7 +95,11 @@ class Git:
     ) -> tuple[int, str, str]:
         """Exit code, output and complaints, for a command whose failure says something too."""
         code, out, err = await self._runner(
-            command(arguments, settings), cwd=cwd, env=environment(env), timeout=patience(timeout), stdin=stdin
+            command(arguments, settings),
+            cwd=cwd,
+            env=environment(env, arguments),
+            timeout=patience(timeout),
+            stdin=stdin,
         )
         return code, out.decode(errors="surrogateescape"), err.decode(errors="replace")
 
@@ -157,18 +135,20 @@ class Git:
 
     async def surroundings(self, worktree: str, *, all_of_them: bool = False) -> tuple[dict[str, str], set[str]]:
         """(what `filters_off` says, which of user.name and user.email are set), with one question to git."""
-        effective: dict[str, str] = {}
+        effective: dict[str, str] = {}  # the command lines of filters, and of transports
         trusted: dict[str, str] = {}
         identity: set[str] = set()
-        for scope, key, value in await self._settings(worktree, r"^(filter\..*|user\.(name|email))$"):
-            if not key.startswith("filter."):
+        for scope, key, value in await self._settings(worktree, _ASKED):
+            if key.startswith("user."):
                 identity |= {key} if value else set()
                 continue
             effective[key] = value
             if scope in _OF_THE_USER and not all_of_them:
                 trusted[key] = value
         # Only what is set: an empty `process` would switch the user's own `clean` and `smudge` off.
-        settings = [(key, trusted.get(key, "false" if key.endswith(".required") else "")) for key in sorted(effective)]
+        settings = [(key, trusted.get(key, _instead(key))) for key in sorted(effective)]
+        if faults.skips("git-filters"):
+            settings = []
         return {"GIT_WORK_TREE": worktree, **by_environment(settings)}, identity
 
     async def _settings(self, worktree: str, pattern: str) -> list[tuple[str, str, str]]:
@@ -195,7 +175,7 @@ def call(
     """Git for the CLI: one short synchronous call. `alone`: in a session of its own, so that it comes to its end
     whatever happens to us. `most`: bytes of what it prints; one that prints more is ended there, and has done well."""
     faults.effect("git.call")
-    line, surroundings = command(arguments), environment(env)
+    line, surroundings = command(arguments), environment(env, arguments)
     try:
         if most is not None:
             return _beginning(line, cwd, surroundings, patience(timeout), most)
@@ -249,14 +229,28 @@ def _beginning(line: list[str], cwd: str, env: Mapping[str, str], timeout: float
         return 0 if is_cut else code, out.decode(errors="surrogateescape"), errors.read(4096).decode(errors="replace")
 
 
+_OF_A_PUSH = (
+    r"^(core\.(sshcommand|askpass|gitproxy)|credential\.(.*\.)?helper|gpg\.(.*\.)?program|"
+    r"remote\..*\.(receivepack|uploadpack|vcs))$"
+)
+
+
+def commands_of_a_push(cwd: str) -> list[str]:
+    """Settings of the repository's own config that name a command which a push could run."""
+    code, out, err = call("config", "--show-scope", "--includes", "-z", "--get-regexp", _OF_A_PUSH, cwd=cwd)
+    if code not in (0, 1):
+        raise Refused(f"git could not read its settings: {err.strip()} Nothing was pushed.")
+    words = out.split("\0")
+    pairs = zip(words[::2], words[1::2], strict=False)
+    return sorted({entry.partition("\n")[0] for scope, entry in pairs if scope in ("local", "worktree")})
+
+
 def push(remote: str, branch: str, *, cwd: str) -> int:
-    """Push as the user would: their environment, credentials and terminal; only hooks stay off (see above)."""
-    kept = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS")
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept}
+    """Push as the user would: their environment, credentials and terminal."""
     faults.effect("git.push")
     refspec = f"refs/heads/{branch}:refs/heads/{branch}"
-    line = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "push", "--end-of-options"]
-    return subprocess.run([*line, remote, refspec], cwd=cwd, env=env, check=False).returncode
+    line = ["git", "push", "--end-of-options", remote, refspec]
+    return subprocess.run(line, cwd=cwd, env=of_the_users(), check=False).returncode
 
 
 def version() -> tuple[int, ...]:

@@ -143,7 +143,7 @@ def refuse_dirty(checkout: str, branch: str) -> None:
     code, out, _err = git.call(
         *("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"),
         cwd=checkout,
-        env=_others_off(checkout),
+        env=_here(checkout),
     )
     if code != 0 or out.strip():
         raise Refused(
@@ -182,7 +182,7 @@ def move(merge: Merge, commit: str, checkout: str | None) -> None:
         # In a session of its own: whoever ends us does not end git in the middle of the user's files.
         # Ignored files are the user's too: without that option git takes them for expendable.
         words = ("merge", "--quiet", "--ff-only", "--no-overwrite-ignore", commit)
-        code, _out, err = git.call(*words, cwd=checkout, env=_others_off(checkout), alone=True, timeout=3600)
+        code, _out, err = git.call(*words, cwd=checkout, env=_here(checkout), alone=True, timeout=3600)
     faults.passed("merge.moved")
     if code == 0:
         return
@@ -204,6 +204,12 @@ def _others_off(repo: str) -> dict[str, str]:
     shared config: only the user's global ones run; where another driver is wanted, that file is a conflict."""
     effective, allowed = _commands(repo), _allowed(repo)
     return git.by_environment([(key, allowed.get(key, _instead(key))) for key in sorted(effective)])
+
+
+def _here(checkout: str) -> dict[str, str]:
+    """The same for a command that reads or writes the files of a checkout: `core.worktree` in a shared config would
+    have git use another directory's."""
+    return {**_others_off(checkout), "GIT_WORK_TREE": checkout}
 
 
 def _instead(key: str) -> str:

@@ -18,6 +18,7 @@ from holdfast.workspaces.entry import can_make_entry, make_entry
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.goingback import fits, go_back, unreadable
+from holdfast.workspaces.hardening import ANY_PROTOCOL
 from holdfast.workspaces.port import Kept, Plan, Saved
 from holdfast.workspaces.pristine import is_pristine
 from holdfast.workspaces.remains import delete_remains
@@ -89,7 +90,8 @@ class WorktreeStrategy:
         filters = await self._git.filters_off(workspace.path)
         workers = f"checkout.workers={min(4, os.cpu_count() or 1)}"
         faults.effect("worktree.checkout")
-        env = {**filters, "GIT_NO_LAZY_FETCH": "0"}  # a partial clone has not yet got what a checkout needs
+        # A partial clone has not yet got what a checkout needs.
+        env = {**filters, "GIT_NO_LAZY_FETCH": "0", "GIT_ALLOW_PROTOCOL": ANY_PROTOCOL}
         await self._git.run(
             "reset", "--quiet", "--hard", cwd=workspace.path, env=env, settings=(workers,), timeout=3600
         )

@@ -1,0 +1,116 @@
+"""A hostile repository runs nothing as us (docs/security.md): traps for git, each shown to spring without our care."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.faults.test_matrix import SEED
+from tests.fleet import Fleet
+
+from holdfast.errors import UsageError
+from holdfast.testing.campaign.traps import Ground, make_trap, set_traps, sprung
+from holdfast.workspaces import git
+from holdfast.workspaces.hardening import search_path
+
+MISSING = "1" * 40
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    """A repository with one commit, another one to fetch from, and a trap."""
+    for name in ("repo", "source"):
+        subprocess.run(["git", "init", "-q", "-b", "main", str(tmp_path / name)], check=True)
+        who = ["-c", "user.name=A", "-c", "user.email=a@localhost"]
+        subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", name], cwd=tmp_path / name, check=True)
+    trap = make_trap(tmp_path / "traps", tmp_path / "sprung")
+    return Ground(tmp_path / "repo" / ".git", trap, tmp_path / "beside")
+
+
+@pytest.mark.parametrize(
+    ("trap", "words"),
+    [
+        ("alternate-refs", "fetch -q {source} main"),
+        ("instead-of", "fetch -q {source} main"),
+        ("promisor-path", f"cat-file -e {MISSING}"),
+        ("promisor-ssh", f"cat-file -e {MISSING}"),
+        ("promisor-git", f"cat-file -e {MISSING}"),
+    ],
+)
+def test_git_runs_no_command_that_a_repository_names(ground: Ground, tmp_path: Path, trap: str, words: str) -> None:
+    """Found by `hostile-repo`: who lends objects, where a path leads, who has what is missing. The git that a person
+    types springs each of them, so the trap is a trap."""
+    set_traps([trap], ground)
+    repo, line = ground.git_dir.parent, words.format(source=tmp_path / "source").split()
+    git.call(*line, cwd=str(repo))
+    assert sprung(tmp_path / "sprung") == []
+    subprocess.run(["git", *line], cwd=repo, check=False, capture_output=True)
+    assert any(found.startswith(trap) for found in sprung(tmp_path / "sprung"))
+
+
+def done(fleet: Fleet, script: str) -> str:
+    task = fleet.queue(script)
+    fleet.up()
+    fleet.wait_state(task, "completed")
+    fleet.wait_clean()
+    return task
+
+
+def test_files_that_a_repository_says_are_elsewhere(fleet: Fleet) -> None:
+    """Found by `hostile-repo:links`: with `core.worktree` in a shared config, `init` wrote its file to another
+    directory, and `merge` looked there for changes, and would have written the merged files there."""
+    task = done(fleet, "echo work > work.txt")
+    outside = fleet.root / "outside"
+    outside.mkdir()
+    (outside / "README.md").write_text("of the user\n")
+    fleet.git("config", "core.worktree", str(outside))
+    refused = fleet.cli("init", code=2).stderr
+    assert "core.worktree" in refused
+    assert str(outside) in refused
+    assert "fast-forward" in fleet.cli("merge", task).stdout
+    assert [path.name for path in outside.iterdir()] == ["README.md"]
+    assert (fleet.repo / "work.txt").read_text() == "work\n"
+
+
+def test_a_push_runs_no_command_of_the_repository_unasked(fleet: Fleet) -> None:
+    """`pr` pushes with the user's credentials: a command that an agent may have written into the shared config is
+    named and not run. Who pushes by hand may go on."""
+    task = done(fleet, "echo work > work.txt")
+    origin, tools = fleet.root / "origin.git", fleet.root / "tools"
+    fleet.git("init", "--quiet", "--bare", str(origin))
+    fleet.git("remote", "add", "origin", str(origin))
+    trap = make_trap(tools, fleet.root / "sprung")
+    (tools / "gh").write_text("#!/bin/sh\nexec git status --porcelain\n")
+    (tools / "gh").chmod(0o755)
+    with_gh = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    fleet.git("config", "remote.origin.receivepack", f"{trap} receive; git-receive-pack")
+    fleet.git("config", "core.fsmonitor", f"{trap} fsmonitor")
+    refused = fleet.cli("pr", task, code=1, env=with_gh).stderr
+    assert "remote.origin.receivepack" in refused
+    assert sprung(fleet.root / "sprung") == []
+    by_hand = shlex.split(refused.rpartition("then again: ")[2])
+    subprocess.run(by_hand, env={**fleet.env, "HOLDFAST_RUN_ID": "by hand"}, check=True, capture_output=True)
+    fleet.cli("pr", task, env=with_gh)
+    assert sprung(fleet.root / "sprung") == []
+
+
+def test_programs_are_not_looked_for_where_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", ".:/usr/bin::bin:/bin")
+    assert search_path() == "/usr/bin:/bin"
+    assert git.environment()["PATH"] == "/usr/bin:/bin"
+    monkeypatch.setenv("PATH", ".")
+    with pytest.raises(UsageError, match="git could not be started"):
+        git.version()
+
+
+def test_a_sampled_part_of_the_family() -> None:
+    """Another place, another set of traps, another life of a task every day; `make faults` plays more of them."""
+    words = ["--only", "hostile-repo", "--share", "0.03", "--seed", str(SEED), "--jobs", "1"]
+    campaign = [sys.executable, "-m", "holdfast.testing.campaign", *words]
+    done = subprocess.run(campaign, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "hostile-repo" in done.stdout
