@@ -217,14 +217,14 @@ def test_a_usurped_supervisor_harms_nothing() -> None:
 
 
 def test_a_schedule_of_every_second_is_survived() -> None:
-    """R-CRON-02: killed at one of the steps of a fire (HOLDFAST_SEED: which): no second has two tasks, and it goes on."""
+    """R-CRON-02: killed at one of the steps of a fire (by HOLDFAST_SEED): no second has two tasks, and it goes on."""
     point = ("move", "admit", "decide", "fire", "insert")
     done = matrix("--case", f"scheduled/up/tx.schedule.{point[SEED % len(point)]}:1:kill")
     assert done.returncode == 0, done.stdout[-6000:]
 
 
 def test_going_back_to_a_checkpoint_is_survived() -> None:
-    """R-RES-11: killed at one of its steps (HOLDFAST_SEED: which): nothing lost, and it is gone back to all the same."""
+    """R-RES-11: killed at one of its steps (by HOLDFAST_SEED): nothing lost, and it is gone back to all the same."""
     point = ("goback.files", "goback.branch_tip", "goback.head", "tx.checkpoint.set_aside", "tx.checkpoint.went_back")
     done = matrix("--case", f"go-back/up2/{point[SEED % len(point)]}:1:kill")
     assert done.returncode == 0, done.stdout[-6000:]
