@@ -14,6 +14,7 @@ from tests.faults.test_matrix import SEED
 from tests.fleet import wait_until
 from tests.sampling import amount
 
+from holdfast.testing.campaign.clocks import Clocks
 from holdfast.testing.campaign.synced import Synced
 
 
@@ -35,6 +36,13 @@ def test_torn_stores_open_with_what_was_acknowledged_or_are_refused() -> None:
     counted = re.search(r"^all +(\d+) +\d+ +\d+ +\d+ +0$", done.stdout, re.M)
     assert counted is not None, done.stdout
     assert int(counted[1]) >= 4
+
+
+def test_a_planted_secret_is_nowhere() -> None:
+    """Another one every day: planted in some place, told in some way, searched for everywhere."""
+    done = campaign("--only", "canaries", "--share", amount(1, in_all=40) / 40, "--seed", SEED, "--jobs", 1)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert re.search(r"^canaries +[1-9]", done.stdout, re.M) is not None, done.stdout
 
 
 def test_a_case_is_replayed_to_the_same_point() -> None:
@@ -115,3 +123,11 @@ def test_a_campaign_that_is_told_to_end_ends_and_cleans_up(tmp_path: Path, to_al
         process.kill()
     begun = {path.name.removeprefix("begun-") for path in tmp_path.glob("begun-*")}
     assert begun == {path.name.removeprefix("cleaned-") for path in tmp_path.glob("cleaned-*")}
+
+
+def test_a_clock_that_leaps_ahead_deletes_nothing() -> None:
+    """Promise 1, found by this case: everything looked old at once, and was deleted minutes after it was made."""
+    if why := Clocks().absent():
+        pytest.skip(f"NOT RUN: {why}")
+    held = campaign("--replay", "clock:kept/ended/+10y")
+    assert held.stdout.endswith("held\n"), held.stdout
