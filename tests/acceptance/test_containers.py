@@ -79,7 +79,9 @@ def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
     fleet.wait_state(hard, "cancelled")
     failed = fleet.wait_state(kept, "failed")
     assert "code 3" in failed["reason"]
-    starved = fleet.wait_state(hungry, "failed", "queued", "paused")["runs"][0]
+    [starved, *_] = wait_until(
+        lambda: [run for run in fleet.show(hungry)["runs"] if run["state"] == "settled"], "its first run is over"
+    )
     assert starved["outcome"] == "out_of_memory"
     assert "in its container" in starved["reason"]  # the engine's word, not a guess from the machine's counters
     fleet.wait_clean()

@@ -147,7 +147,9 @@ def inside(env: Mapping[str, str], wanted: Mapping[str, object], own: Sequence[s
     passed, chosen = wanted.get("pass", ()), wanted.get("set", {})
     assert isinstance(passed, list | tuple)
     assert isinstance(chosen, dict)
-    patterns = (*_ALSO_INSIDE, *map(str, passed), *map(str, chosen), *own)
+    held = wanted.get("held", {})
+    assert isinstance(held, dict)
+    patterns = (*_ALSO_INSIDE, *map(str, passed), *map(str, chosen), *map(str, held), *own)
     kept = {
         name: value
         for name, value in env.items()

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 import apsw
 
 from holdfast import faults
+from holdfast.core.firing import COUNTED
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord, merged_spans
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict, NotFound
-from holdfast.records import recorded
+from holdfast.records import recorded, understood
 from holdfast.store.scheduling import refused_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
@@ -167,6 +168,14 @@ class SqliteSchedules:
         message = f"Schedule '{record.schedule.name}' leaves this occurrence out: {why}."
         self._tell("schedule.skipped", record.schedule, message, now, reason=why, data={"fire_time": occurrence})
 
+    def left_out(self, record: ScheduleRecord, occurrences: Sequence[float], now: Instant) -> None:
+        count = len(occurrences)
+        many = f"{count} occurrences or more" if count >= COUNTED else f"{count} occurrence(s)"
+        why = "nobody was there when they were due, or the clock was set forward"
+        message = f"Schedule '{record.schedule.name}' leaves out {many} before its latest: {why}."
+        data = {"fire_time": occurrences[-1], "first": occurrences[0], "count": count}
+        self._tell("schedule.skipped", record.schedule, message, now, reason=why, data=data)
+
     def missed(self, record: ScheduleRecord, latest: float, now: Instant) -> None:
         why = "nobody was there when it was due, and its `misfire` is skip"
         message = f"Schedule '{record.schedule.name}' leaves out what was missed: {why}."
@@ -221,6 +230,7 @@ class SqliteSchedules:
     def _waiting(self, at: Mapping[str, str]) -> list[float]:
         return [float(row[0]) for row in self._sql.tuples("waiting", **at)]
 
+    @understood
     def _as_record(self, row: Row) -> ScheduleRecord:
         schedule = _read(row["definition"])
         if row["crowded"] and row["last_task_state"] in (None, *TASK_TERMINAL):
@@ -280,6 +290,7 @@ def _written(schedule: Schedule) -> str:
     return encode({name: getattr(schedule, name) for name in fields} | {"task": dict(schedule.task)})
 
 
+@understood
 @functools.lru_cache(maxsize=512)
 def _read(definition: str) -> Schedule:
     """As it was written; a version to come may know more of it. They are looked at often, and rarely change."""

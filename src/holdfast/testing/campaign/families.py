@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.testing.campaign.canaries import Canaries
+from holdfast.testing.campaign.clocks import Clocks
 from holdfast.testing.campaign.engines import EngineFaults
 from holdfast.testing.campaign.family import Family
 from holdfast.testing.campaign.fuzzed import Fuzzed
@@ -29,8 +31,10 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         Synced,
         EngineFaults,
         Fuzzed,
+        Canaries,
         HostileRepo,
         Limits,
         SmallDisk,
+        Clocks,
     )
 }

@@ -22,6 +22,7 @@ from holdfast import config, faults, wiring
 from holdfast.config.budgets import hold_rules_of, staff_of
 from holdfast.core.pressure import PressureLimits
 from holdfast.errors import HoldfastError
+from holdfast.processes.groupbases import Bases
 from holdfast.supervisor.context import Keeping, Settings
 from holdfast.testing.engines import private
 from holdfast.testing.matrix import gitfaults
@@ -294,6 +295,7 @@ class World:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.002)
+        Bases(str(self.home)).abandon()
         shutil.rmtree(self.root, ignore_errors=True)  # our own directory, and nothing mounts in it
 
 
