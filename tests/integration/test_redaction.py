@@ -187,7 +187,7 @@ def test_an_agents_pieces_of_one_text_are_told_without_the_secret_across_them(
 
 
 def test_redaction_is_cheap() -> None:
-    """Twenty secrets. Bounds are a tenth of what an idle machine does (60 MB/s, 6 µs): a slip would be a hundredth."""
+    """Twenty secrets. A busy machine does 18 MB/s, and a line in 14 µs: a slip would cost ten times as much."""
     chance = random.Random(1)
     redactor = taught(**{f"N{n}": "".join(chance.choices(string.ascii_letters, k=40)) for n in range(20)})
     line = "Task 8xk2p completed: the agent exited with code 0 and said nothing else that matters.\n"
