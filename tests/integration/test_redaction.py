@@ -72,7 +72,9 @@ def test_a_known_value_is_found_however_it_is_written(disguise: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-@pytest.mark.parametrize("around", ["{}", '{{"key": "{}"}}', "key={}, more", "https://x:{}@host/", "'{}'\n", "made-{}", "a_{}.txt"])
+@pytest.mark.parametrize(
+    "around", ["{}", '{{"key": "{}"}}', "key={}, more", "https://x:{}@host/", "'{}'\n", "made-{}", "a_{}.txt"]
+)
 def test_a_known_shape_is_found_whoever_holds_it(kind: str, around: str) -> None:
     clean = Redactor().redacted(around.format(SHAPES[kind]))
     assert SHAPES[kind] not in clean
