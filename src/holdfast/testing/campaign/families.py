@@ -7,6 +7,7 @@ from collections.abc import Callable
 from holdfast.testing.campaign.family import Family
 from holdfast.testing.campaign.fuzzed import Fuzzed
 from holdfast.testing.campaign.hostilerepo import HostileRepo
+from holdfast.testing.campaign.hostilewords import HostileWords
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
 from holdfast.testing.campaign.storm import Storm
 from holdfast.testing.campaign.synced import Synced
@@ -26,5 +27,6 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         Synced,
         Fuzzed,
         HostileRepo,
+        HostileWords,
     )
 }
