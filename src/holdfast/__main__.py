@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import sys
 
+from holdfast import starving
+
 
 def main() -> None:
-    from holdfast.interfaces.cli.main import run
-    from holdfast.interfaces.cli.streams import settle_in
+    try:
+        from holdfast.interfaces.cli.main import run
+        from holdfast.interfaces.cli.streams import settle_in
 
-    settle_in()
-    sys.exit(run(sys.argv[1:]))
+        settle_in()
+        code = run(sys.argv[1:])
+    except (MemoryError, RuntimeError, ImportError, SystemError) as error:  # on the way there, or while it was told
+        if not starving.is_starved(error):
+            raise
+        code = starving.tell()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast import starving
+
 
 class HoldfastError(Exception):
     """Base of everything that reaches a person as one clear line. `exit_code` is the CLI contract's."""
@@ -75,6 +77,7 @@ _PASSING_WORDS = (
     "Too many open files",
     "Cannot allocate memory",
     "Input/output error",
+    "Resource temporarily unavailable",
 )
 
 
@@ -82,4 +85,4 @@ def is_passing(error: Exception) -> bool:
     """Whether it is the machine's passing trouble (disk full, out of descriptors): worth trying again as it is."""
     if isinstance(error, WorkspaceProblem) and error.passing:
         return True
-    return any(word in str(error) for word in _PASSING_WORDS)
+    return starving.is_starved(error) or any(word in str(error) for word in _PASSING_WORDS)

@@ -216,12 +216,13 @@ class Attempts:
 
     async def _tell_trouble(self, task: Task, error: Exception, pause: float) -> None:
         trace = "".join(traceback.format_exception(error))
+        reason = str(error) or type(error).__name__  # a MemoryError has no words
         event = Event(
             kind="attempt.trouble",
             level=Level.WARNING,
             task_id=task.id,
-            message=f"A step of task {task.id} failed and is tried again in {pause:g} s: {error}",
-            reason=str(error),
+            message=f"A step of task {task.id} failed and is tried again in {pause:g} s: {reason}",
+            reason=reason,
             data={"trace": trace[-2000:]},
         )
         try:

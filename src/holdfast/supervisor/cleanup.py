@@ -12,8 +12,11 @@ from holdfast.core.states import WorkspaceState
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.putting_away import carry_out, note_failure
+from holdfast.supervisor.saying import say_trouble
 
 LOOK_AGAIN = 0.25  # seconds of deleting after which it is seen whether something is to be renamed
+
+TROUBLE_PAUSE = 1.0  # seconds after trouble that could not even be recorded
 
 
 class Cleanup:
@@ -34,7 +37,7 @@ class Cleanup:
     async def tick(self) -> None:
         """Start a background worker if there is something to do; at most one at a time."""
         if not self.busy and await self._waiting() and not self.busy:  # the sweep asks too, while we look
-            self._work = asyncio.create_task(self._until_nothing_is_left(), name="cleanup")
+            self._work = asyncio.create_task(self._clean_up(), name="cleanup")
 
     async def wait_idle(self, timeout: float) -> None:
         if self._work is not None:
@@ -54,6 +57,14 @@ class Cleanup:
         waiting = await self._context.writer.write(lambda tx: tx.workspaces.to_clean(self._context.clock()))
         return [one for one in waiting if one.state is WorkspaceState.TRASHED or one.task_id not in in_hand]
 
+    async def _clean_up(self) -> None:
+        try:
+            await self._until_nothing_is_left()
+        except Exception as trouble:  # noqa: BLE001 - not even a failure could be noted: told, and taken up again later
+            say_trouble("clean-up waits: ", trouble)
+            await asyncio.sleep(TROUBLE_PAUSE)
+        self._context.bell.ring()
+
     async def _until_nothing_is_left(self) -> None:
         while waiting := await self._waiting():
             to_rename = [workspace for workspace in waiting if workspace.state is not WorkspaceState.TRASHED]
@@ -65,7 +76,6 @@ class Cleanup:
                 await self._one(workspace)
                 if not to_rename and time.monotonic() - looked > LOOK_AGAIN:
                     break
-        self._context.bell.ring()
 
     def _is_short_of_disk(self) -> bool:
         return short_of_disk(self._context.settings.pressure, self._context.pressure(), ("disk",))

@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
+from holdfast.redaction import redacted
+from holdfast.starving import is_starved
 
 _DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
 
@@ -16,7 +18,7 @@ _DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
 def say(text: str) -> None:
     """A line on standard error; on a full disk (the log is a file) it is dropped."""
     with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
+        print(redacted(text), file=sys.stderr, flush=True)
 
 
 def debug(words: Callable[[], str]) -> None:
@@ -27,5 +29,6 @@ def debug(words: Callable[[], str]) -> None:
 
 def say_trouble(words: str, error: Exception) -> None:
     """One line when the machine refused (a full disk, say); with all the details when it is a fault of ours."""
-    details = "" if isinstance(error, OSError | HoldfastError) else "\n" + "".join(traceback.format_exception(error))
-    say(f"holdfast: {words}{error}{details}")
+    refused = isinstance(error, OSError | HoldfastError) or is_starved(error)
+    details = "" if refused else "\n" + "".join(traceback.format_exception(error))
+    say(f"holdfast: {words}{str(error) or type(error).__name__}{details}")

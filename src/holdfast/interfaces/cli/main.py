@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
+from holdfast import starving
 from holdfast.errors import HoldfastError, Unavailable, UsageError
 from holdfast.interfaces.cli.streams import drop
 from holdfast.system import LINUX_ONLY, refuse_unsupported
@@ -116,6 +117,10 @@ def run(argv: list[str]) -> int:
         return 130
     except OSError as error:
         return _refuse(*_trouble(error))
+    except (MemoryError, RuntimeError, ImportError, SystemError) as error:
+        if not starving.is_starved(error):
+            raise
+        return starving.tell()
 
 
 def _run(argv: list[str]) -> int:
@@ -143,7 +148,9 @@ def _refuse(why: object, code: int) -> int:
     except (OSError, ValueError):
         drop(1)
     try:
-        print(f"holdfast: {one_line(why)}", file=sys.stderr, flush=True)
+        from holdfast.redaction import redacted  # an address with a login in it, say
+
+        print(f"holdfast: {redacted(one_line(why))}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         drop(2)
     return code

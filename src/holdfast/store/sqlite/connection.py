@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,12 +17,16 @@ from holdfast import clock, faults
 from holdfast.errors import DiskFull, NewerStore, Unavailable, UsageError
 from holdfast.records import damaged
 from holdfast.store.sqlite.holders import holders, told
-from holdfast.store.sqlite.reserve import is_full
+from holdfast.store.sqlite.reserve import free_bytes, is_full
 from holdfast.store.sqlite.sql import migrations
 
 BUSY_TIMEOUT_MS = 30_000
 SMALLEST = 512  # no SQLite database is smaller, except one that was never written
 MADE = ".made"  # beside the database: it was complete once, so an empty file is a loss and not a beginning
+MOST_FRAMES = 1_000  # pages in the log, after which it is brought over: SQLite's own number
+LOG_SHARE = 8  # the log may take this part of the free room, at most
+_PAGE = 4096
+_WANT_MEMORY = (apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_SHMMAP)  # the second maps what readers and writers share
 _ESCAPED = re.compile(r"\\([0-7]{3})")  # how mountinfo writes a space, a tab, a line end and a backslash
 SAFE_SQLITE = (3, 51, 3)  # earlier ones, back to 3.7.0, can corrupt the file when a WAL is reset
 
@@ -30,6 +35,8 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
     """A connection with our pragmas. For reading it neither makes the file nor changes a byte of it or its WAL."""
     flags = apsw.SQLITE_OPEN_READONLY if for_reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     with translated(path), _as_its_owner(path) as is_another:
+        if not for_reading:
+            make_private(path)
         connection = apsw.Connection(path, flags=flags)
         if for_reading and _cannot_be_shared(connection, path):
             connection.close()
@@ -41,9 +48,37 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
             if connection.execute("PRAGMA journal_mode").get != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {'OFF' if faults.skips('sync-commit') else 'FULL'}")
+            bound_log(connection, path)
         elif is_another:
             connection.execute("PRAGMA user_version").get  # noqa: B018 - makes the log and its index now, as their owner
     return connection
+
+
+def make_private(path: str) -> None:
+    """Only its owner may read a database, whatever the umask: SQLite alone would let everybody, and its log and index
+    get the mode that the file has. Nothing is said of one that is not ours to change.
+
+    One that is there is not opened for it: to close it again would drop the locks of every connection of ours."""
+    if faults.skips("private"):
+        return
+    try:
+        if os.stat(path).st_mode & 0o077 == 0:
+            return
+    except FileNotFoundError:
+        faults.effect("store.private")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        return
+    for each in (path, f"{path}-wal", f"{path}-shm"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            os.chmod(each, 0o600)
+
+
+def bound_log(connection: apsw.Connection, path: str) -> None:
+    """A log that has filled the disk is stuck: it can begin anew only when the database has grown by what it holds, and
+    there is no room for that. So on a disk with little room it is brought over early."""
+    frames = free_bytes(os.path.dirname(path)) // (_PAGE * LOG_SHARE)
+    connection.execute(f"PRAGMA wal_autocheckpoint = {max(1, min(MOST_FRAMES, frames))}")
 
 
 @contextmanager
@@ -89,7 +124,7 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except apsw.FullError as error:
-        raise _disk_full(path) from error
+        raise disk_full(path) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise Unavailable(
             f"The database {path} is damaged ({error}). It was left as it is. "
@@ -105,7 +140,9 @@ def translated(path: str) -> Iterator[None]:
         ) from error
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError, apsw.IOError) as error:
         if is_full(os.path.dirname(path)):
-            raise _disk_full(path) from error
+            raise disk_full(path) from error
+        if getattr(error, "extendedresult", 0) in _WANT_MEMORY:
+            raise _no_memory(path) from error
         why = "it is a directory" if os.path.isdir(path) else str(error)
         # SQLite takes a file for read-only, too, whose header says that a newer SQLite wrote it: or it is damaged.
         more = "" if not os.access(path, os.W_OK) else f" If it is, it is damaged: copies are in {_backups(path)}."
@@ -121,13 +158,22 @@ def translated(path: str) -> Iterator[None]:
             f"The database {path} is not as Holdfast made it ({error}). It was left as it is. "
             f"Copies are in {_backups(path)}: bring one back with `holdfast restore FILE`."
         ) from error
+    except (apsw.NoMemError, MemoryError) as error:
+        raise _no_memory(path) from error
     except OSError as error:  # beside SQLite: a lock file, or a fault that a test injects
         raise Unavailable(f"The store {path} cannot be used: {error}. Nothing was written; try again.") from error
 
 
-def _disk_full(path: str) -> DiskFull:
+def disk_full(path: str) -> DiskFull:
     return DiskFull(
         f"The disk of {path} is full: nothing was written, nothing acknowledged was lost. Free space and try again."
+    )
+
+
+def _no_memory(path: str) -> Unavailable:
+    return Unavailable(
+        f"There is not enough memory to use the database {path}. Nothing was written, nothing acknowledged was "
+        "lost. Free memory, or raise the limit (`ulimit -v`, `ulimit -d`), and try again."
     )
 
 

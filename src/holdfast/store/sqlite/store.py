@@ -16,6 +16,7 @@ from holdfast.errors import Unavailable
 from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.reader import DATABASE
+from holdfast.store.sqlite.reserve import SIZE, free_bytes
 from holdfast.store.sqlite.transaction import SqliteTransaction
 from holdfast.store.sqlite.turnstile import Turnstile
 
@@ -127,17 +128,41 @@ class SqliteStore:
         number = int(earlier[-1].split("-", 1)[0]) + 1 if earlier else 1
         target = os.path.join(folder, f"{number:06d}-{reason}.db")
         part = f"{target}.part"
-        with opening.translated(self.path):
-            copy = apsw.Connection(part)
-            with copy.backup("main", self._connection, "main") as job:
-                job.step(-1)  # in one go: between two steps somebody else's commit would make it start over
-            copy.close()
+        if free_bytes(folder) < self._room_for_a_copy():
+            raise opening.disk_full(self.path)
+        try:
+            self._copy_to(part)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part)  # or half a copy would fill the disk that was too full for it
+            raise
         faults.effect("backup.rename")
         os.rename(part, target)
         faults.passed("backup.renamed")
         for old in earlier[: -(BACKUPS_KEPT - 1)]:
             os.unlink(os.path.join(folder, old))
         return target
+
+    def _room_for_a_copy(self) -> int:
+        """The last room is for what happens, not for copies of it: the log must fit into the database, or it can never
+        begin anew."""
+        pages, page = (
+            self._connection.execute("PRAGMA page_count").get,
+            self._connection.execute("PRAGMA page_size").get,
+        )
+        size = int(pages) * int(page)
+        return size + max(0, size - os.path.getsize(self.path)) + SIZE
+
+    def _copy_to(self, part: str) -> None:
+        faults.effect("backup.fill")
+        with opening.translated(self.path):
+            opening.make_private(part)
+        with (
+            opening.translated(self.path),
+            contextlib.closing(apsw.Connection(part)) as copy,
+            copy.backup("main", self._connection, "main") as job,
+        ):
+            job.step(-1)  # in one go: between two steps somebody else's commit would make it start over
 
     def forget_old_operations(self, before: float) -> None:
         self.write(lambda tx: tx.forget_operations(before))

@@ -10,6 +10,7 @@ says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import threading
@@ -102,6 +103,7 @@ class GroupWriter:
                 self._commit(batch, beat_due)
             if beat_due:
                 self._reserve.ensure()
+                self._bound_log()
                 next_beat = time.monotonic() + self._beat_every
         self._connection.close()
         self._turnstile.close()
@@ -148,6 +150,10 @@ class GroupWriter:
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear it and the thread must live
             failure = error
         return failure
+
+    def _bound_log(self) -> None:
+        with contextlib.suppress(apsw.Error, OSError):
+            opening.bound_log(self._connection, self._path)
 
     def _news_of_full_disk(self) -> _Job:
         """Nobody waits for it: it goes with the batch that the reserve has made room for."""
@@ -199,7 +205,7 @@ class GroupWriter:
             job.result = job.operation(self._transaction)
             if job.operation_id is not None:
                 self._transaction.remember_operation(job.operation_id, clock.now())
-        except (apsw.FullError, apsw.IOError, apsw.CorruptError, OSError):
+        except (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NoMemError, MemoryError, OSError):
             raise  # the whole transaction is in doubt, not this operation
         except Exception as error:  # noqa: BLE001 - every error of an operation belongs to its caller
             job.error = error

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.testing.campaign.canaries import Canaries
+from holdfast.testing.campaign.clocks import Clocks
+from holdfast.testing.campaign.engines import EngineFaults
 from holdfast.testing.campaign.family import Family
 from holdfast.testing.campaign.fuzzed import Fuzzed
 from holdfast.testing.campaign.hostilerepo import HostileRepo
 from holdfast.testing.campaign.hostilewords import HostileWords
+from holdfast.testing.campaign.limits import Limits
+from holdfast.testing.campaign.smalldisk import SmallDisk
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
 from holdfast.testing.campaign.storm import Storm
 from holdfast.testing.campaign.synced import Synced
@@ -25,8 +30,13 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         CutLogs,
         TurnedBytes,
         Synced,
+        EngineFaults,
         Fuzzed,
+        Canaries,
         HostileRepo,
+        Limits,
+        SmallDisk,
+        Clocks,
         HostileWords,
     )
 }

@@ -9,17 +9,21 @@ import os
 import random
 import resource
 import shutil
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from holdfast.testing.campaign.family import Family, Played, Scope, Tally
 from holdfast.testing.matrix.runner import fast_directory
 from holdfast.testing.warmth import import_everything
 
+LONGEST = 900.0  # seconds for a case: one that never ends is told like any other defect
 AGAIN = 2  # a case whose fault never happened is timing, unless that repeats itself
 _PR_SET_CHILD_SUBREAPER = 36
 _families: Sequence[Family] = ()  # of this worker
@@ -51,19 +55,16 @@ class Campaign:
         family.prepare(root)
         gc.freeze()
         with _pool([family], self._jobs) as pool:
-            try:
-                cases = list(family.cases(self._scope, lambda some: self._run(pool, some, tally)))
-                random.Random(self._scope.seed).shuffle(cases)  # a family that is cut short has seen some of everything
-                for _played in self._run(pool, cases, tally):
-                    if self._stop_after and len(tally.violating) >= self._stop_after:
-                        break
-            finally:
-                pool.shutdown(cancel_futures=True)
+            cases = list(family.cases(self._scope, lambda some: self._run(pool, some, tally)))
+            random.Random(self._scope.seed).shuffle(cases)  # a family that is cut short has seen some of everything
+            for _played in self._run(pool, cases, tally):
+                if self._stop_after and len(tally.violating) >= self._stop_after:
+                    break
 
-    def replay(self, family: Family, case: str, broken: str = "") -> Tally:
+    def replay(self, family: Family, case: str, broken: str = "", times: int = 1) -> Tally:
         """One case, as a violation names it."""
         tally = Tally(family.name, family.about, broken=broken)
-        for played in self.side_by_side([(family, case)]):
+        for played in self.side_by_side([(family, case)] * times):
             self._count(tally, played)
         return tally
 
@@ -72,10 +73,12 @@ class Campaign:
         root = fast_directory()
         try:
             import_everything()
-            for number, (family, _case) in enumerate(wanted):
+            families = list({id(family): family for family, _case in wanted}.values())
+            numbers = {id(family): number for number, family in enumerate(families)}
+            for number, family in enumerate(families):
                 family.prepare(_made(root / str(number)))
-            with _pool([family for family, _case in wanted], min(self._jobs, len(wanted))) as pool:
-                for done in [pool.submit(_play, case, number) for number, (_family, case) in enumerate(wanted)]:
+            with _pool(families, min(self._jobs, len(wanted))) as pool:
+                for done in [pool.submit(_play, case, numbers[id(family)]) for family, case in wanted]:
                     yield done.result()
         finally:
             shutil.rmtree(root, ignore_errors=True)
@@ -126,27 +129,62 @@ def _cpu_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _pool(families: Sequence[Family], jobs: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
+@contextmanager
+def _pool(families: Sequence[Family], jobs: int) -> Iterator[ProcessPoolExecutor]:
+    pool = ProcessPoolExecutor(
         jobs, mp_context=multiprocessing.get_context("fork"), initializer=_become_worker, initargs=(families,)
     )
+    try:
+        yield pool
+    except BaseException:  # we are to end: a case that is being played may take minutes
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _become_worker(families: Sequence[Family]) -> None:
     global _families
     _families = families
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # once is enough, and what the case started is ended first
+    raise SystemExit(1)
 
 
 def _play(case: str, number: int = 0) -> Played:
     """`number`: of the family, among those that this pool was made for."""
-    family, began = _families[number], time.monotonic()
+    try:
+        return _play_in_time(case, _families[number])
+    except SystemExit:
+        os._exit(1)  # the pool would take it for an answer, and wait for the next one of a worker that nobody ends
+
+
+def _play_in_time(case: str, family: Family) -> Played:
+    began = time.monotonic()
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST)
     try:
         played = family.play(case)
         for _again in range(AGAIN):
             if not played.missed or played.violations:
                 break
             played = family.play(case)
+    except TimeoutError:
+        where = f"loops: the case did not end within {LONGEST:.0f} s: {traceback.format_exc()}"
+        return Played(case, (where,), seconds=time.monotonic() - began)
     except Exception:  # noqa: BLE001 - told like a violation, or the campaign would wait for it for ever
         return Played(case, (f"the runner failed: {traceback.format_exc()}",), seconds=time.monotonic() - began)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return played
+
+
+def _too_long(_number: int, _frame: FrameType | None) -> None:
+    raise TimeoutError
