@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.api.queries import Queries
 from holdfast.testing.campaign.family import Played, Run, Scope
 from holdfast.testing.campaign.typed import CRASHED, Said, on_terminal
-from holdfast.testing.campaign.wordlives import LIVES, PLACE, SPRUNG
+from holdfast.testing.campaign.wordlives import LIVES, PLACE, SPRUNG, TOLD
 from holdfast.testing.matrix.cases import Case
 from holdfast.testing.matrix.runner import prepare
 from holdfast.testing.matrix.world import Stuck, World
@@ -87,7 +87,8 @@ def _play(world: World, life: Callable[[World, str], None], kind: str) -> list[s
         found = [wrong for line, said in _views(world, words) for wrong in _judged(line, said)]
     except Stuck as stuck:
         found = [f"loops: {stuck}"]
-    found += _judged("up", Said(0, world.log.read_bytes(), b""))
+    for told in (world.log, world.root / TOLD):
+        found += _judged(told.name, Said(0, told.read_bytes() if told.exists() else b"", b""))
     return found + _on_disk(world)
 
 

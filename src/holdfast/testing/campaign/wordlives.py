@@ -19,13 +19,13 @@ from holdfast.testing.matrix.steps import RAN
 from holdfast.testing.matrix.world import World
 from holdfast.text import misleads
 
-_HOOK = 'cat >> "$WORLD/told"; printf "%s\\n" "$HOLDFAST_NOTICE_MESSAGE" "$HOLDFAST_NOTICE_REASON" >> "$WORLD/told-env"'
+_HOOK = 'cat >> "$WORLD/told"; printf "%s\n" "$HOLDFAST_ALERT_MESSAGE" >> "$WORLD/told-in-words"'
 
 
 def by_tasks(world: World, words: str) -> None:
     """Prompts, labels, bases, names of files, messages of commits, output, reports, last words on standard error."""
     _put_at_hostile_path(world, words)
-    _tell_people(world)
+    _tell_people(world, "[crash]\nmax_in_window = 1\n")
     base = _branch(world, words)
     (world.root / "words").write_bytes(words.encode(errors="surrogateescape"))
     name = shlex.quote(_as_file(words))
@@ -37,6 +37,7 @@ def by_tasks(world: World, words: str) -> None:
     report = f'{sys.executable} -m holdfast agent progress "$w"\n'
     _add(world, words, f"{script}{report}", base=base)
     _add(world, words, f'{script}printf "%s" "$w" >&2; exit 1', base=base)
+    _add(world, words, f'{script}printf "%s" "$w" >&2; kill -9 $$', base=base)  # people are told of its last words
     world.up("up")
 
 
@@ -81,6 +82,7 @@ def by_names(world: World, words: str) -> None:
     world.up("up")
 
 
+TOLD = "told-in-words"  # what whoever is told of alerts got in a variable
 SPRUNG = "sprung-by-words"  # a file that only words which are obeyed make
 PLACE = "place-"  # how directories begin that have a name of words
 LIVES: Mapping[str, Callable[[World, str], None]] = {"tasks": by_tasks, "streams": by_streams, "names": by_names}
