@@ -1,9 +1,10 @@
 """Keeps one private engine: `python -m holdfast.testing.engines.sitter FOLDER [dockerd options]`.
 
 Everything of the engine lies below FOLDER. It takes one word per connection on FOLDER/control: `up` (start it, and wait
-until it answers), `kill` (SIGKILL), `term` (end it in order), `stop` and `cont`, `left` (shims that live). Standard
-input is the lifeline: when the last who holds its other end is gone, the engine, its containers, its mounts and FOLDER
-go.
+until it answers), `kill` (SIGKILL), `term` (end it in order), `stop` and `cont`, `left` (shims with a container that
+runs), `tidy` (end what an engine that was killed in the middle of a start has lost sight of), `clear` (end all of them).
+Standard input is the lifeline: when the last who holds its other end is gone, the engine, its containers, its mounts
+and FOLDER go.
 """
 
 from __future__ import annotations
@@ -59,13 +60,25 @@ class Sitter:
         if word == "up":
             return self._up()
         if word == "left":
-            return " ".join(map(str, self._shims()))
+            return " ".join(str(shim) for shim in self._shims() if any(map(_is_agent, _children_of(shim))))
+        if word in ("tidy", "clear"):
+            return self._end_shims(everything=word == "clear")
         number = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP, "cont": signal.SIGCONT}[word]
         if not self._lives():
             return "it does not run"
         os.kill(self._daemon, number)
         if word in ("kill", "term"):
             return self._until_gone()
+        return "ok"
+
+    def _end_shims(self, *, everything: bool) -> str:
+        """A container that is made but not started waits for a word that never comes, and holds its workspace."""
+        for shim in self._shims():
+            children = _children_of(shim)
+            if everything or (children and not any(map(_is_agent, children))):
+                for pid in [*children, shim]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
         return "ok"
 
     def _up(self) -> str:
@@ -171,6 +184,22 @@ class Sitter:
         for mount in sorted((mount for mount in mounts if mount.startswith(f"{self.folder}/")), reverse=True):
             subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)  # our own, and nothing is mounted in it any more
+
+
+def _children_of(pid: int) -> list[int]:
+    found = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(child) for child in (thread / "children").read_text().split()]
+    return found
+
+
+def _is_agent(pid: int) -> bool:
+    """Not what waits for the word to become one."""
+    try:
+        return not Path(f"/proc/{pid}/comm").read_text().startswith("runc")
+    except OSError:
+        return False
 
 
 def main(folder: Path, options: Sequence[str]) -> None:

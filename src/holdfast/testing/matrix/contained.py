@@ -105,6 +105,7 @@ def _reachable(world: World) -> str:
     engine.tell("up")
     for left in engine.containers():
         engine.remove(str(left["Id"]))
+    engine.tell("clear")
     troubles = [fault for fault in world.case.faults if fault.role == ENGINE]
     if not troubles:
         return engine.socket
@@ -131,6 +132,7 @@ def _comes_back(world: World) -> None:
         if not (world.root / "engine.away").exists():
             break
     engine_of(world).tell("up")
+    engine_of(world).tell("tidy")
 
 
 def _half_done(world: World) -> list[str]:
