@@ -45,7 +45,7 @@ test-agents: $(STAMP)
 faults: $(STAMP)
 	$(BIN)/python -m holdfast.testing.campaign $(if $(RECORD),--record docs/campaign.json) $(FAULTS_ARGS)
 
-# All of it, every await walk, more fuzzing: hours.
+# All of it, every await walk, more fuzzing: hours. FAULTS_ARGS="--seed N --go-on FILE" goes on where it was interrupted.
 faults-long: $(STAMP)
 	$(BIN)/python -m holdfast.testing.campaign --long $(FAULTS_ARGS)
 	HOLDFAST_WALK_ALL=1 $(BIN)/pytest -q -n $$(nproc) tests/faults -k walk
