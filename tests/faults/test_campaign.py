@@ -131,3 +131,9 @@ def test_a_clock_that_leaps_ahead_deletes_nothing() -> None:
         pytest.skip(f"NOT RUN: {why}")
     held = campaign("--replay", "clock:kept/ended/+10y")
     assert held.stdout.endswith("held\n"), held.stdout
+
+
+def test_a_supervisor_that_was_replaced_leaves_the_agents_to_the_next() -> None:
+    """Promise 3, found by the 100 s case of this family: it ended them, and their work was done again."""
+    held = campaign("--replay", "stopped:supervisor/working/patient-usurped/2")
+    assert held.stdout.endswith("held\n"), held.stdout

@@ -13,6 +13,7 @@ from holdfast.testing.campaign.hostilerepo import HostileRepo
 from holdfast.testing.campaign.limits import Limits
 from holdfast.testing.campaign.smalldisk import SmallDisk
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
+from holdfast.testing.campaign.stopped import Stopped
 from holdfast.testing.campaign.storm import Storm
 from holdfast.testing.campaign.synced import Synced
 from holdfast.testing.campaign.torn import CutLogs, TurnedBytes
@@ -36,5 +37,6 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         Limits,
         SmallDisk,
         Clocks,
+        Stopped,
     )
 }
