@@ -25,7 +25,7 @@ from holdfast.interfaces.cli.main import COMMANDS
 
 T = TypeVar("T")
 LONGEST_NAP = 0.2
-PATIENCE = 60.0  # how long a fact may take on a loaded machine before a test gives up
+PATIENCE = 120.0  # how long a fact may take on a loaded machine before a test gives up
 
 
 def wait_until(fact: Callable[[], T], what: str, patience: float = PATIENCE) -> T:

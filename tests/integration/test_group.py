@@ -101,7 +101,7 @@ def test_who_cannot_start_or_is_killed_is_counted_and_the_rest_go_on(stage: Stag
 
     async def drive() -> None:
         driving = asyncio.create_task(stage.drive([]))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (pid.exists() and pid.read_text()):  # noqa: ASYNC110 - facts of other processes
                 await asyncio.sleep(0.01)
         os.kill(int(pid.read_text()), signal.SIGKILL)
@@ -156,7 +156,7 @@ def test_one_of_whom_nobody_can_prove_that_it_ended_freezes_the_task_and_nobody_
 
     async def cut() -> None:
         driving = asyncio.create_task(stage.drive([]))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (stage.at_work.exists() and "two" in results(stage.fleet, task_id)):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         driving.cancel()
@@ -229,7 +229,7 @@ def test_a_cancelled_member_with_a_tree_of_its_own_leaves_nothing(stage: Stage) 
 
     async def drive() -> None:
         driving = asyncio.create_task(stage.drive(attempts))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not stage.at_work.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await attempts[0].stop(StopWhy.CANCEL, fast=True)

@@ -108,7 +108,7 @@ class Ward:
             await self.settle()
 
     async def until(self, fact: Callable[[], object]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not fact():  # noqa: ASYNC110 - a fact rings no bell
                 await asyncio.sleep(0.01)
 
