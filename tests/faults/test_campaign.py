@@ -115,3 +115,14 @@ def test_a_campaign_that_is_told_to_end_ends_and_cleans_up(tmp_path: Path, to_al
         process.kill()
     begun = {path.name.removeprefix("begun-") for path in tmp_path.glob("begun-*")}
     assert begun == {path.name.removeprefix("cleaned-") for path in tmp_path.glob("cleaned-*")}
+
+
+def test_a_failed_fsync_records_nothing() -> None:
+    """Promise 1 on a bad disk: the supervisor's commit fails and is done again; a keeper that would not heed a failed
+    fsync of its record is noticed."""
+    if why := Synced().absent():
+        pytest.skip(f"NOT RUN: {why}")
+    held = campaign("--replay", "fsync:up/fdatasync=EIO@9")
+    assert held.stdout.endswith("held\n"), held.stdout
+    broken = campaign("--replay", "fsync:keeper/fsync=EIO@1", "--break", "heed-sync")
+    assert "lost: exit.json got its name, but its content could not be synced" in broken.stdout, broken.stdout

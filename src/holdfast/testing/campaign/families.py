@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.testing.campaign.family import Family
+from holdfast.testing.campaign.fsyncs import Fsyncs
 from holdfast.testing.campaign.fuzzed import Fuzzed
 from holdfast.testing.campaign.hostilerepo import HostileRepo
 from holdfast.testing.campaign.limits import Limits
@@ -30,5 +31,6 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         HostileRepo,
         Limits,
         SmallDisk,
+        Fsyncs,
     )
 }

@@ -108,6 +108,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "config/instead-of/bad",
         "leaked: a trap ran as us",
     ),
+    Mutant("heed-sync", "a failed fsync of a record is heeded", "fsync", "keeper/fsync=EIO@1", "lost: exit.json"),
     Mutant("sync-commit", "the fsync of the store's commits", "synced", COMMIT, "lost: "),
 )
 
