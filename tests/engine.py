@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine_sitter import IMAGE, PATIENCE
+from tests.engine_sitter import PATIENCE
 from tests.fleet import Fleet, wait_until
 
+from holdfast.testing.engines.image import IMAGE, why_not
+
 SITTER = Path(__file__).with_name("engine_sitter.py")
-
-
-def why_not() -> str:
-    """Why there can be no engine here; nothing when there can."""
-    if os.geteuid() != 0:
-        return "a private container engine needs root; run the tests as root to include containers"
-    for program, package in (("dockerd", "docker.io"), ("busybox", "busybox-static")):
-        if shutil.which(program) is None:
-            return f"{program} is not installed; `make test` installs {package} when it runs as root with apt-get"
-    if b"/ld-linux" in Path(shutil.which("busybox") or "").read_bytes()[:4096]:  # it asks for a loader
-        return "busybox needs libraries, which the test image has not; install busybox-static instead"
-    return ""
 
 
 def shared_folder(factory: pytest.TempPathFactory) -> Path:

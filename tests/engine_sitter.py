@@ -10,17 +10,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
-IMAGE = "holdfast-test:1"
+from holdfast.testing.engines.image import IMAGE, image
+
 PR_SET_PDEATHSIG = 1
 PATIENCE = 60.0
 
@@ -59,29 +58,6 @@ def wait_for_answer(folder: Path, daemon: subprocess.Popen[bytes]) -> None:
                 last = (folder / "log").read_text(errors="replace").strip().splitlines()[-1:] or ["it says nothing"]
                 raise RuntimeError(f"dockerd did not start: {last[0]}") from None
             time.sleep(0.05)
-
-
-def image() -> bytes:
-    """A root file system with busybox and nothing else."""
-    busybox = shutil.which("busybox")
-    if busybox is None:
-        raise RuntimeError("busybox is not installed (package busybox-static)")
-    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        for name, mode in (("bin", 0o755), ("tmp", 0o1777), ("etc", 0o755), ("proc", 0o755), ("dev", 0o755)):
-            folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, mode
-            archive.addfile(folder)
-        program = tarfile.TarInfo("bin/busybox")
-        data = Path(busybox).read_bytes()
-        program.size, program.mode = len(data), 0o755
-        archive.addfile(program, io.BytesIO(data))
-        for applet in applets:
-            link = tarfile.TarInfo(f"bin/{applet}")
-            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
-            archive.addfile(link) if applet != "busybox" else None
-    return content.getvalue()
 
 
 def stop(folder: Path, daemon: subprocess.Popen[bytes]) -> None:

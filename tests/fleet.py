@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -24,7 +25,7 @@ from holdfast.interfaces.cli.main import COMMANDS
 
 T = TypeVar("T")
 LONGEST_NAP = 0.2
-PATIENCE = 60.0  # how long a fact may take on a loaded machine before a test gives up
+PATIENCE = 120.0  # how long a fact may take on a loaded machine before a test gives up
 
 
 def wait_until(fact: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
@@ -41,6 +42,40 @@ def wait_until(fact: Callable[[], T], what: str, patience: float = PATIENCE) -> 
         if now > deadline:
             pytest.fail(f"this never became true: {what}")
         time.sleep(min(max(0.01, 9 * (now - began)), LONGEST_NAP))
+
+
+def wait_filled(path: Path, what: str) -> str:
+    """Until somebody has written into a file, not only made it; what it says."""
+    return wait_until(lambda: path.exists() and path.read_text(), what) or ""
+
+
+def in_company(seconds: float) -> float:
+    """How long what takes so long on a machine of its own may take here, where others keep every core busy."""
+    return seconds * max(4.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def waits_for_lock(pid: int) -> bool:
+    """Asleep in a blocking flock: the kernel lists it among the waiters."""
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return any(words[1] == "->" and int(words[5]) == pid for words in lines)
+
+
+@contextlib.contextmanager
+def stopped_between_writes(fleet: Fleet, supervisor: subprocess.Popen[bytes]) -> Iterator[None]:
+    """The supervisor is SIGSTOPped while it holds no lock of the store, so that others can still write."""
+    with (fleet.home / "turnstile.lock").open("r+b") as turnstile:
+        fcntl.flock(turnstile, fcntl.LOCK_EX)
+        supervisor.send_signal(signal.SIGSTOP)
+        wait_until(lambda: state_of(supervisor.pid) == "T", "the supervisor is stopped")
+    try:
+        yield
+    finally:
+        supervisor.send_signal(signal.SIGCONT)
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for it: R, S, T, Z, …"""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def lives(pid: int) -> bool:

@@ -13,6 +13,7 @@ from holdfast.agents.port import DEFAULT_ACCOUNT, Account
 from holdfast.config.accounts import AUTO, AccountTable
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.errors import LaunchError, UsageError
+from holdfast.redaction import learn, secrets_in
 from holdfast.secretplaces import NotThere, look_up
 
 
@@ -81,12 +82,14 @@ def account_of(agent: str, name: str, table: AccountTable, environment: Mapping[
 
 def _secret(key: str, value: str, environment: Mapping[str, str]) -> str:
     try:
-        return look_up(value, environment)
+        found = look_up(value, environment)
     except NotThere as missing:
         set_it = (
             " Set it and start the supervisor again, then `holdfast retry` the task." if value[:4] == "env:" else ""
         )
         raise LaunchError(f"The account cannot be used: {key} {missing}.{set_it}") from None
+    learn({key: found} if found != value else secrets_in({key.rpartition(".")[2]: found}))
+    return found
 
 
 def _unknown(agent: str, name: str, known: Sequence[str]) -> str:

@@ -15,6 +15,11 @@ def listed(folder: str) -> list[str]:
         return []
 
 
+def privately(path: str, flags: int) -> int:
+    """The `opener` of `open` for files of the home: made for its owner alone, whatever the umask."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
 class NotPlain(OSError):
     """A pipe, a socket or a device where a file should be."""
 

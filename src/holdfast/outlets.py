@@ -18,6 +18,7 @@ from holdfast.notify.command import CommandTarget
 from holdfast.notify.port import Answer, Runner, Target
 from holdfast.notify.webhook import WebhookTarget
 from holdfast.secretplaces import NotThere, look_up
+from holdfast.secretsources import learn_settings
 
 COMMAND, WEBHOOK = "command", "webhook"
 
@@ -82,6 +83,7 @@ def _webhook(settings: config.Config, run: Runner, timeout: float, environment: 
             looked_up[key] = look_up(settings[key], environment) if settings[key] else None
         except NotThere as missing:
             return _Unusable(WEBHOOK, f"{key} {missing}")
+    learn_settings(settings, environment)
     try:
         url = plain_address(looked_up["notify.webhook"] or "")
     except ValueError:

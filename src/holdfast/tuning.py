@@ -10,6 +10,7 @@ from holdfast import config
 from holdfast.config.accounts import Accounts
 from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
 from holdfast.core.pressure import PressureLimits
+from holdfast.secretsources import learn_settings
 from holdfast.supervisor.context import Keeping, Settings, Tuning
 
 
@@ -20,6 +21,7 @@ class UserSettings:
         self._holds = self._read = settings
         self._how = how
         self._flags = flags
+        learn_settings(settings)
 
     @property
     def cgroup(self) -> str:
@@ -68,6 +70,7 @@ class UserSettings:
 
     def accept(self, tuning: Tuning) -> None:
         self._holds, self._how = self._read, tuning.settings
+        learn_settings(self._holds)
 
 
 def _told(key: str, value: object) -> str:

@@ -7,11 +7,13 @@ import contextlib
 import os
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from holdfast import __version__, clock, config
 from holdfast.accounts import UserAccounts
 from holdfast.agents.environment import allowed
 from holdfast.config.budgets import limits_of
+from holdfast.config.heldvalues import looked_up
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -65,13 +67,14 @@ from holdfast.workspaces.sweeper import DiskSweeper
 from holdfast.workspaces.worktree import WorktreeStrategy
 
 
-def agent_environment(wanted: Mapping[str, object]) -> dict[str, str]:
-    """The allow-list, what the task's settings pass on, what they set."""
+def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]:
+    """The allow-list, what the task's settings pass on, what they set; of the latter, secrets from their file."""
     passed = wanted.get("pass", ())
     extra = wanted.get("set", {})
     assert isinstance(passed, list | tuple)
     assert isinstance(extra, dict)
-    return allowed(os.environ, tuple(str(name) for name in passed)) | {str(k): str(v) for k, v in extra.items()}
+    chosen = {str(k): str(v) for k, v in extra.items()} | looked_up(wanted, home)
+    return allowed(os.environ, tuple(str(name) for name in passed)) | chosen
 
 
 def strategies(home: str, git: Git, runner: CommandRunner, engines: Engines) -> Callable[[TaskSpec], WorkspaceStrategy]:
@@ -168,7 +171,7 @@ async def _supervise_locked(
         processes=processes,
         strategy_of=strategies(home, git, runner, engines),
         agents=dict(AGENTS),  # all of them now: what is installed may change under us
-        environment=agent_environment,
+        environment=partial(agent_environment, home=home),
         surroundings=surroundings_of,
         accounts=UserAccounts(source.held),
         outlets=UserOutlets(source.held, runner),
@@ -260,7 +263,7 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
             processes=processes,
             strategy_of=strategies(home, git, runner, engines),
             agents=dict(AGENTS),
-            environment=agent_environment,
+            environment=partial(agent_environment, home=home),
             limits=limits_of(settings),
             settings=Settings(agents=1),
             home_is_ours=lock.is_held,

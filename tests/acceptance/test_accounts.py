@@ -220,13 +220,14 @@ def test_tasks_of_an_account_that_vanished_while_it_was_shut(fleet: Fleet, accou
     assert roaming["account"] == "work"
     fleet.cli("down")
     supervisor.wait(timeout=60)
+    before = fleet.kinds(roaming["id"]).count("task.claimed")  # on a slow machine its hold may have been over once
     named = accounts.add("--account", "work")
     accounts.configure(work=False)
     accounts.up()
     assert "There is no account 'work' for claude" in fleet.wait_state(named, "failed")["reason"]
     fleet.wait_state(roaming["id"], "queued")
     fleet.wait_state(fleet.queue("true"), "completed")
-    assert fleet.kinds(roaming["id"]).count("task.claimed") == 1, "it is not claimed again and again"
+    assert fleet.kinds(roaming["id"]).count("task.claimed") == before, "it is not claimed again and again"
     assert "It waits for account claude/default" in fleet.cli("why", roaming["id"]).stdout
     accounts.says("default", "ok")
     fleet.cli("accounts", "resume", "claude/default")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
+import apsw
 from tests.fleet import Fleet, processes_of, wait_until
 
 # The form that docs/howto/agent-reports.md gives to whoever has no Holdfast installed: plain `sh`.
@@ -39,6 +39,17 @@ def claims(fleet: Fleet, task_id: str) -> list[dict[str, Any]]:
 
 def channel_of(fleet: Fleet, task_id: str) -> Path:
     return fleet.home / "runs" / str(fleet.show(task_id)["runs"][-1]["id"]) / "channel"
+
+
+def an_hour_passes(fleet: Fleet) -> None:
+    """The boot's own clock measures it, and no test can move that: what was claimed moves back instead."""
+    connection = apsw.Connection(str(fleet.home / "holdfast.db"))
+    connection.set_busy_timeout(10_000)
+    connection.execute(
+        "UPDATE runs SET claim = json_set(claim, '$.at', claim ->> '$.at' - 3600, "
+        "'$.boottime', claim ->> '$.boottime' - 3600) WHERE claim IS NOT NULL"
+    )
+    connection.close()
 
 
 def test_the_documented_shell_form_is_the_one_that_is_tested() -> None:
@@ -132,7 +143,7 @@ def test_a_claim_and_a_hang_is_ended_whole_after_the_grace(fleet: Fleet) -> None
         at = {event["kind"]: event for event in fleet.events(task_id)}
         assert at["run.stopping"]["reason"] == "claimed"
         assert "did not exit within 1 s" in at["run.stopping"]["message"]
-        assert 1.0 <= at["run.stopping"]["at"] - at["agent.claimed"]["at"] < 3.0
+        assert 1.0 <= at["run.stopping"]["at"] - at["agent.claimed"]["at"] < 30.0, "its own grace, not the usual one"
     fleet.cli("down")
     assert processes_of(fleet.home) == {}
     assert fleet.file_on_branch(f"holdfast/{done}", "work.txt") == "done"
@@ -163,7 +174,7 @@ def test_the_first_claim_counts_and_another_one_is_told(fleet: Fleet) -> None:
 
 def test_a_claim_and_its_grace_survive_the_supervisor(fleet: Fleet) -> None:
     """R-TERM-10: killed between claim and end. The claim is durable, the rest of the grace counts, completed once."""
-    fleet.env |= {GRACE: "3s", "HOLDFAST_HEALTH_GRACE": "300ms"}
+    fleet.env |= {GRACE: "1h", "HOLDFAST_HEALTH_GRACE": "300ms"}
     supervisor = fleet.up("--agents", 3)
     progress = {"report": {"kind": "progress", "message": "nearly", "percent": 99}}
     hanging = fleet.add_scenario(progress, {"report": {"kind": "complete"}}, {"hang": True})
@@ -175,16 +186,16 @@ def test_a_claim_and_its_grace_survive_the_supervisor(fleet: Fleet) -> None:
     fleet.kill_supervisor(supervisor)
     told.touch()
     wait_until(fleet.root.joinpath("told-too").exists, "it reported while nobody listened")
-    [claimed] = claims(fleet, hanging)
-    wait_until(lambda: time.time() > claimed["at"] + 3.0, "its grace is over")
+    an_hour_passes(fleet)
     fleet.up("--agents", 3)
     for task_id in (hanging, late):
         task = fleet.wait_state(task_id, "completed", "failed")
         assert [run["outcome"] for run in task["runs"]] == ["completed"]
         assert fleet.kinds(task_id).count("task.completed") == len(claims(fleet, task_id)) == 1
     assert fleet.kinds(hanging).count("agent.progress") == 1, "what was told is not told again"
-    at = {event["kind"]: event["at"] for event in fleet.events(hanging)}
-    assert at["run.stopping"] - at["task.adopted"] < 2.5  # not another three seconds
+    assert "did not exit within 3600 s" in next(
+        event["message"] for event in fleet.events(hanging) if event["kind"] == "run.stopping"
+    ), "not another hour"
 
 
 def test_down_does_not_run_claimed_work_again(fleet: Fleet) -> None:

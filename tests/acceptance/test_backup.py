@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fleet import PATIENCE, Fleet, processes_of, wait_until
+from tests.fleet import PATIENCE, Fleet, processes_of, wait_filled, wait_until, waits_for_lock
 
 ADDING = "restore.unpacked shadow.restore shadow.restored restore.added restore.prepared".split()  # noqa: SIM905
 CONTENT_POINTS = [*ADDING, "restore.kept", "restore.switch", "restore.switched", "restore.done"]
@@ -77,7 +77,7 @@ class TestBackup:
         (fleet.root / "go").touch()
         fleet.wait_state(running, "completed")
         fleet.cli("down")
-        assert supervisor.wait(timeout=30) == 0
+        assert supervisor.wait(timeout=PATIENCE) == 0
         assert fleet.show(saved)["state"] == "failed"
 
     def test_names_and_overwriting(self, fleet: Fleet) -> None:
@@ -168,7 +168,7 @@ class TestRestore:
         fleet.wait_state(task_id, "running")
         fleet.cli("backup", fleet.root / "all.tar")
         fleet.cli("down", "--now")
-        supervisor.wait(timeout=30)
+        supervisor.wait(timeout=PATIENCE)
         if keep_home:
             fleet.cli("cancel", task_id)
         else:
@@ -195,9 +195,9 @@ class TestRestore:
             ),
         )
         work = fleet.home / "workspaces" / fleet.show(task_id)["repo_id"] / task_id / "work"
-        wait_until(work.exists, "the agent works")
+        wait_filled(work, "the agent works")
         fleet.cli("down", "--now")
-        supervisor.wait(timeout=30)
+        supervisor.wait(timeout=PATIENCE)
         with closing(sqlite3.connect(fleet.home / "holdfast.db")) as database, database:  # as it was then
             database.execute("UPDATE workspaces SET state = 'intended'")
         fleet.cli("backup", fleet.root / "all.tar")
@@ -282,8 +282,7 @@ class TestRestore:
             lambda: Path(f"/proc/{restoring.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it stopped"
         )
         adding = fleet.start("add", "x", "--json", "--", "true")
-        locks = Path(f"/proc/{adding.pid}/wchan")
-        wait_until(lambda: "lock" in locks.read_text() or _waits_for_lock(adding.pid), "the add waits for its turn")
+        wait_until(lambda: waits_for_lock(adding.pid), "the add waits for its turn")
         restoring.send_signal(signal.SIGCONT)
         assert restoring.wait(timeout=PATIENCE) == 0
         out, _err = adding.communicate(timeout=PATIENCE)
@@ -321,7 +320,7 @@ class TestRefusals:
         assert processes_of(fleet.home)
         again = fleet.up()
         fleet.cli("down", "--now")
-        again.wait(timeout=30)
+        again.wait(timeout=PATIENCE)
         fleet.cli("restore", target, "--yes")
 
     def test_what_is_no_backup(self, fleet: Fleet) -> None:
@@ -363,10 +362,3 @@ class TestRefusals:
             tar.add(fleet.root / "evil", arcname="../../evil.json")
         assert "manifest does not name" in fleet.cli("restore", strange, "--yes", code=1).stderr
         assert list(fleet.root.parent.glob("evil*")) == []
-
-
-def _waits_for_lock(pid: int) -> bool:
-    """Asleep in a blocking flock: the kernel lists it among the waiters."""
-    return any(
-        line.split()[1] == "->" and int(line.split()[5]) == pid for line in Path("/proc/locks").read_text().splitlines()
-    )

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, wait_filled, wait_until
 
 
 def checkpoints(fleet: Fleet, task_id: str) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ def test_checkpoints_are_kept_listed_compared_and_gone_back_to(fleet: Fleet) -> 
     fleet.up()
     fleet.wait_started(task)
     tree = Path(wait_until(lambda: fleet.show(task)["workspace"]["path"], "it has a workspace"))
-    wait_until(lambda: (tree / "a.txt").exists(), "the agent wrote")
+    wait_filled(tree / "a.txt", "the agent wrote")
     (tree / "README.md").write_text("staged\n")
     fleet.git("add", "README.md", cwd=tree)
     (tree / "README.md").write_text("staged, and changed\n")

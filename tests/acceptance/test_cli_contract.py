@@ -17,15 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fleet import PATIENCE, Fleet, lives, wait_until
+from tests.fleet import PATIENCE, Fleet, lives, state_of, stopped_between_writes, wait_until
 
 ESCAPE = "\x1b"
 NASTY = "tidy \x1b[31mred\x1b[0m \x1b]0;owned\x07 \x9b2J \x1bc the docs"
-
-
-def state_of(pid: int) -> str:
-    """The kernel's letter for it: R, S, T, Z, …"""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 class Started:
@@ -99,19 +94,6 @@ class Terminal:
 
         wait_until(ended, "the process on the terminal ended")
         return int(self.process.wait())
-
-
-@contextlib.contextmanager
-def stopped_between_writes(fleet: Fleet, supervisor: subprocess.Popen[bytes]) -> Iterator[None]:
-    """The supervisor is SIGSTOPped while it holds no lock of the store, so that others can still write."""
-    with (fleet.home / "turnstile.lock").open("r+b") as turnstile:
-        fcntl.flock(turnstile, fcntl.LOCK_EX)
-        supervisor.send_signal(signal.SIGSTOP)
-        wait_until(lambda: state_of(supervisor.pid) == "T", "the supervisor is stopped")
-    try:
-        yield
-    finally:
-        supervisor.send_signal(signal.SIGCONT)
 
 
 @contextlib.contextmanager
@@ -274,9 +256,9 @@ def test_json_of_tasks_has_the_promised_fields(fleet: Fleet) -> None:
     kinds = [event["kind"] for event in of_task]
     expected = ["task.queued", "task.claimed", "run.started", "run.ended", "task.failed"]
     assert [kind for kind in kinds if kind in expected] == expected
-    assert [event["seq"] for event in fleet.json("events", "-n", "3")] == [
-        event["seq"] for event in fleet.events()[-3:]
-    ]
+    last = [event["seq"] for event in fleet.json("events", "-n", "3")]  # more may come: its workspace is put away
+    assert last == [event["seq"] for event in fleet.events() if event["seq"] <= last[-1]][-3:]
+    assert last[-1] >= numbers[-1]
 
 
 def test_json_of_the_rest(fleet: Fleet) -> None:
@@ -478,7 +460,7 @@ def test_ctrl_c_after_the_end_reports_the_end(fleet: Fleet) -> None:
         fleet.wait_state(task["id"], "completed")
         run.process.send_signal(signal.SIGINT)
         run.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: run.process.poll() is not None, "run ended by itself", patience=15)
+        wait_until(lambda: run.process.poll() is not None, "run ended by itself")
         assert run.wait() == 0
         assert run.out.startswith("completed ")
 
@@ -495,13 +477,13 @@ def test_followers_see_what_happens_and_end(fleet: Fleet) -> None:
         wait_until(lambda: "task.claimed" in events.out, "the follower has shown what was there before")
         wait_until(lambda: "session" in logs.out, "the log follower has shown the first line")
         late = fleet.add("late", "--delay", "1h", command=("true",))
-        wait_until(lambda: late in events.out, "the follower saw the new task", patience=10)
+        wait_until(lambda: late in events.out, "the follower saw the new task")
         assert logs.process.poll() is None
         let_go(fleet, "a")
         assert logs.wait() == 0
         assert "the last word" in logs.out
         assert fleet.shown(task_id)["state"] == "completed"
-        wait_until(lambda: '"task.completed"' in events.out, "the follower saw the end", patience=10)
+        wait_until(lambda: '"task.completed"' in events.out, "the follower saw the end")
         assert events.process.poll() is None
         events.process.send_signal(signal.SIGINT)
         assert events.wait() == 130

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
-from tests.engine_sitter import IMAGE
 from tests.fleet import Fleet, lives, wait_until
 
 from holdfast.containers.enclosure import Enclosure
@@ -19,6 +18,7 @@ from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.core.rules import ContainerRules
 from holdfast.core.states import WorkspaceState
 from holdfast.processes.cgroups import base_name
+from holdfast.testing.engines.image import IMAGE
 
 LOOK = """
 cat > prompt.txt
@@ -79,7 +79,9 @@ def test_endings_of_a_container(docks: Docks) -> None:  # noqa: F811
     fleet.wait_state(hard, "cancelled")
     failed = fleet.wait_state(kept, "failed")
     assert "code 3" in failed["reason"]
-    starved = fleet.wait_state(hungry, "failed", "queued", "paused")["runs"][0]
+    [starved, *_] = wait_until(
+        lambda: [run for run in fleet.show(hungry)["runs"] if run["state"] == "settled"], "its first run is over"
+    )
     assert starved["outcome"] == "out_of_memory"
     assert "in its container" in starved["reason"]  # the engine's word, not a guess from the machine's counters
     fleet.wait_clean()

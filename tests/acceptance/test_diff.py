@@ -41,6 +41,8 @@ def test_a_diff_has_all_of_the_work(fleet: Fleet) -> None:
         assert (fleet.repo / "new.bin").read_bytes() == b"a\0b"
         assert not (fleet.repo / "src" / "app.py").exists()
         fleet.git("reset", "--quiet", "--hard")
+    for task_id in (failed, done):
+        wait_until(lambda task_id=task_id: fleet.show(task_id)["workspace"]["state"] == "gone", "it is put away")  # type: ignore[misc]
     before = fleet.git("count-objects")
     assert "new.txt" in fleet.cli("diff", living, "--stat").stdout
     assert fleet.git("count-objects") == before  # nothing was written to the repository

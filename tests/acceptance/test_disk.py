@@ -22,6 +22,7 @@ def test_below_the_floor_nothing_new_is_claimed(fleet: Fleet) -> None:
     wait_until(lambda: "config.reloaded" in [event["kind"] for event in fleet.events()], "the floor is known")
     waiting = fleet.queue("true")
     wait_until(lambda: any(event["kind"] == "alert.raised" for event in fleet.events()), "the alert is raised")
+    wait_until(lambda: any(event["kind"] == "dispatch.held" for event in fleet.events()), "and what waits is held")
     (row,) = [row for row in fleet.json("ps") if row["id"] == waiting]
     assert "of disk are free" in row["held"]
     assert row["held"] in fleet.cli("why", waiting).stdout

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fleet import Fleet, lives, processes_of, wait_until
+from tests.fleet import Fleet, in_company, lives, processes_of, wait_until
 
 from holdfast.api import health
 from holdfast.api.queries import Queries
 from holdfast.processes import reading
 from holdfast.processes.view import STATE
+from holdfast.supervisor.health import TICK
 
 THRESHOLD = 2.0
 LONG = "5s"  # silent for more than twice the threshold
@@ -31,6 +32,8 @@ RULES = {
     "HOLDFAST_HEALTH_TOOL_SILENCE": "20s",
     "HOLDFAST_HEALTH_LOOP_STEPS": "20",
 }
+PATIENT = {"HOLDFAST_HEALTH_STARTUP_TIMEOUT": "60s"}  # for agents that do say something, as soon as they get a core
+STRICT = "HOLDFAST_TEST_STRICT" in os.environ  # on a machine of its own: each hang within a second
 COMPILE = "import time; until = time.monotonic() + 5\nwhile time.monotonic() < until: pass"
 
 
@@ -83,10 +86,12 @@ FIXTURES = {
 }
 
 
-def begin(fleet: Fleet, name: str, fixture: Fixture, **rules: str) -> str:
-    env = {**RULES, **(fixture.env or {}), **rules}
+def begin(fleet: Fleet, name: str, fixture: Fixture) -> str:
+    env = {**RULES, **(fixture.env or {})}
     if fixture.command:
         return fleet.add(name, "--agent", "command", command=fixture.command, env=env)
+    if fixture.verdict != "startup_timeout":
+        env |= PATIENT
     return fleet.add(name, "--scenario", fleet.scenario(*fixture.steps), env=env)
 
 
@@ -133,7 +138,8 @@ def test_the_verdict_table(fleet: Fleet) -> None:
         threshold = 3.0 if "tool_silence" in name else THRESHOLD
         if fixture.verdict != "looping":
             late[name] = round(told[0]["at"] - last_sign(fleet, task, events) - threshold, 2)
-    assert all(-0.05 <= seconds < 1.0 for seconds in late.values()), str(late)
+    most = 1.0 if STRICT else min(in_company(1.0), TICK - 5)  # when it was due, not at the next tick
+    assert all(-0.05 <= seconds < most for seconds in late.values()), str(late)
     assert processes_of(fleet.home / "runs") == {}
 
 
@@ -165,7 +171,7 @@ def test_notify_tells_once_per_episode_and_off_tells_nothing(fleet: Fleet) -> No
     """R-TERM-04: `on_stuck = "notify"` ends nothing; activity clears an episode, and the next one is told again.
     `--stuck-after off` switches it off for a run. R-TERM-15: `why` has the evidence while it runs."""
     first, second = fleet.root / "first", fleet.root / "second"
-    rules = {**RULES, "HOLDFAST_HEALTH_STUCK_AFTER": "1s", "HOLDFAST_HEALTH_ON_STUCK": "notify"}
+    rules = {**RULES, **PATIENT, "HOLDFAST_HEALTH_STUCK_AFTER": "1s", "HOLDFAST_HEALTH_ON_STUCK": "notify"}
     steps = ({"say": "one"}, {"wait_for": str(first)}, {"say": "two"}, {"wait_for": str(second)})
     told = fleet.add("told", "--scenario", fleet.scenario(*steps), env=rules)
     silent = fleet.add("silent", "--stuck-after", "off", "--agent", "command", env=RULES, command=("sleep", "1000"))
@@ -189,32 +195,38 @@ def test_notify_tells_once_per_episode_and_off_tells_nothing(fleet: Fleet) -> No
 
 def test_a_stuck_run_is_tried_again_and_why_keeps_the_evidence(fleet: Fleet) -> None:
     """R-TERM-11, R-TERM-15: ended, run again after a back-off; the evidence of the verdict stays."""
-    rules = {**RULES, "HOLDFAST_HEALTH_STUCK_AFTER": "1s"}
+    rules = {**RULES, **PATIENT}
     steps = ({"say": "Hm"}, {"run": 1, "hang": True})
     task_id = fleet.add("hang once", "--scenario", fleet.scenario(*steps), env=rules)
     fleet.env["HOLDFAST_DEBUG"] = "1"
     fleet.up()
     task = fleet.wait_state(task_id, "completed")
     why = fleet.cli("why", task_id).stdout
-    assert re.search(r"Health of run 1: stuck; last output 1\.\d s ago; no heartbeat; no tool open;", why), why
+    assert re.search(r"Health of run 1: stuck; last output \d+(\.\d)? s ago; no heartbeat; no tool open;", why), why
     assert [run["outcome"] for run in task["runs"]] == ["stuck", "completed"]
     assert fleet.shown(task_id)["budgets"]["retry"]["spent"] == 1
-    assert f"debug: health of run {task['runs'][0]['id']}: stuck; last output 1." in fleet.log()
+    assert f"debug: health of run {task['runs'][0]['id']}: stuck; last output " in fleet.log()
 
 
 def test_an_adopting_supervisor_reads_on_and_looks_twice(fleet: Fleet) -> None:
     """R-TERM-10: what was read is not read again; where that record is lost, everything is; and the absence of a
     supervisor is no evidence against an agent, though its silence counts from its last word."""
     fleet.env["HOLDFAST_RETRY_MAX"] = "0"
-    patience = 3.0
-    tool = ({"say": "x" * 5000}, {"tool": {"name": "wait", "for": "9s", "deadline": "30s"}})
-    kept, lost = (fleet.add(name, "--scenario", fleet.scenario(*tool), env=RULES) for name in ("kept", "lost"))
-    silence = fleet.scenario({"say": "Hm"}, {"hang": True})
-    hung = fleet.add("hung", "--stuck-after", f"{patience:g}s", "--scenario", silence, env=RULES)
+    patience = 5.0
+    end = fleet.root / "end"
+    opened, closed = (
+        {"holdfast": "tool", "id": 1, "name": "wait", **how} for how in ({"deadline": 3600}, {"closed": 1})
+    )
+    tool = ({"say": "x" * 5000}, {"print": json.dumps(opened)}, {"wait_for": str(end)}, {"print": json.dumps(closed)})
+    rules = {**RULES, **PATIENT, "HOLDFAST_HEALTH_TOOL_SILENCE": "1h"}
+    kept, lost = (fleet.add(name, "--scenario", fleet.scenario(*tool), env=rules) for name in ("kept", "lost"))
     supervisor = fleet.up()
-    runs = {task_id: running(fleet, task_id) for task_id in (kept, lost, hung)}
+    runs = {task_id: running(fleet, task_id, lines=3) for task_id in (kept, lost)}
+    silence = fleet.scenario({"say": "Hm"}, {"hang": True})
+    hung = fleet.add("hung", "--stuck-after", f"{patience:g}s", "--scenario", silence, env=rules)
+    runs[hung] = running(fleet, hung)
     fleet.cli("down", "--keep-agents")
-    assert supervisor.wait(timeout=30) == 0
+    assert supervisor.wait(timeout=60) == 0
     state = json.loads((runs[kept] / "reading.json").read_text())
     assert state["offset"] == (runs[kept] / "out.log").stat().st_size
     assert [name for name, _opened, _deadline in state["talk"]["tools"].values()] == ["wait"]
@@ -224,23 +236,24 @@ def test_an_adopting_supervisor_reads_on_and_looks_twice(fleet: Fleet) -> None:
     said_at = (runs[hung] / "out.log").stat().st_mtime
     wait_until(lambda: time.time() > said_at + silent_for, "the silence is longer than the threshold")
     fleet.up()
-    adopted_at = time.time()
     fleet.wait_state(hung, "failed")
-    verdict = stuck_events(fleet, hung)[0]
-    assert verdict["at"] - adopted_at > patience - 1.0
+    at = {event["kind"]: event for event in fleet.events(hung)}
+    verdict = at["agent.stuck"]
+    assert verdict["at"] - at["task.adopted"]["at"] > patience - 1.0
     silent = float(verdict["message"].split("no sign of life for ")[1].split(" s ")[0])
-    assert silent == pytest.approx(verdict["at"] - said_at, abs=0.8)  # from ten seconds on it is told in whole ones
+    assert silent_for + patience - 1.0 < silent < verdict["at"] - said_at + 1.0  # it is told in whole seconds
+    end.touch()
     for task_id in (kept, lost):
         assert [run["outcome"] for run in fleet.wait_state(task_id, "completed", "failed")["runs"]] == ["completed"]
 
 
-def running(fleet: Fleet, task_id: str) -> Path:
-    """The run directory of a task whose agent has said something."""
+def running(fleet: Fleet, task_id: str, lines: int = 2) -> Path:
+    """The run directory of a task whose agent has said something: its session, and as many lines in all."""
 
     def path() -> Path | None:
         runs = fleet.show(task_id)["runs"]
         found = fleet.home / "runs" / runs[-1]["id"] if runs and runs[-1]["pid"] else None
-        return found if found is not None and len((found / "out.log").read_text().splitlines()) >= 2 else None
+        return found if found is not None and len((found / "out.log").read_text().splitlines()) >= lines else None
 
     found = wait_until(path, f"the agent of {task_id} has spoken")
     assert found is not None

@@ -6,11 +6,11 @@ import os
 import resource
 import time
 
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, in_company, wait_until
 from tests.leaks import leak_many
 
 COUNT = int(os.environ.get("HOLDFAST_LEAKED_COUNT", "30"))
-GOAL = 5.0  # seconds from the start of the process to the claim
+GOAL = 5.0  # seconds from the start of the process to the claim, on a machine of its own
 
 
 def test_a_start_with_many_leaked_worktrees(fleet: Fleet) -> None:
@@ -21,7 +21,7 @@ def test_a_start_with_many_leaked_worktrees(fleet: Fleet) -> None:
     supervisor = fleet.up("--idle-exit", "0s")
     fleet.wait_state(waiting, "completed")
     claimed = next(event["at"] for event in fleet.events(waiting) if event["kind"] == "task.claimed")
-    assert claimed - began < GOAL
+    assert claimed - began < in_company(GOAL)
     gone = wait_until(lambda: ended(supervisor.pid), "it has nothing left to do", 60 + COUNT)
     assert gone is not None
     status, used = gone

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.test_config import user_file
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, wait_filled, wait_until
 
 from holdfast.api.workspaces import clean, keep
 from holdfast.errors import Conflict
@@ -66,7 +66,8 @@ def test_kept_for_longer_and_gone_when_its_time_is_over(fleet: Fleet) -> None:
     fleet.up()
     running = fleet.queue("echo work > w.txt; exec sleep 1000")
     short = fleet.queue(FAIL, preserve_on_failure=True)
-    fleet.wait_started(running)
+    path = Path(fleet.wait_started(running)["workspace"]["path"])
+    wait_filled(path / "w.txt", "there is work to keep")
     assert "after its task's end" in fleet.cli("keep", running).stdout
     fleet.cli("cancel", running)
     fleet.wait_state(running, "cancelled")

@@ -139,7 +139,7 @@ def test_refused_while_something_lives(fleet: Fleet) -> None:
     assert "down --now" in fleet.cli("purge", "--yes", "--discard-work", code=4).stderr
     again = fleet.up()
     fleet.cli("down", "--now")
-    again.wait(timeout=30)
+    again.wait(timeout=PATIENCE)
     fleet.cli("purge", "--yes")
     assert home_is_gone(fleet)
     nothing_in_repo(fleet)

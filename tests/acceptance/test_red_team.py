@@ -15,7 +15,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.fleet import Fleet, lives, processes_of, wait_until
+from tests.fleet import PATIENCE, Fleet, lives, processes_of, wait_until
 from tests.sampling import sampled
 
 import holdfast
@@ -80,6 +80,16 @@ def zombies_of(parent: int) -> list[int]:
                 if fields[0] == b"Z" and int(fields[1]) == parent:
                     found.append(int(entry.name))
     return found
+
+
+def child_that_runs(name: str, parent: int) -> int:
+    """Cheap enough to be looked for again and again: it does not live for long."""
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{parent}/task").iterdir():
+            for pid in (thread / "children").read_text().split():
+                if name in Path(f"/proc/{pid}/cmdline").read_text():
+                    return int(pid)
+    return 0
 
 
 # -- nothing is lost -----------------------------------------------------------------------------------------------
@@ -215,7 +225,7 @@ def preserved_failure(fleet: Fleet) -> str:
     assert fleet.wait_state(task_id, "failed")["state"] == "failed"
     fleet.wait_clean()
     fleet.cli("down")
-    assert supervisor.wait(timeout=30) == 0
+    assert supervisor.wait(timeout=PATIENCE) == 0
     return task_id
 
 
@@ -369,7 +379,7 @@ def test_trouble_of_the_machine_at_the_start_is_over_when_the_task_is(fleet: Fle
     """D11, D15, D18 (R-TREE-01): a launch error, or tried again until it works; never stuck, and nothing is left."""
     fleet.up(env={"HOLDFAST_FAULT": fault})
     task_id = fleet.add("never", "--preserve-on-failure", command=("true",))
-    task = fleet.wait_state(task_id, "failed", "completed", patience=20)
+    task = fleet.wait_state(task_id, "failed", "completed")
     assert task["outcome"] in ("launch_error", "completed")
     assert task["outcome"] == "launch_error" or "attempt.trouble" in fleet.kinds(task_id)
     if task["outcome"] == "launch_error" and fleet.show(task_id)["workspace"]["state"] == "preserved":
@@ -382,13 +392,9 @@ def test_cancel_during_a_copy_leaves_nothing(fleet: Fleet) -> None:
     """D16 (R-TREE-01): the copy is a process that is ended with its task, not a thread that goes on writing."""
     for number in range(4000):
         (fleet.repo / f"{number}.txt").write_text("x")
-    fleet.up()
+    supervisor = fleet.up()
     task_id = fleet.add("never", "--workspace", "directory:copy", command=("true",))
-
-    def copier() -> int:
-        return next((pid for pid, words in processes_of(fleet.home).items() if "copying.py" in words), 0)
-
-    pid = wait_until(copier, "the copy runs")
+    pid = wait_until(lambda: child_that_runs("copying.py", supervisor.pid), "the copy runs")
     os.kill(pid, signal.SIGSTOP)
     assert fleet.show(task_id)["workspace"]["state"] == "intended"
     fleet.cli("cancel", task_id)
@@ -435,7 +441,7 @@ def test_garbage_in_the_run_directory_does_not_hold_a_task_up(fleet: Fleet, how:
     fleet.env["HOLDFAST_LOST_MAX"] = "0"
     fleet.up()
     task_id = sh(fleet, f"cd $HOLDFAST_RUN_DIR; {SPOIL[how]}", "--workspace", "none")
-    fleet.wait_state(task_id, "completed", "failed", patience=20)
+    fleet.wait_state(task_id, "completed", "failed")
     assert "attempt.trouble" not in fleet.kinds(task_id)
 
 
@@ -497,7 +503,7 @@ def test_garbage_in_place_of_a_pid_does_not_hold_an_operator_up(fleet: Fleet, wo
     task_id, agent = adopted_with_garbage(fleet)
     try:
         command, *options = words
-        done = fleet.cli(command, *([task_id] if command == "cancel" else []), *options, code=None, timeout=20)
+        done = fleet.cli(command, *([task_id] if command == "cancel" else []), *options, code=None, timeout=PATIENCE)
         assert not lives(agent) or (done.returncode != 0 and alerts_of(fleet, task_id) != [])
     finally:
         (fleet.root / "go").touch()
@@ -523,7 +529,7 @@ def test_an_agent_that_kills_its_keeper_is_lost_too_often(fleet: Fleet) -> None:
     go.touch()
     assert len(fleet.wait_state(good, "completed")["runs"]) == 1
     fleet.wait_clean()
-    wait_until(lambda: zombies_of(supervisor.pid) == [], "every child of the supervisor is reaped", 10)
+    wait_until(lambda: zombies_of(supervisor.pid) == [], "every child of the supervisor is reaped")
 
 
 @pytest.mark.parametrize(
@@ -546,11 +552,11 @@ def test_a_keeper_killed_before_the_supervisor_looks_leaves_no_daemon(fleet: Fle
     wait_until(daemon.exists, "the agent has run")
     wait_until(lambda: zombies_of(supervisor.pid), "its keeper is dead")
     supervisor.send_signal(signal.SIGCONT)
-    task = fleet.wait_state(task_id, "failed", patience=20)
+    task = fleet.wait_state(task_id, "failed")
     assert not lives(int(daemon.read_text()))
     assert [run["outcome"] for run in task["runs"]] == ["lost"]
     assert "task.frozen" not in fleet.kinds(task_id)
-    wait_until(lambda: zombies_of(supervisor.pid) == [], "every child of the supervisor is reaped", 10)
+    wait_until(lambda: zombies_of(supervisor.pid) == [], "every child of the supervisor is reaped")
 
 
 def test_a_stopped_keeper_still_keeps_the_deadline(fleet: Fleet) -> None:
@@ -558,7 +564,7 @@ def test_a_stopped_keeper_still_keeps_the_deadline(fleet: Fleet) -> None:
     fleet.env["HOLDFAST_RETRY_MAX"] = "0"
     fleet.up()
     task_id = sh(fleet, "kill -STOP $PPID; exec sleep 600", "--workspace", "none", "--timeout", "1s")
-    assert fleet.wait_state(task_id, "failed", patience=30)["outcome"] == "timeout"
+    assert fleet.wait_state(task_id, "failed")["outcome"] == "timeout"
 
 
 EVIL = "'touch {canary}; cat'"
@@ -748,7 +754,7 @@ def test_a_third_sigterm_ends_a_supervisor_that_cannot_write(fleet: Fleet) -> No
             wait_until(lambda: not pending_term(supervisor.pid), "the signal is delivered")
         assert supervisor.poll() is None
         supervisor.send_signal(signal.SIGTERM)
-        assert supervisor.wait(timeout=10) == 1
+        assert supervisor.wait(timeout=PATIENCE) == 1
     finally:
         holder.execute("ROLLBACK")
         holder.close()

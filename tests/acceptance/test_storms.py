@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 from collections import Counter
@@ -20,7 +21,7 @@ ADDS = amount(30, in_all=200)
 def test_kills_of_the_supervisor_lose_nothing_and_repeat_nothing(fleet: Fleet) -> None:
     """R-TERM-10, R-TREE-01: a dozen tasks (20 in `make test-all`), kill -9 at as many random moments: all end exactly
     once, nothing is left."""
-    seed = random.randrange(1 << 32)
+    seed = int(os.environ.get("HOLDFAST_STORM_SEED", "7"))
     print(f"seed {seed}")
     dice = random.Random(seed)
     tasks = [

@@ -191,6 +191,8 @@ def test_a_running_supervisor_sweeps_when_asked(fleet: Fleet) -> None:
     task = fleet.add("live", command=("sh", "-c", f"echo x > x; until [ -e {go} ]; do sleep 0.1; done"))
     fleet.wait_started(task)
     tree = place(fleet, task)
+    wait_until((tree / "x").exists, "its agent works")
+    wait_until(lambda: sweeps(fleet), "that of the start is over")
     trash = fleet.home / "workspaces" / ".trash" / "aaaaaaaaaa"
     trash.mkdir(parents=True)
     done = fleet.json("sweep")[0]

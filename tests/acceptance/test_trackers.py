@@ -65,6 +65,11 @@ def wait_link(fleet: Fleet, issue: str, *states: str) -> None:
     )
 
 
+def wanted(tracker: StandIn, issue: str) -> int:
+    """How often it was claimed."""
+    return [call[:3] for call in tracker.calls()].count(["update", issue, "--claim"])
+
+
 def waiting_for(path: Path) -> str:
     return f"until [ -e {path} ]; do sleep 0.1; done"
 
@@ -96,6 +101,7 @@ def test_an_issue_becomes_a_task_and_is_closed_and_a_failed_one_is_given_back(fl
     wait_until(lambda: len([c for c in tracker.calls() if c[0] == "ready"]) > looks + 1, "it is looked at again")
     assert [row["issue"] for row in links(fleet)] == ["bd-good", "bd-bad"], "not taken again by itself: that would loop"
     assert tracker.stands("bd-anns") == ("open", "ann")
+    fleet.wait_clean()  # until its workspace is put away a retry is refused
     fleet.cli("retry", bad)
     wait_until(lambda: len(tracker.get("bd-bad")["comments"]) == 2, "retried under a new claim, and given back again")
     assert tracker.stands("bd-bad") == ("open", None)
@@ -118,6 +124,7 @@ def test_a_crashed_agents_issue_is_free_at_once_and_another_home_takes_it(fleet:
     pid = fleet.wait_started(ours)["runs"][-1]["pid"]
     wait_until(written.exists, "it has begun its work")
     name = tracker.get("bd-1")["assignee"]
+    claims = wanted(tracker, "bd-1")
     again = fleet.root / "again"
     tracker.behave(gates={"update --claim": str(again)})  # our next claim waits for us
     os.kill(pid, signal.SIGKILL)
@@ -125,7 +132,7 @@ def test_a_crashed_agents_issue_is_free_at_once_and_another_home_takes_it(fleet:
     (tmp_path / "two").mkdir()
     other = Fleet(tmp_path / "two")
     try:
-        wait_until(lambda: ["update", "bd-1", "--claim"] in [c[:3] for c in tracker.calls()[-1:]], "we want it again")
+        wait_until(lambda: wanted(tracker, "bd-1") > claims, "we want it again")
         tracker.set("bd-1", status="in_progress", assignee="holdfast-elsewhere-x")
         again.touch()
         shown = fleet.wait_state(ours, "cancelled")

@@ -6,7 +6,7 @@ import os
 import signal
 
 import pytest
-from tests.fleet import Fleet, lives, wait_until
+from tests.fleet import Fleet, in_company, lives, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +91,7 @@ def test_failure_saves_uncommitted_work(fleet: Fleet) -> None:
 
 def test_cancel_ends_the_whole_tree_within_two_seconds(fleet: Fleet) -> None:
     """R-TERM-06, R-CLEAN-10: daemons, new sessions and TERM-ignorers included; the work is saved."""
+    fleet.env["HOLDFAST_HEALTH_GRACE"] = "10m"
     fleet.up()
     marks = [f"{kind}.pid" for kind in ("plain", "group", "session", "daemon", "ignore-term")]
     task_id = fleet.add_scenario(
@@ -113,7 +114,7 @@ def test_cancel_ends_the_whole_tree_within_two_seconds(fleet: Fleet) -> None:
         next(event["at"] for event in fleet.events(task_id) if event["kind"] == kind)
         for kind in ("run.stopping", "run.ended")
     )
-    assert ended - stopping < 2.0
+    assert ended - stopping < in_company(2.0)
     cancelled = fleet.show(task_id)
     assert (cancelled["state"], cancelled["crashes"]) == ("cancelled", []), "R-CRASH-01: nor what we asked for"
     fleet.wait_clean()
@@ -149,7 +150,8 @@ def test_three_crashes_stop_a_task(fleet: Fleet) -> None:
     fleet.kill_supervisor(supervisor)
     fleet.up()
     task = fleet.wait_state(task_id, "failed")
-    assert [run["outcome"] for run in task["runs"]] == ["crashed"] * 3
+    crashed = [run for run in task["runs"] if run["outcome"] != "lost"]  # one that was just being started is no crash
+    assert [run["outcome"] for run in crashed] == ["crashed"] * 3
     assert task["failure_reason"] == "crash_loop"
     alerts = fleet.json("alerts")
     assert len(alerts) == 1
@@ -160,7 +162,7 @@ def test_three_crashes_stop_a_task(fleet: Fleet) -> None:
     assert details["recovered"]["salvage"], "the half-written file was saved"
     crashes = fleet.json("crashes", task_id, "--since", "1h")
     assert [(crash["claim_released"], crash["restarted"]) for crash in crashes] == [(True, True)] * 2 + [(True, False)]
-    assert [crash["run"] for crash in crashes] == [run["id"] for run in task["runs"]]
+    assert [crash["run"] for crash in crashes] == [run["id"] for run in crashed]
     assert {crash["workspace"] for crash in crashes} == {task["workspace"]["path"]}
     assert "It crashed 3 time(s)" in fleet.cli("why", task_id).stdout
     assert "crash 3 " in fleet.cli("show", task_id).stdout

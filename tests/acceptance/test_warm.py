@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.fleet import Fleet, _warm, lives, processes_of, wait_until
+from tests.fleet import Fleet, _warm, lives, processes_of, wait_filled, wait_until
 
 SEEN = ("PPid", "Umask", "SigBlk", "SigIgn", "SigCgt", "NoNewPrivs", "CapEff", "Uid", "Groups")
 
@@ -38,6 +38,22 @@ def surroundings(pid: int, root: str) -> dict[str, object]:
     }
 
 
+def at_rest(pid: int, root: str) -> dict[str, object]:
+    """The same in two looks, one after another: while it starts, it opens and closes this and that."""
+    seen: list[dict[str, object]] = [{}]
+
+    def is_still() -> bool:
+        seen.append(surroundings(pid, root))
+        return seen[-1] == seen[-2]
+
+    wait_until(is_still, "it has started, and nothing of it changes")
+    return seen[-1]
+
+
+def has_swept(fleet: Fleet, times: int) -> bool:
+    return [event["kind"] for event in fleet.events()].count("sweep.completed") >= times
+
+
 def catches(pid: int, number: signal.Signals) -> bool:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     caught = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
@@ -55,12 +71,13 @@ def supervisor_of(fleet: Fleet, *, warm: bool) -> Iterator[subprocess.Popen[byte
 
 def test_a_warm_supervisor_is_a_cold_one(fleet: Fleet) -> None:
     """The same parent, session, signals, mask, rights, limits, files, directory, command line and environment."""
-    found = []
+    found: list[dict[str, object]] = []
     for warm in (True, False):
         with supervisor_of(fleet, warm=warm) as supervisor:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # in whatever order it learns to hear them
                 wait_until(partial(catches, supervisor.pid, number), "it can be told to end")
-            found.append(surroundings(supervisor.pid, str(fleet.root)))
+            wait_until(partial(has_swept, fleet, len(found) + 1), "its first look around is over")
+            found.append(at_rest(supervisor.pid, str(fleet.root)))
             assert found[-1]["PPid"] == str(os.getpid())
             supervisor.terminate()
             assert supervisor.wait(timeout=60) == 0
@@ -77,6 +94,7 @@ def test_the_same_life(fleet: Fleet, warm: bool) -> None:
     script = f"echo $SEEN $TZ > {fleet.root}/seen.txt; exec sleep 1000"
     task_id = fleet.add("work", command=("sh", "-c", script))
     run = fleet.wait_started(task_id)["runs"][-1]
+    wait_filled(fleet.root / "seen.txt", "the agent has said what it sees")
     first.kill()
     assert first.wait() == -signal.SIGKILL
     assert not lives(first.pid)
@@ -100,7 +118,7 @@ def test_a_witness_sees_a_warm_supervisor(fleet: Fleet) -> None:
 def test_a_command_that_takes_too_long_is_ended(fleet: Fleet) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         fleet.cli("up", timeout=1)
-    assert processes_of(fleet.root) == {}
+    wait_until(lambda: processes_of(fleet.root) == {}, "what it had started goes with it")
 
 
 def test_a_server_that_was_killed_is_started_anew(fleet: Fleet) -> None:

@@ -36,6 +36,7 @@ EXEMPT = {
     ("workspaces/copying.py", "copy_checkout"): "a helper process of its own; directory.make is beside its start",
     ("workspaces/rootsweep.py", "Sweep._entry"): "root's own process, which keeps nothing; the next start repeats it",
     ("processes/boxed.py", "end_as"): "a helper process of its own, which ends as its container did",
+    ("processes/boxed.py", "main"): "likewise: a signal to itself says that the engine went away",
     ("workspaces/carrying.py", "_carry_one"): "a helper process of its own; furnish.copy is beside its start",
     ("workspaces/carrying.py", "_enter"): "likewise",
     ("workspaces/git.py", "_beginning"): "its caller, call, has git.call right before it",

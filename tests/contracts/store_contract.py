@@ -67,7 +67,7 @@ Row = dict[str, Any]
 BOOT = "boot-one"
 START = Instant(wall=1_700_000_000.0, boottime=1_000.0, boot_id=BOOT)
 TTL = 30.0
-PATIENCE = 20.0  # seconds after which a concurrent test gives up waiting for a fact
+PATIENCE = 60.0  # seconds after which a concurrent test gives up waiting for a fact
 
 
 class Bench(Protocol):

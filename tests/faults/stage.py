@@ -7,11 +7,12 @@ import os
 import random
 import time
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.faults.conftest import assert_free, assert_no_process
-from tests.fleet import Fleet
+from tests.fleet import Fleet, in_company
 
 from holdfast import clock, config, wiring
 from holdfast.api.commands import Commands, NewTask
@@ -36,14 +37,14 @@ from holdfast.workspaces.furnishing import Furnisher
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.worktree import WorktreeStrategy
 
-RECOVERY_BOUND = 20.0  # seconds for a whole supervisor's life on a loaded machine; it takes a few tenths
+RECOVERY_BOUND = 60.0  # seconds for a whole supervisor's life on a loaded machine; it takes a few tenths
 CLEANUP_BOUND = 2.0  # R-TREE-01, on a machine with room: see `cleanup_bound`
 FILES = 100
 
 
 def cleanup_bound() -> float:
     """Seconds that a clean-up may take now: two, and more where others keep every core busy (it starts a git)."""
-    return CLEANUP_BOUND * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return in_company(CLEANUP_BOUND)
 
 
 class Stage:
@@ -174,7 +175,7 @@ class Stage:
             processes=processes,
             strategy_of=lambda _spec: strategy,
             agents=AGENTS,
-            environment=wiring.agent_environment,
+            environment=partial(wiring.agent_environment, home=self.home),
             limits=limits_of(config.load()),
             settings=Settings(agents=1),
             furnishing=Furnisher(self.home, Git(runner), runner),

@@ -70,7 +70,7 @@ def test_helpers_of_a_dead_supervisor_may_remove_their_lock_files(fleet: Fleet) 
     ours = HelperLock(str(fleet.home))
     ours.take()
     os.close(ours.fd)
-    helper.wait(timeout=5)
+    helper.wait(timeout=60)
     assert not held.exists()
 
 

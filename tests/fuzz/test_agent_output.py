@@ -14,7 +14,7 @@ from tests.sampling import amount
 
 from holdfast.testing.fuzz.streams import broken, drawn
 
-SEED = os.environ.get("HOLDFAST_FUZZ_SEED") or str(random.randrange(10**9))
+SEED = os.environ.get("HOLDFAST_FUZZ_SEED", "7")
 CASE = os.environ.get("HOLDFAST_FUZZ_CASE")
 COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", amount(250, in_all=2000)))
 

@@ -27,7 +27,7 @@ from holdfast.core.drafts import Draft, flaws, prompts
 from holdfast.errors import HoldfastError
 from holdfast.roster import AGENTS
 
-SEED = os.environ.get("HOLDFAST_FUZZ_SEED") or str(random.randrange(10**9))
+SEED = os.environ.get("HOLDFAST_FUZZ_SEED", "7")
 COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", amount(300, in_all=10_000)))
 HOSTILE = "$(touch PWNED) `touch PWNED`; touch PWNED && {{ task.id }} {{{{ | > ' \" \\ \n\x1b[2J é 日本 %s {0} ${HOME}"
 STAGES = ("plan", "build", "re-view", "_x", "")

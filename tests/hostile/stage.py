@@ -154,4 +154,4 @@ def staged(tier: str, tmp_path: Path) -> Iterator[Stage]:
         closing.callback(_end_what_is_left, fleet)
         yield stage
         fleet.close()
-        wait_until(lambda: processes_of(root) == {}, "no process of the fleet is left", 20)
+        wait_until(lambda: processes_of(root) == {}, "no process of the fleet is left")

@@ -32,7 +32,7 @@ def test_a_forged_proof_releases_nothing(fleet: Fleet, tier: str) -> None:
     script = (
         f"setsid sleep 600 & echo $! > {note}; cd $HOLDFAST_RUN_DIR; echo '{{}}' > empty.json; kill -9 $PPID; sleep 60"
     )
-    task = fleet.wait_state(start(fleet, script), "failed", patience=30)
+    task = fleet.wait_state(start(fleet, script), "failed")
     assert not lives(pid_in(note))
     assert [run["outcome"] for run in task["runs"]] == ["lost"]
 
@@ -53,7 +53,7 @@ def test_forged_records_do_not_hide_a_living_keeper(fleet: Fleet) -> None:
     wait_until(lambda: "task.adopted" in fleet.kinds(task), "it is adopted")
     assert lives(agent)
     go.touch()
-    fleet.wait_state(task, "completed", patience=30)
+    fleet.wait_state(task, "completed")
     assert len(ran.read_text().split()) == 1
 
 
@@ -65,7 +65,7 @@ def test_an_obstacle_does_not_disarm_the_keeper(fleet: Fleet, obstacle: str) -> 
     note = fleet.root / "daemon"
     fleet.up()
     script = f"setsid sleep 600 & echo $! > {note}; cd $HOLDFAST_RUN_DIR; rm -f exit.json.room; {obstacle}; exit 0"
-    task = fleet.wait_state(start(fleet, script), "completed", patience=30)
+    task = fleet.wait_state(start(fleet, script), "completed")
     assert not lives(pid_in(note))
     assert [run["outcome"] for run in task["runs"]] == ["completed"]
 
@@ -87,7 +87,7 @@ def test_a_child_that_was_there_before_us_lives(fleet: Fleet) -> None:
         assert not lives(pid_in(ran))
         assert lives(stranger)
         outer.send_signal(signal.SIGTERM)
-        assert outer.wait(timeout=30) == 0
+        assert outer.wait(timeout=60) == 0
         assert fleet.supervisor_pid() is None
         assert lives(stranger)
     finally:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from tests.fleet import wait_until
+from tests.fleet import in_company, wait_until
 from tests.hostile.stage import Stage
 
 SOON = 1.0
@@ -39,8 +39,8 @@ def test_the_event_comes_within_a_second(stage: Stage) -> None:
         finally:
             follower.kill()
     print(f"{stage.tier}: recorded {ended['at'] - killed:.3f} s and shown {seen - killed:.3f} s after the kill")
-    assert ended["at"] - killed <= SOON
-    assert seen - killed <= 2 * SOON  # the follower looks every 50 ms; the rest is a loaded machine
+    assert ended["at"] - killed <= in_company(SOON)
+    assert seen - killed <= 2 * in_company(SOON)  # the follower looks every 50 ms
     assert terminated["data"]["outcome"] == "external_kill"
     assert terminated["data"]["unexpected"] is True
     task = fleet.wait_state(task_id, "failed")

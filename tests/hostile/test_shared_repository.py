@@ -176,13 +176,13 @@ def all_tasks(homes: tuple[Fleet, ...] | list[Fleet]) -> list[str]:
 def test_a_stopped_supervisor_leaves_no_worktree_and_no_process(fleet: Fleet) -> None:
     """R-TREE-17: stopped for longer than its keepers wait, in the middle of several tasks, then continued: their agents
     are ended, each task is run again once, and when they are done no worktree and no process is left over."""
-    fleet.env["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "1s"
+    fleet.env["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "5s"
     supervisor = fleet.up("--agents", 4)
     script = (
         f'echo x >> {fleet.root}/ran-$HOLDFAST_TASK_ID; echo "$HOLDFAST_RUN_NUMBER" >> work.txt; '
         f"until [ -e {fleet.root}/go ]; do sleep 0.1; done"
     )
-    os.environ["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "1s"  # a task's own, taken when it is queued
+    os.environ["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "5s"  # a task's own, taken when it is queued
     try:
         tasks = queue(fleet, 4, script)
     finally:

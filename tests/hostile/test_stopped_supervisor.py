@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 
 import apsw
-from tests.fleet import Fleet, lives, processes_of, wait_until
+from tests.fleet import Fleet, lives, processes_of, state_of, stopped_between_writes, wait_until
 from tests.hostile import solo
 from tests.hostile.stage import Stage
 
@@ -38,20 +38,18 @@ def test_keepers_end_their_trees_and_the_task_is_settled_once(plain_stage: Stage
     """R-TERM-10, R-TERM-05: no beat for `orphan_grace`: the tree is ended though the supervisor still has the home.
     When it goes on it finds the run over, calls it lost, and runs the task once more."""
     fleet = plain_stage.fleet
-    fleet.env["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "2s"
+    fleet.env["HOLDFAST_HEALTH_ORPHAN_GRACE"] = "5s"
     supervisor = fleet.up()
     task_id = counting_task(fleet)
     wait_until(lambda: "run.started" in fleet.kinds(task_id), "the agent runs")
     first = wait_until(lambda: agents(fleet), "it counted itself")[0]
-    supervisor.send_signal(signal.SIGSTOP)
-    try:
+    with stopped_between_writes(fleet, supervisor):
         wait_until(lambda: not lives(first), "its keeper ended it")
         assert f"pid {supervisor.pid}" in fleet.cli("up", code=4).stderr
         assert len(agents(fleet)) == 1  # nobody runs it while the home is held
         with apsw.Connection(str(fleet.home / "holdfast.db")) as store:  # what 30 s more would do to its lease
+            store.set_busy_timeout(10_000)
             store.execute("UPDATE hosts SET lease_until = 0 WHERE state = 'active'")
-    finally:
-        supervisor.send_signal(signal.SIGCONT)
     wait_until(lambda: len(agents(fleet)) == 2, "the task runs again")
     (fleet.root / "go").touch()
     task = fleet.wait_state(task_id, "completed")
@@ -67,14 +65,11 @@ def test_a_supervisor_that_lost_its_home_writes_nothing(plain_stage: Stage) -> N
     task_id = counting_task(fleet)
     wait_until(lambda: "run.started" in fleet.kinds(task_id), "the agent runs")
     wait_until(lambda: agents(fleet), "it counted itself")
-    first.send_signal(signal.SIGSTOP)
-    try:
+    with stopped_between_writes(fleet, first):
         (fleet.home / "supervisor.lock").unlink()
         (fleet.home / "helpers.lock").unlink()
         second = fleet.up()
         wait_until(lambda: "task.adopted" in fleet.kinds(task_id), "the second one adopts the task")
-    finally:
-        first.send_signal(signal.SIGCONT)
     assert first.wait(timeout=60) is not None
     assert second.poll() is None
     (fleet.root / "go").touch()
@@ -89,6 +84,7 @@ def test_a_stopped_supervisor_is_named_as_such(plain_stage: Stage) -> None:
     """Nothing silent: whoever types `up` while the holder of the home is stopped is told who it is, and what to do."""
     supervisor = plain_stage.fleet.up()
     supervisor.send_signal(signal.SIGSTOP)
+    wait_until(lambda: state_of(supervisor.pid) == "T", "it is stopped")
     try:
         refused = plain_stage.fleet.cli("up", code=4).stderr
     finally:

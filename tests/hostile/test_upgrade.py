@@ -51,7 +51,7 @@ def test_agents_of_the_old_version_are_adopted_by_the_new(fleet: Fleet) -> None:
         wait_until((fleet.root / f"at-{name}").exists, f"the agent {name} is at work")
     pids = {name: started(fleet, task_id) for name, task_id in tasks.items()}
     fleet.cli("down", "--keep-agents")
-    assert supervisor.wait(timeout=30) == 0
+    assert supervisor.wait(timeout=60) == 0
     garble(old)
     (fleet.root / "go-early").touch()
     wait_until(lambda: not lives(pids["early"]), "one agent ends while there is no supervisor at all")

@@ -40,7 +40,7 @@ from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.running import RunDriver
 from holdfast.workspaces.none import NoneStrategy
 
-PATIENCE = 20.0  # real seconds for what takes milliseconds
+PATIENCE = 60.0  # real seconds for what takes milliseconds
 START = Instant(wall=1_800_000_000.0, boottime=1_000.0, boot_id="boot-0")
 FOR_EVER = Keeping(events=float("inf"), runs=float("inf"), tasks=float("inf"), salvages=float("inf"))
 

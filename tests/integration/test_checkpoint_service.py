@@ -187,7 +187,7 @@ def test_nobody_who_cancels_a_task_waits_for_a_checkpoint(stage: Stage, tmp_path
             ending = asyncio.create_task(desk.service.at_end(subject.task, subject.grip, run_id, None, "requeued"))
             await entered.wait()
             desk.service.hasten(run_id)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await ending
             strategy.checkpoint = take
 
@@ -207,7 +207,7 @@ def test_nobody_who_cancels_a_task_waits_for_a_checkpoint(stage: Stage, tmp_path
             pruning = asyncio.create_task(desk.service._prune())
             await held.wait()
             desk.service.over("another run")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await pruning
             assert desk.service._unpruned == 99, "it is done later"
             assert desk.service.pruning == []
@@ -322,7 +322,7 @@ def test_a_stop_ends_one_that_is_under_way(stage: Stage, tmp_path: Path) -> None
             await entered.wait()
             (run_id,) = desk.service._watches
             desk.service.over(run_id)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await looking
             assert desk.service.tasks == []
             assert await desk.last() is None

@@ -63,7 +63,7 @@ def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(
     monkeypatch.setattr(groups, "COLLECTING", 0.5)
     deaf = f"trap '' TERM; echo $$ > {stage.at_work}; echo partial; while :; do sleep 0.1; done"
     task_id = queue_swarm(
-        stage.fleet, draft({"good": "echo ok", "deaf": deaf, "late": "echo late"}, timeout=4.0, at_once=2)
+        stage.fleet, draft({"good": "echo ok", "deaf": deaf, "late": "echo late"}, timeout=8.0, at_once=2)
     )
     began = time.monotonic()
 
@@ -76,7 +76,7 @@ def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(
             await Attempt(context, task).drive()
 
     asyncio.run(drive())
-    assert time.monotonic() - began >= 4.5
+    assert time.monotonic() - began >= 8.5
     assert outcomes(stage, task_id) == {"good": "completed", "deaf": "timeout", "late": "timeout"}
     found = results(stage.fleet, task_id)
     assert found["deaf"].text == "partial"
@@ -101,7 +101,7 @@ def test_who_cannot_start_or_is_killed_is_counted_and_the_rest_go_on(stage: Stag
 
     async def drive() -> None:
         driving = asyncio.create_task(stage.drive([]))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (pid.exists() and pid.read_text()):  # noqa: ASYNC110 - facts of other processes
                 await asyncio.sleep(0.01)
         os.kill(int(pid.read_text()), signal.SIGKILL)
@@ -156,7 +156,7 @@ def test_one_of_whom_nobody_can_prove_that_it_ended_freezes_the_task_and_nobody_
 
     async def cut() -> None:
         driving = asyncio.create_task(stage.drive([]))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (stage.at_work.exists() and "two" in results(stage.fleet, task_id)):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         driving.cancel()
@@ -229,7 +229,7 @@ def test_a_cancelled_member_with_a_tree_of_its_own_leaves_nothing(stage: Stage) 
 
     async def drive() -> None:
         driving = asyncio.create_task(stage.drive(attempts))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not stage.at_work.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await attempts[0].stop(StopWhy.CANCEL, fast=True)

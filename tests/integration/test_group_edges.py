@@ -48,7 +48,7 @@ def test_a_member_whose_workspace_takes_longer_than_the_stage_is_counted(stage: 
             task = await context.writer.write(lambda tx: tx.tasks.claim(context.host_id, context.clock()))
             assert task is not None
             driving = asyncio.create_task(Attempt(context, task).drive())
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while "good" not in results(stage.fleet, task_id):  # noqa: ASYNC110 - a fact in the store
                     await asyncio.sleep(0.02)
             passed[0] = 611.0

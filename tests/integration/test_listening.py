@@ -20,7 +20,7 @@ SAY = (
     """printf '{"token":"%s","report":"REPORT","message":"%s"}\\n' """
     """"$HOLDFAST_RUN_TOKEN" "$i" >> "$HOLDFAST_CHANNEL/reports\""""
 )
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def test_an_event_is_told_when_the_writer_has_committed_it(
         try:
             for words in ("The first thing happened.", "The second thing happened."):
                 await writer.write(partial(_happen, words))
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     while words not in said:
                         said += capsys.readouterr().err
                         await asyncio.sleep(0.01)

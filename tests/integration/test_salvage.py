@@ -255,7 +255,7 @@ def test_a_pipe_that_git_would_read_is_told_at_once(workshop: Workshop, where: s
     os.mkfifo(pipe)
 
     async def save() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await workshop.worktrees.commit_leftovers(workshop.repo, workspace, "all", "Leftovers") is None
             await workshop.worktrees.salvage(workshop.repo, workspace, "test")
 

@@ -161,6 +161,8 @@ class TestWhatWasMissed:
                 assert world.states[-1] == "running"
                 await world.end_all()
             assert world.fires == [hour(number) for number in (8, 9, 10)]
+            [told] = [json.loads(one["data"]) for one in world.told("schedule.skipped")]
+            assert (told["first"], told["fire_time"], told["count"]) == (hour(1), hour(7), 7)
 
         live(play, a(HOURLY, misfire=Misfire.ALL, most=3))
 
@@ -326,7 +328,9 @@ class TestTrouble:
             world.board.meanwhile = lambda: world.pass_time(3)
             await world.at(BEGIN + 1)
             assert world.fires == [BEGIN + 1]
-            assert [json.loads(one["data"])["fire_time"] for one in world.told("schedule.skipped")] == [BEGIN + 4]
+            told = [json.loads(one["data"]) for one in world.told("schedule.skipped")]
+            assert [one["fire_time"] for one in told] == [BEGIN + 3, BEGIN + 4]
+            assert (told[0]["first"], told[0]["count"]) == (BEGIN + 2, 2), "those that no task stands for are told"
 
         live(play, EVERY_SECOND)
 

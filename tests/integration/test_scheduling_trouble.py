@@ -67,7 +67,7 @@ class TestNoOtherWorkIsHeldUp:
             monkeypatch.setattr(world.board, "accepting", accepting)
             start = world.wall()
             other = world.add()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await world.at(start + 1)
                 await world.at(start + 2)
                 assert world.row(other)["state"] == "running"

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.fleet import wait_until
+from tests.fleet import wait_filled, wait_until
 
 from holdfast.testing.stub import SCENARIOS, StubServer
 
@@ -318,11 +318,11 @@ def test_beside_a_program_with_a_log(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "holdfast.testing.stub", "--port-file", str(port), "--log", str(log)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ})
     try:
-        wait_until(port.exists, "the stub has said its port")
-        assert ask(f"http://127.0.0.1:{int(port.read_text())}/limittext", "gemini").status == 200
+        number = int(wait_filled(port, "the stub has said its port"))
+        assert ask(f"http://127.0.0.1:{number}/limittext", "gemini").status == 200
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     (line,) = log.read_text().splitlines()
     assert {key: json.loads(line)[key] for key in ("path", "protocol", "answer")} == {
         "path": "limittext",

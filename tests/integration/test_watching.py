@@ -397,7 +397,7 @@ def test_changes_are_heard_of(run: Path, monkeypatch: pytest.MonkeyPatch, how: s
 
     async def until_heard(act: Callable[[], object]) -> tuple[str, bool]:
         act()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not heard:  # noqa: ASYNC110 - a file rings no bell
                 await asyncio.sleep(0.01)
         first = heard[0]

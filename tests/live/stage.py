@@ -115,7 +115,7 @@ class Stage:
 
     def kill_agent(self, task: str) -> None:
         """SIGKILL to the CLI itself, as the kernel or a person would; it happened when the run has ended."""
-        run = self.fleet.show(task)["runs"][-1]
+        run = self.fleet.wait_started(task)["runs"][-1]
         os.kill(run["pid"], signal.SIGKILL)
 
     def kill_all_of(self, task: str) -> None:

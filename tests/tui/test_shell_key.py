@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import select
@@ -45,6 +46,12 @@ class Terminal:
             if time.monotonic() > deadline:
                 pytest.fail(f"this never became true: {what}\n{self.text[-3000:]!r}")
             self.read(0.05)
+
+    def drain(self) -> None:
+        """What it wrote last, before it ended."""
+        with contextlib.suppress(OSError):  # the other side is closed, and nothing is left
+            while select.select([self.fd], [], [], 0)[0] and (block := os.read(self.fd, 65536)):
+                self.text += block.decode(errors="replace")
 
     def press(self, keys: str) -> None:
         os.write(self.fd, keys.encode())
@@ -94,6 +101,7 @@ def test_a_shell_in_the_workspace_and_back(fleet: Fleet) -> None:
         terminal.until(lambda: task in terminal.text, "the refusal is closed")
         terminal.press("q")
         terminal.until(lambda: terminal.process.poll() is not None, "q quits")
+        terminal.drain()
     finally:
         terminal.close()
     assert note.read_text().split() == [str(path), "hello"]

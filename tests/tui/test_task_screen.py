@@ -10,6 +10,7 @@ import pytest
 from tests.fleet import Fleet, wait_until
 from tests.swarm import draft, queue_swarm, wait_members
 from tests.tui.screen import play, text_of, until, until_seen
+from tests.tui.test_crashes import is_put_away
 from textual.pilot import Pilot
 
 from holdfast.api import diffing
@@ -90,6 +91,7 @@ def test_an_agent_at_work_is_followed_on_every_page(fleet: Fleet) -> None:
         await until_seen(pilot, "Why it is failed", "holdfast retry")
         await pilot.press("t")
         await until_seen(pilot, "the last words on its standard error", "the frog was heard to croak")
+        await until(pilot, lambda: is_put_away(fleet), "its workspace is put away: before, a retry is refused")
         await pilot.press("r")
         await until_seen(pilot, "scripted, run 2")
         await pilot.press("o")

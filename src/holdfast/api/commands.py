@@ -14,12 +14,14 @@ from holdfast.api.newtask import NewTask as NewTask
 from holdfast.api.newtask import provider_of
 from holdfast.api.workflows import crew_of, rules_of, span_of
 from holdfast.config.files import Layer
+from holdfast.config.heldvalues import environment_of
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict, NotFound, UsageError
 from holdfast.ids import new_id
+from holdfast.secretsources import without_secrets
 from holdfast.storage import open_store
 from holdfast.store import doorbell
 from holdfast.store.sqlite.store import SqliteStore
@@ -105,6 +107,7 @@ class Commands:
             raise UsageError(
                 "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
             )
+        environment = environment_of(settings)
         task_id = new_id()
 
         def accept(tx: Any) -> Task:
@@ -112,7 +115,7 @@ class Commands:
             spec = TaskSpec(
                 id=task_id,
                 repo_id=repo.id,
-                prompt=crew.prompt,
+                prompt=without_secrets(crew.prompt, home) if "HOLDFAST_RUN_ID" in os.environ else crew.prompt,
                 agent=crew.agent,
                 agent_options=crew.options,
                 workflow=crew.workflow,
@@ -139,7 +142,7 @@ class Commands:
                 cleanup_on_complete=settings["workspace.cleanup_on_complete"],
                 keep_workspace=new.keep_workspace,
                 commit_leftovers=settings["workspace.commit_leftovers"],
-                environment={"pass": settings["env.pass"], "set": settings["env.set"]},
+                environment=environment,
                 health=health,
                 limits=limits,
                 workspace=_workspace_rules(settings),

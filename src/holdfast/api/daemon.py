@@ -11,6 +11,7 @@ import time
 from holdfast import faults
 from holdfast.api.queries import Queries
 from holdfast.errors import Conflict, Unavailable
+from holdfast.folders import privately
 from holdfast.home import ensure_home
 from holdfast.storage import open_store
 
@@ -74,7 +75,8 @@ def start_detached(home: str, *, agents: int | None, idle_exit: str | None) -> i
 
 def _spawn(home: str, arguments: list[str], log_path: str) -> subprocess.Popen[bytes]:
     faults.effect("daemon.spawn")
-    with open(log_path, "ab") as log:
+    with open(log_path, "ab", opener=privately) as log:
+        os.fchmod(log.fileno(), 0o600)  # of an earlier version
         return subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,

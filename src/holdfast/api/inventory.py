@@ -21,7 +21,7 @@ OF_THE_HOME = re.compile(
     r"holdfast\.db(-wal|-shm|-journal|\.made)?|backups|runs|workspaces|shadows|doorbell|scratch|setup-logs|reserve|cgroups"
     r"|engines|leases|\.restoring"
     r"|(supervisor|helpers|turnstile|backup)\.lock|supervisor\.log(\.\d+)?|trust\.json(\.lock|\.new)?|clis\.json(\.new)?"
-    r"|rung\.json"
+    r"|rung\.json|clock\.json(\.new)?"
 )
 
 

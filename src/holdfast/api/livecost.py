@@ -24,7 +24,7 @@ class LiveCosts:
     """Of the rows of `fleetrows`. One thread at a time."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, tuple[Transcript, Iterator[Row]]] = {}
+        self._runs: dict[str, tuple[Transcript, Iterator[bool]]] = {}
 
     def look(self, queries: Queries, running: Iterable[Row]) -> dict[str, Cost]:
         """Task → what its open runs took, where they said so."""
@@ -42,11 +42,11 @@ class LiveCosts:
 
         if run not in self._runs:
             made = Transcript(queries.run_directory(run), agent, {"id": run, "number": 0})
-            self._runs[run] = (made, made.go_on(final=False))
+            self._runs[run] = (made, made.measure())
         transcript, events = self._runs[run]
         while time.monotonic() < until:
             if next(events, None) is None:
-                self._runs[run] = (transcript, transcript.go_on(final=False))  # for what comes later
+                self._runs[run] = (transcript, transcript.measure())  # for what comes later
                 return
 
     def _sum(self, row: Row) -> Cost | None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from holdfast.agents.port import Stream
-from holdfast.api.transcript import GrowingLines, Transcript, adapter_of, speaks_events
+from holdfast.api.transcript import GrowingLines, Spoken, Transcript, adapter_of, speaks_events
+from holdfast.redaction import Flow, redacted
 from holdfast.sparse import extents, open_plain
 
 Row = dict[str, Any]
@@ -44,6 +45,7 @@ class LogWindow:
         aside = not self.is_plain and getattr(adapter_of(agent), "reads_errors", False)
         self._errors_path = os.path.join(directory, "err.log") if aside else None
         self._errors: GrowingLines | None = None
+        self._anew()
 
     def stamp(self) -> tuple[object, ...]:
         """The same as before: nothing was written since."""
@@ -68,6 +70,7 @@ class LogWindow:
     def newest(self, *, final: bool) -> Piece:
         """The end of the log, whatever was read before. `final`: nothing more will be written."""
         self._errors = None
+        self._anew()
         try:
             fd = open_plain(self._path)
         except OSError:
@@ -124,8 +127,9 @@ class LogWindow:
             start = _line_start(fd, first, end)
         finally:
             os.close(fd)
-        lines = GrowingLines(self._path, start).go_on(final=True, until=end)
-        rows = [row for line in lines for row in self._told(line)] + rows
+        lines, flow, spoken = GrowingLines(self._path, start).go_on(final=True, until=end), Flow(), Spoken()
+        before_gap = [row for line in lines for row in self._told(line, flow, spoken)]
+        rows = [*before_gap, *self._transcript.rest(spoken), *rows]
         piece = Piece(rows, start, self.start)
         self.start = start
         return piece
@@ -133,6 +137,7 @@ class LogWindow:
     def go_back_to(self, end: int) -> None:
         """The next later piece begins there: where an earlier one ended."""
         self.end, self._lines, self._errors = end, GrowingLines(self._path, end), None
+        self._anew()
 
     # -- how ---------------------------------------------------------------------------------------------------------
 
@@ -146,9 +151,11 @@ class LogWindow:
     def _read(self, until: int, *, final: bool) -> Piece:
         start = self._lines.line_at
         rows = [row for line in self._lines.go_on(final=final, until=until) for row in self._told(line)]
+        if final:
+            rows += self._transcript.rest(self._spoken)
         self.end = self._lines.line_at
         rows += self._from_errors(final=final)
-        return Piece(rows, start, self.end, self._lines.begun if self.is_plain else "")
+        return Piece(rows, start, self.end, redacted(self._lines.begun) if self.is_plain else "")
 
     def _until(self) -> int:
         """A piece further: what is not kept is not counted."""
@@ -162,14 +169,20 @@ class LogWindow:
         finally:
             os.close(fd)
 
-    def _told(self, line: str | int) -> Iterator[Row]:
-        if self.is_plain:
-            yield {"event": "gap", "bytes": line} if isinstance(line, int) else {"event": "line", "text": line}
+    def _anew(self) -> None:
+        """Not behind what was read before."""
+        self._flow, self._spoken, self._spoken_aside = Flow(), Spoken(), Spoken()
+
+    def _told(self, line: str | int, flow: Flow | None = None, spoken: Spoken | None = None) -> Iterator[Row]:
+        if not self.is_plain:
+            yield from self._transcript.rows_of(line, Stream.OUT, spoken or self._spoken)
+        elif isinstance(line, int):
+            yield {"event": "gap", "bytes": line}
         else:
-            yield from self._transcript.rows_of(line, Stream.OUT)
+            yield {"event": "line", "text": (flow or self._flow).line(line)}
 
     def _only_errors(self, *, final: bool) -> Piece | None:
-        rows = self._from_errors(final=final)
+        rows = [*(self._transcript.rest(self._spoken) if final else ()), *self._from_errors(final=final)]
         return Piece(rows, self.end, self.end) if rows else None
 
     def _from_errors(self, *, final: bool) -> list[Row]:
@@ -182,7 +195,8 @@ class LogWindow:
                 return []
             self._errors = GrowingLines(self._errors_path, max(0, size - ERRORS))
         lines = self._errors.go_on(final=final)
-        return [row for line in lines for row in self._transcript.rows_of(line, Stream.ERR)]
+        rows = [row for line in lines for row in self._transcript.rows_of(line, Stream.ERR, self._spoken_aside)]
+        return [*rows, *self._transcript.rest(self._spoken_aside)]
 
 
 def _line_start(fd: int, first: int, end: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from holdfast.agents.port import AgentAdapter, Stream
@@ -29,6 +29,8 @@ from holdfast.core.agentevents import (
 )
 from holdfast.core.digest import Digest
 from holdfast.core.resets import reset_time
+from holdfast.redaction import Flow, redacted_in
+from holdfast.secretsources import learn_for_showing
 from holdfast.sparse import data_blocks, open_plain
 
 Row = dict[str, Any]
@@ -79,6 +81,8 @@ class Transcript:
         if getattr(adapter, "reads_errors", False):
             self._streams.append((Stream.ERR, GrowingLines(os.path.join(directory, "err.log"))))
         self._is_over = False
+        self._spoken = Spoken()
+        learn_for_showing(os.path.dirname(os.path.dirname(directory)))
 
     def go_on(self, *, final: bool) -> Iterator[Row]:
         """`final`: nothing more will be written; a last line without an end counts, and a total closes the run."""
@@ -87,21 +91,37 @@ class Transcript:
                 yield from self.rows_of(line, stream)
         if final and not self._is_over:
             self._is_over = True
+            yield from self.rest()
             total = totals(self.digest)
             if total is not None:
                 yield self._row("total", Stream.OUT, **total)
 
-    def rows_of(self, line: str | int, stream: Stream) -> Iterator[Row]:
-        """What one line says; a number is so many bytes that are not kept."""
+    def measure(self) -> Iterator[bool]:
+        """The same for who wants only the digest: nothing is told. One True per line, so that it can be broken off."""
+        for stream, lines in self._streams:
+            for line in lines.go_on(final=False):
+                if isinstance(line, str):
+                    for event in self._parse(line, stream):
+                        self.digest.add(event) if stream is Stream.OUT else self.digest.add_aside(event)
+                yield True
+
+    def rows_of(self, line: str | int, stream: Stream, spoken: Spoken | None = None) -> Iterator[Row]:
+        """What one line says; a number is so many bytes that are not kept. `spoken`: of who reads in another order."""
         if isinstance(line, int):
             yield self._row("gap", stream, bytes=line)
             return
         for event in self._parse(line, stream):
             self.digest.add(event) if stream is Stream.OUT else self.digest.add_aside(event)
-            yield self._told(event, stream)
+            for said in (spoken or self._spoken).without_secrets(event):
+                yield self._told(said, stream)
+
+    def rest(self, spoken: Spoken | None = None) -> Iterator[Row]:
+        """The last word of a text that comes in pieces: kept back until it is whole."""
+        for said in (spoken or self._spoken).end():
+            yield self._told(said, Stream.OUT)
 
     def _told(self, event: AgentEvent, stream: Stream) -> Row:
-        found = {field.name: getattr(event, field.name) for field in fields(event)}
+        found = redacted_in({field.name: getattr(event, field.name) for field in fields(event)})
         if "reset" in found:
             hint, now = found.pop("reset"), self._ended_at or time.time()
             if not isinstance(event, Retry):  # "in 2 s" from when? A retry has its own delay
@@ -114,6 +134,32 @@ class Transcript:
 
     def _row(self, name: str, stream: Stream, /, **more: object) -> Row:
         return {"event": name, "run": self._number, "stream": str(stream), **more}
+
+
+class Spoken:
+    """Events in the order in which they were said. A secret may lie across pieces of one text, or lines of another."""
+
+    def __init__(self) -> None:
+        self._flow = Flow()
+        self._open: Text | None = None  # the last piece: of what is kept back
+
+    def without_secrets(self, event: AgentEvent) -> Iterator[AgentEvent]:
+        if isinstance(event, Text) and event.is_delta:
+            if self._open is not None and self._open.is_thought != event.is_thought:
+                yield from self.end()
+            self._open = event
+            text = self._flow.add(event.text)
+            if text or not event.text:
+                yield replace(event, text=text)
+            return
+        yield from self.end()
+        yield replace(event, text=self._flow.line(event.text)) if isinstance(event, Raw) else event
+
+    def end(self) -> Iterator[AgentEvent]:
+        piece, self._open = self._open, None
+        text = self._flow.end()
+        if piece is not None and text:
+            yield replace(piece, text=text)
 
 
 def totals(digest: Digest) -> Row | None:

@@ -36,7 +36,7 @@ def _read_live(queries: Queries, task: Row, run: Row) -> None:
     transcript = Transcript(queries.run_directory(run["id"]), task["agent"], run, task["time_zone"])
     until = time.monotonic() + PATIENCE
     is_whole = True
-    for _event in transcript.go_on(final=False):
+    for _line in transcript.measure():
         if time.monotonic() > until:
             is_whole = False
             break

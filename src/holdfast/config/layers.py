@@ -105,14 +105,17 @@ def nobody_works(config: Config) -> Problem | None:
     return Problem(place, int(line) if line else None, text)
 
 
-def best_effort() -> Config:
-    """The user's own settings with mistakes left out: for commands that only look, which a slip must not stop."""
-    return merge(read_layers(None, schedules=False))
+def best_effort(path: str | None = None) -> Config:
+    """The user's own settings with mistakes left out: for commands that only look, which a slip must not stop. `path`:
+    their file, where it is another than ours."""
+    return merge(read_layers(None, schedules=False, path=path))
 
 
-def read_layers(repo: str | None, flags: Mapping[str, object] | None = None, *, schedules: bool = True) -> list[Layer]:
+def read_layers(
+    repo: str | None, flags: Mapping[str, object] | None = None, *, schedules: bool = True, path: str | None = None
+) -> list[Layer]:
     """User's file, repository's file (if there is a repository), environment, flags: each with its own mistakes."""
-    layers = [read_file(user_file(), of_repository=False, schedules=schedules)]
+    layers = [read_file(path or user_file(), of_repository=False, schedules=schedules)]
     if repo is not None:
         layers.append(read_file(repo_file(repo), of_repository=True, schedules=schedules))
     return [*layers, *_from_environment(), _from_flags(flags or {})]

@@ -84,6 +84,8 @@ class Enclosure:
         a keeper that took its proof to the grave is no riddle: all of the agent was in the container, and the client
         outside died with its keeper."""
         await in_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
+        if end.cause is Cause.EXITED and end.signal == boxed.ENGINE_LOST:
+            return dataclasses.replace(end, cause=Cause.ENGINE_LOST)
         if end.cause is not Cause.UNPROVEN:
             return end
         return ProcessEnd(cause=Cause.KEEPER_DIED, detail="the engine says that its container does not run")
@@ -134,7 +136,9 @@ def inside(env: Mapping[str, str], wanted: Mapping[str, object], own: Sequence[s
     passed, chosen = wanted.get("pass", ()), wanted.get("set", {})
     assert isinstance(passed, list | tuple)
     assert isinstance(chosen, dict)
-    patterns = (*_ALSO_INSIDE, *map(str, passed), *map(str, chosen), *own)
+    held = wanted.get("held", {})
+    assert isinstance(held, dict)
+    patterns = (*_ALSO_INSIDE, *map(str, passed), *map(str, chosen), *map(str, held), *own)
     kept = {
         name: value
         for name, value in env.items()

@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError, LaunchError, Unavailable
 LABEL = "dev.holdfast."
 HOME, TASK, RUN, WORKSPACE = (LABEL + name for name in ("home", "task", "run", "workspace"))
 PATIENCE = 30
+NEVER_RAN = ("created", "initialized")
 # A container that is entered later must not run its agent again: the file tells them apart.
 IDLE = "idle"
 START = f'if [ -e "$HOLDFAST_CHANNEL/{IDLE}" ]; then while sleep 3600; do :; done; fi; exec "$@"'
@@ -124,9 +125,12 @@ class Engine:
             return listed
 
     def end(self, labels: Mapping[str, str]) -> None:
-        """Kill those that run, and see that none does."""
+        """Kill those that run, and see that none does. One that never ran goes: a start that the engine has not come to
+        yet, of a client that died, must find nothing to start."""
         for one in self.found(labels):
-            if one["State"] in ("running", "paused", "restarting"):
+            if one["State"] in NEVER_RAN and not faults.skips("created-goes"):
+                self.drop(str(one["Id"]))
+            elif one["State"] in ("running", "paused", "restarting"):
                 with self._talking() as (api, errors):
                     faults.effect("container.kill")
                     try:
@@ -177,7 +181,8 @@ class Engine:
                 self._client = APIClient(base_url=f"unix://{self.socket}", version="auto", timeout=PATIENCE)
             yield self._client, errors
         except errors.APIError as error:
-            raise refusal(f"The engine at {self.socket} refused: {error.explanation or error}") from error
+            kind = Unavailable if error.is_server_error() else refusal  # one that is being ended says so, for instance
+            raise kind(f"The engine at {self.socket} refused: {error.explanation or error}") from error
         except (errors.DockerException, RequestException, OSError) as error:
             self._client = None
             raise Unavailable(

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast import faults
 from holdfast.containers.engine import Engine
 from holdfast.errors import HoldfastError
+from holdfast.folders import privately
 
 NAME = "engines"
 
@@ -26,7 +27,7 @@ class Engines:
     def note(self, socket: str) -> None:
         if socket not in self.all():
             faults.effect("engine.note")
-            with open(self._file, "a", encoding="utf-8", errors="surrogateescape") as file:
+            with open(self._file, "a", encoding="utf-8", errors="surrogateescape", opener=privately) as file:
                 file.write(socket + "\n")
 
     def all(self) -> list[str]:

@@ -57,6 +57,7 @@ EVENTS: Mapping[str, str] = {
     "worker.started": "a named worker takes tasks: new, asked to, quiet for a window, or restarted after a crash",
     "worker.stopped": "a named worker takes no more tasks: asked to, crashed without `restart`, or out of the settings",
     "worker.benched": "a named worker crashed too often; a quiet window or an operator's restart lets it go on",
+    "clock.moved": "the wall clock was set forward or back, `by` so many seconds, and time did not pass",
     "host.started": "a supervisor started",
     "host.stopped": "a supervisor stopped in good order",
     "host.lost": "an earlier supervisor died; its tasks are taken over",

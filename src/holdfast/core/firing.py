@@ -10,6 +10,7 @@ from holdfast.core.model import Instant
 from holdfast.core.occurrences import first_from, last_until
 from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord
 
+COUNTED = 100  # occurrences of a gap that are counted; more are many
 ON_TIME = 60.0  # seconds after its moment in which an occurrence was not missed
 FIRST_WAIT, LONGEST_WAIT = 2.0, 300.0  # seconds before a refused fire is tried again
 _DOUBLINGS = 10
@@ -22,6 +23,7 @@ class Due:
     occurrences: tuple[float, ...]  # to let in, oldest first
     cursor: float  # the latest that is decided by that
     missed: float | None = None  # the latest that is not made up for
+    left_out: tuple[float, ...] = ()  # earlier ones that are not, oldest first; COUNTED of them at the most
 
 
 class Step(StrEnum):
@@ -38,11 +40,11 @@ def due(record: ScheduleRecord, now: Instant) -> Due | None:
     latest = _latest(schedule, now.wall)
     if latest is None or latest <= record.cursor:
         return None
-    if schedule.misfire is Misfire.ALL:
-        return Due(occurrences=_latest_ones(schedule, latest, record.cursor), cursor=latest)
+    kept = _latest_ones(schedule, latest, record.cursor) if schedule.misfire is Misfire.ALL else (latest,)
+    left_out = _between(schedule, record.cursor, kept[0])
     if schedule.misfire is Misfire.SKIP and now.wall - due_at(schedule, latest) > ON_TIME:
-        return Due(occurrences=(), cursor=latest, missed=latest)
-    return Due(occurrences=(latest,), cursor=latest)
+        return Due(occurrences=(), cursor=latest, missed=latest, left_out=left_out)
+    return Due(occurrences=kept, cursor=latest, left_out=left_out)
 
 
 def let_in(record: ScheduleRecord, found: Due | None) -> tuple[float, ...]:
@@ -133,6 +135,16 @@ def _latest_ones(schedule: Schedule, latest: float, after: float) -> tuple[float
         found.append(occurrence)
         occurrence = last_until(schedule.cron, schedule.zone, occurrence - 1)
     return tuple(reversed(found))
+
+
+def _between(schedule: Schedule, after: float, before: float) -> tuple[float, ...]:
+    """The first ones of a gap."""
+    found: list[float] = []
+    occurrence = first_from(schedule.cron, schedule.zone, _just_after(after))
+    while occurrence is not None and occurrence < before and len(found) < COUNTED:
+        found.append(occurrence)
+        occurrence = first_from(schedule.cron, schedule.zone, _just_after(occurrence))
+    return tuple(found)
 
 
 def _just_after(moment: float) -> float:

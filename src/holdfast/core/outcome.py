@@ -69,6 +69,7 @@ class Cause(StrEnum):
     EXEC_FAILED = "exec_failed"  # the command could not be started
     NEVER_STARTED = "never_started"  # no keeper ever let the agent run
     KEEPER_DIED = "keeper_died"  # the keeper was killed; the tree is proven empty all the same
+    ENGINE_LOST = "engine_lost"  # its container's engine went away while it was started, or while it ended
     UNPROVEN = "unproven"  # nobody can say whether the tree is empty
 
 
@@ -132,6 +133,10 @@ _BY_CAUSE = {
     ),
     Cause.NEVER_STARTED: (Outcome.LOST, "its keeper or supervisor died before the agent was started"),
     Cause.KEEPER_DIED: (Outcome.LOST, "its keeper was killed"),
+    Cause.ENGINE_LOST: (
+        Outcome.LOST,
+        "the container engine went away under it, so that how its agent ended is nobody's word",
+    ),
     Cause.UNPROVEN: (Outcome.UNKNOWN, "its keeper is gone and nothing proves that its processes are"),
 }
 

@@ -27,6 +27,7 @@ TABLES = (
     "alerts",
     "usage",
 )
+_MARK = b"HOLDFAST_RUN_DIR="
 
 
 class Evidence:
@@ -134,12 +135,14 @@ class Evidence:
         """Living processes of a run of this home, by environment or (keepers) by working directory: pid → run id."""
         homes = {self.home, self.given_home}
         runs = os.path.join(self.home, "runs") + "/"
-        prefixes = tuple(b"HOLDFAST_RUN_DIR=" + os.fsencode(os.path.join(home, "runs")) + b"/" for home in homes)
+        prefixes = tuple(_MARK + os.fsencode(os.path.join(home, "runs")) + b"/" for home in homes)
         found = {}
         for pid in living():
-            for variable in _read(f"/proc/{pid}/environ").split(b"\0"):
-                if variable.startswith(prefixes):
-                    found[pid] = variable.rsplit(b"/", 1)[1].decode(errors="replace")
+            environment = _read(f"/proc/{pid}/environ")
+            if _MARK in environment:  # few have it: most need not be taken apart
+                for variable in environment.split(b"\0"):
+                    if variable.startswith(prefixes):
+                        found[pid] = variable.rsplit(b"/", 1)[1].decode(errors="replace")
             folder = _link(f"/proc/{pid}/cwd")
             if folder.startswith(runs):
                 found[pid] = folder.removeprefix(runs).split("/")[0]

@@ -4,6 +4,8 @@
 carries standard input in and output out, passes TERM on, and ends as the container's main process ended. `end` is what
 the keeper runs when that is over, whatever way: it kills through the engine, and exit code 0 says that the engine says
 "not running" (3: likewise, and the kernel had killed in it for want of memory). Any other code means that nobody knows.
+When the engine goes away before it has said that the container runs, or while it ends, `run` ends by SIGUSR2: an engine
+that is ended takes its containers along, and whatever code an agent has then is not its own word.
 Standard library only, one file, nothing imported later.
 """
 
@@ -22,11 +24,24 @@ from types import FrameType
 from typing import Any
 
 COULD_NOT_START = 125
+ENGINE_LOST = signal.SIGUSR2  # `run` ends by it
 ENDED, ENDED_OUT_OF_MEMORY, UNKNOWN = 0, 3, 1
 PATIENCE = 10.0  # seconds for one answer of the engine
 KILL_PATIENCE = 8.0  # ... and for a container to be gone once it was killed
 BLOCK = 65536
-CRASHES = frozenset({signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+LOOKS_AT_THE_END = 5  # the end of the stream comes a moment before the engine knows of the container's
+NEVER_RAN = ("created", "initialized")
+CRASHES = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+)
+
+
+class EngineLost(Exception):
+    """It does not answer, or says that it cannot just now."""
+
+
+class Refused(Exception):
+    """It says no, and would again."""
 
 
 class Engine(http.client.HTTPConnection):
@@ -82,6 +97,7 @@ class Box:
         self.path = path
         self.container = container
         self.asked_to_stop = False
+        self.is_deaf = False  # listened to again, and had nothing to say: an agent may close its output and live on
         self.wake_r, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self.note_stop)
@@ -91,21 +107,30 @@ class Box:
 
     def run(self) -> int:
         """The exit code of the container's main process."""
-        stream = self.attach()  # before the start: nothing that it says is missed
-        if self.asked_to_stop:
-            return 128 + signal.SIGTERM
-        status, answer = ask(self.path, "POST", f"/containers/{self.container}/start")
+        try:
+            stream = self.attach()  # before the start: nothing that it says is missed
+            if self.asked_to_stop:
+                return 128 + signal.SIGTERM
+            # Asked once: if the answer is lost, a second start could be the agent's second life in one run.
+            status, answer = ask(self.path, "POST", f"/containers/{self.container}/start")
+        except (OSError, http.client.HTTPException) as problem:
+            raise EngineLost(problem) from problem
         if status not in (204, 304):
             words = answer.get("message", answer) if isinstance(answer, dict) else answer
-            raise OSError(f"the engine could not start it: {words}")
-        Pump(stream, self).run()
-        return self.wait()
+            refusal = f"the engine could not start it: {words}"
+            raise EngineLost(refusal) if status >= 500 else Refused(refusal)
+        whole = Pump(stream, self).run()
+        while (code := self.wait()) is None:
+            if not whole:
+                raise EngineLost("the connection broke before all of the agent's input was carried")
+            self.attach_again()
+        return code
 
-    def attach(self) -> socket.socket:
+    def attach(self, *, with_input: bool = True) -> socket.socket:
         stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         stream.settimeout(PATIENCE)
         stream.connect(self.path)
-        target = f"/containers/{self.container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
+        target = f"/containers/{self.container}/attach?stream=1&stdin={int(with_input)}&stdout=1&stderr=1"
         stream.sendall(
             f"POST {target} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
             "Content-Length: 0\r\n\r\n".encode()
@@ -116,8 +141,10 @@ class Box:
             if not byte:
                 raise OSError("the engine closed the connection")
             head += byte
-        if head.split()[1] not in (b"101", b"200"):
-            raise OSError(f"the engine would not attach: {head.decode(errors='replace').splitlines()[0]}")
+        status = head.split()[1]
+        if status not in (b"101", b"200"):
+            refusal = f"the engine would not attach: {head.decode(errors='replace').splitlines()[0]}"
+            raise EngineLost(refusal) if status.startswith(b"5") else Refused(refusal)
         return stream
 
     def pass_stop_on(self) -> None:
@@ -128,22 +155,43 @@ class Box:
         except (OSError, http.client.HTTPException):
             return
 
-    def wait(self) -> int:
-        """Until the engine says that it is over. An engine that does not answer is asked again: the agent may live."""
-        pause = 0.01
+    def wait(self) -> int | None:
+        """The stream is over: its exit code; None when it runs all the same, and might be listened to again. An engine
+        that does not answer is asked again: the agent may live. One that was away when it ended has no word for how."""
+        pause, looks, was_away = 0.01, 0, False
         while True:
             try:
                 state = state_of(self.path, self.container)
+                looks += 1
+            except TimeoutError:
+                state = {"Running": True}  # it hangs, and will know when it does not
             except (OSError, http.client.HTTPException):
-                state = {"Running": True}
+                state, was_away = {"Running": True}, True
             if state is None:
                 return 128 + signal.SIGKILL  # removed by somebody else
             if not is_running(state):
+                if was_away:
+                    raise EngineLost("the engine was away when its container ended")
                 return int(state.get("ExitCode", 0))
+            if looks > LOOKS_AT_THE_END and (was_away or not self.is_deaf):
+                self.is_deaf = not was_away
+                return None
             if self.asked_to_stop:
                 self.pass_stop_on()
             time.sleep(pause)
             pause = min(1.0, pause * 1.5)
+
+    def attach_again(self) -> None:
+        """Its engine was replaced under it, say. What it printed meanwhile is gone, and that is said in its place."""
+        try:
+            stream = self.attach(with_input=False)
+        except (OSError, http.client.HTTPException, EngineLost, Refused):
+            return  # whoever waits for it sees more
+        words = f"holdfast: the connection to container {self.container[:12]} broke; output may be missing here\n"
+        os.write(2, words.encode())
+        pump = Pump(stream, self)
+        pump.input_is_open = False
+        pump.run()
 
 
 class Pump:
@@ -155,14 +203,16 @@ class Pump:
         self.box = box
         self.waiting = b""  # for the container's standard input
         self.input_is_open = True
+        self.is_fed = False  # all of the input went out
         self.header = b""
         self.left = 0  # bytes of the frame at hand
         self.target = 1
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Whether all of the input was carried."""
         poller = select.poll()
         poller.register(self.box.wake_r, select.POLLIN)
-        poller.register(self.stream, select.POLLIN | select.POLLOUT)
+        poller.register(self.stream, select.POLLIN | (select.POLLOUT if self.input_is_open else 0))
         while True:
             for fd, event in poller.poll():
                 if fd == self.box.wake_r:
@@ -173,7 +223,7 @@ class Pump:
                 if event & select.POLLOUT and self.input_is_open and not self.feed():
                     poller.modify(self.stream, select.POLLIN)
                 if event & (select.POLLIN | select.POLLHUP | select.POLLERR) and not self.take():
-                    return
+                    return self.is_fed
 
     def feed(self) -> bool:
         """Whether there is more to feed."""
@@ -183,6 +233,7 @@ class Pump:
             if self.waiting:
                 self.waiting = self.waiting[self.stream.send(self.waiting) :]
                 return True
+            self.is_fed = True
             self.stream.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             return True
@@ -232,17 +283,22 @@ def end_as(code: int) -> int:
 
 
 def end(path: str, container: str) -> int:
-    """Kill it if it runs, and see that it does not."""
+    """Kill it if it runs, and see that it does not. One that never ran goes: a start that the engine has not come to
+    yet would find nothing to start, while a container that does not run would run behind our back."""
     deadline = time.monotonic() + KILL_PATIENCE
     pause = 0.01
     while True:
         state = state_of(path, container)
         if state is None:
             return ENDED
-        if not is_running(state):
+        is_new = state.get("Status") in NEVER_RAN
+        if not is_running(state) and not is_new:
             return ENDED_OUT_OF_MEMORY if state.get("OOMKilled") else ENDED
         if time.monotonic() > deadline:
             return UNKNOWN
+        if is_new:
+            ask(path, "DELETE", f"/containers/{container}?force=1&v=1")
+            continue
         if state.get("Paused"):
             ask(path, "POST", f"/containers/{container}/unpause")
         ask(path, "POST", f"/containers/{container}/kill?signal=SIGKILL")
@@ -253,8 +309,10 @@ def end(path: str, container: str) -> int:
 def main(what: str, path: str, container: str) -> int:
     try:
         return end_as(Box(path, container).run()) if what == "run" else end(path, container)
-    except (OSError, http.client.HTTPException, KeyError, ValueError) as problem:
-        print(f"holdfast: container {container[:12]} at {path}: {problem}", file=sys.stderr)
+    except (EngineLost, Refused, OSError, http.client.HTTPException, KeyError, ValueError) as problem:
+        print(f"holdfast: container {container[:12]} at {path}: {problem}", file=sys.stderr, flush=True)
+        if isinstance(problem, EngineLost):
+            os.kill(os.getpid(), ENGINE_LOST)
         return COULD_NOT_START if what == "run" else UNKNOWN
 
 

@@ -47,6 +47,11 @@ class Bases:
                     removed += remove_group(os.path.join(base, name))
         return removed
 
+    def abandon(self) -> None:
+        """All that is empty goes, for a home that itself goes away: a test's, say, whose last supervisor was killed."""
+        self.sweep(in_use=())
+        self.leave()
+
     def leave(self) -> None:
         """Nothing of ours stays in the kernel when no run is left; a living run's group keeps them."""
         left = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.core.model import Instant, Workspace
@@ -27,7 +27,14 @@ class Keeps(Protocol):
         """An operator's pin: from now on for a preserved workspace, from its task's end on for one in use."""
         ...
 
-    def expired(self, now: Instant) -> Sequence[Workspace]: ...
+    def expired(self, now: Instant, shown: Callable[[float], float]) -> Sequence[Workspace]:
+        """`shown`: what the clock would show if nobody had set it forward since the moment when one was preserved."""
+        ...
+
+    def expire_from_now(self, now: Instant) -> None:
+        """The clock was set back: what was preserved in its future stays from now on for as long as it was to stay."""
+        ...
+
     def expire(self, workspace: Workspace, now: Instant) -> bool:
         """Its time is over: the clean-up salvages and removes it. False: that is no longer so."""
         ...

@@ -70,6 +70,10 @@ class Schedules(Protocol):
         """An occurrence is left out instead of being let in, and told of; nothing when it was decided before."""
         ...
 
+    def left_out(self, record: ScheduleRecord, occurrences: Sequence[float], now: Instant) -> None:
+        """Tell that occurrences before the one that is let in are not made up for."""
+        ...
+
     def missed(self, record: ScheduleRecord, latest: float, now: Instant) -> None:
         """Tell that occurrences until `latest` came and went unseen, and are not made up for."""
         ...

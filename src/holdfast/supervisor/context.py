@@ -28,6 +28,7 @@ from holdfast.core.tracking import Issue
 from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Grip, Store, Transaction, Writer
+from holdfast.supervisor.ages import BelievesTheClock, Timekeeper
 from holdfast.supervisor.places import Places
 from holdfast.trackers.port import Tracker
 from holdfast.workspaces.fingerprint import Fingerprints
@@ -350,4 +351,5 @@ class Context:
     tills: dict[str, Till] = field(default_factory=dict)  # first task → what its family uses at the moment
     fingerprints: Fingerprints = field(default_factory=Fingerprints)
     places: Places = field(default_factory=Places)  # for members of parallel stages, beside those of tasks
+    timekeeper: Timekeeper = field(default_factory=BelievesTheClock)  # or the supervisor's own
     may_be_held: Callable[[str, Sequence[str]], bool] = lambda _lock, _folders: True  # a git lock; True: cannot tell

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from holdfast.core.model import Workspace
 from holdfast.supervisor.context import Context
 
@@ -19,9 +21,13 @@ class Expiry:
         self.due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
         if self.due is None or self.due > context.clock().wall:
             return
-        for workspace in await context.writer.write(lambda tx: tx.keeps.expired(context.clock())):
+        now = context.clock()
+        shown = partial(context.timekeeper.shown, now=now)
+        for workspace in await context.writer.write(lambda tx: tx.keeps.expired(now, shown)):
             await self._expire(workspace)
         self.due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
+        if self.due is not None and self.due <= context.clock().wall:
+            self.due = None  # only because the clock was set forward: the slow poll is often enough for it
 
     async def _expire(self, workspace: Workspace) -> None:
         await self._context.writer.write(lambda tx: tx.keeps.expire(workspace, self._context.clock()))

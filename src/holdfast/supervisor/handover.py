@@ -9,6 +9,7 @@ from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.core.handover import MOST_RUNS, Changes, EarlierRun, hand_over
 from holdfast.core.model import Event, Run, Task, Workspace
 from holdfast.core.recollection import Recollection
+from holdfast.redaction import redacted
 from holdfast.sparse import last_lines
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import litter_of
@@ -33,7 +34,7 @@ async def handed_over(context: Context, task: Task, run: Run, workspace: Workspa
     earlier = [_earlier(row, said.get(str(row["id"]))) for row in rows]
     leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
     changes = await context.so_far(workspace, leave) if context.so_far is not None else Changes()
-    text = hand_over(task.spec.prompt, earlier, changes, f"holdfast {run.id}")
+    text = _without_secrets(hand_over(task.spec.prompt, earlier, changes, f"holdfast {run.id}"), task.spec.prompt)
     why = earlier[-1].reason
     await context.writer.write(
         lambda tx: tx.events.emit(
@@ -50,6 +51,12 @@ async def handed_over(context: Context, task: Task, run: Run, workspace: Workspa
         )
     )
     return text
+
+
+def _without_secrets(text: str, prompt: str) -> str:
+    """What earlier agents said is kept with the run, like every other word of theirs. The user's own words stay."""
+    clean, cleaned = redacted(text), redacted(prompt)
+    return clean if cleaned == prompt else clean.replace(cleaned, prompt)
 
 
 def _earlier(row: Mapping[str, object], said: Recollection | None) -> EarlierRun:

@@ -17,6 +17,7 @@ from holdfast.core.workflows import name_of
 from holdfast.errors import LaunchError
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
+from holdfast.redaction import learn, secrets_in
 from holdfast.store.port import Grip
 from holdfast.supervisor.context import Context
 
@@ -47,6 +48,7 @@ def launch_spec(
     own = adapter.passes if account.is_default else ()
     wanted = {**spec.environment, "pass": [*_words(spec.environment.get("pass")), *own]}
     inherited = context.environment(wanted)
+    _refuse_without_secrets(task, inherited)
     command = adapter.build(
         WorkOrder(
             prompt=spec.prompt,
@@ -65,6 +67,7 @@ def launch_spec(
         )
     )
     env = inherited | dict(command.env)
+    learn(secrets_in(env))
     token = new_id(32)
     env.update(
         HOLDFAST_RUN_ID=run.id,
@@ -103,6 +106,18 @@ def launch_spec(
             "workspace": workspace.path,
         },
     )
+
+
+def _refuse_without_secrets(task: Task, env: Mapping[str, str]) -> None:
+    """What `env.set` had at `add` and looked like a secret is not kept with the task: its file has to have it still."""
+    held = task.spec.environment.get("held")
+    for name, place in held.items() if isinstance(held, dict) else ():
+        if name not in env:
+            raise LaunchError(
+                f"The agent cannot be started: env.set.{name} is a secret, which is not kept with the task, and "
+                f"{place.removeprefix('repository:')} does not have it any more (or is not trusted now). "
+                f"Set it there, then `holdfast retry {task.id}`."
+            )
 
 
 def _options(spec: TaskSpec, adapter: AgentAdapter, meter: Meter | None) -> Mapping[str, object]:

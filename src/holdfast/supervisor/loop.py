@@ -36,6 +36,7 @@ from holdfast.supervisor.saying import say, say_trouble
 from holdfast.supervisor.scheduling import Scheduling
 from holdfast.supervisor.sweep import Sweep
 from holdfast.supervisor.terms import for_operators
+from holdfast.supervisor.timekeeping import Timekeeping
 from holdfast.supervisor.tracking import Tracking
 from holdfast.supervisor.winding import end_all
 
@@ -60,6 +61,7 @@ class Supervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._timekeeping = context.timekeeper = Timekeeping(context)
         self._health = context.health = Health(context)
         self._checkpoints = context.checkpoints = Checkpoints(context)
         self._attempts = Attempts(context)
@@ -155,6 +157,7 @@ class Supervisor:
             self._stop = self._stop or StopMode(str(self._requests.down.data.get("mode", "graceful")))
             self._context.bell.ring()
             return
+        await self._timekeeping.tick()
         await self._reloading.tick()
         await self._resumes.tick()
         await self._tracking.tick()

@@ -15,8 +15,9 @@ OVER = 60.0  # seconds since a task's end: what has just ended may be looked at
 
 async def prune_checkpoints(context: Context) -> int:
     """How many rows went. Killed anywhere, or refused because somebody saves just now, it is done the next time."""
-    now = context.clock().wall
-    await context.writer.write(lambda tx: tx.checkpoints.expire(now - OVER, now - context.settings.keeping.runs))
+    now, ago = context.clock(), context.timekeeper.ago
+    over, old = ago(OVER, now), ago(context.settings.keeping.runs, now)
+    await context.writer.write(lambda tx: tx.checkpoints.expire(over, old))
     if context.reclaimer is None:
         return 0
     by_repo: dict[str, list[Checkpoint]] = {}

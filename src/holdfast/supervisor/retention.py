@@ -196,7 +196,7 @@ class Retention:
         return await self._context.writer.write(operation)
 
     def _moment(self, age: float) -> float:
-        return self._context.clock().wall - age
+        return self._context.timekeeper.ago(age, self._context.clock())
 
 
 def _drop_events(after: int, before: float, tx: Transaction) -> EventWindow:

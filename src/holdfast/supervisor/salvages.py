@@ -17,7 +17,7 @@ async def expire_salvages(context: Context) -> int:
     """How many were dropped. What an earlier pass, or `holdfast salvage prune`, left half done is finished too."""
     count = 0
     while True:
-        before = context.clock().wall - context.settings.keeping.salvages
+        before = context.timekeeper.ago(context.settings.keeping.salvages, context.clock())
 
         def mark(tx: Transaction, before: float = before) -> int:
             return tx.salvages.expire(before, PIECE, context.clock())

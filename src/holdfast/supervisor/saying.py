@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
+from holdfast.redaction import redacted
 from holdfast.starving import is_starved
 
 _DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
@@ -17,7 +18,7 @@ _DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
 def say(text: str) -> None:
     """A line on standard error; on a full disk (the log is a file) it is dropped."""
     with contextlib.suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
+        print(redacted(text), file=sys.stderr, flush=True)
 
 
 def debug(words: Callable[[], str]) -> None:

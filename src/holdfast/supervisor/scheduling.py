@@ -262,6 +262,8 @@ class Scheduling:
         """What waits then."""
         skips = leaves_out(record)
         left = tuple(tx.schedules.admit(record, () if skips else found.occurrences, found.cursor, now))
+        if found.left_out:
+            tx.schedules.left_out(record, found.left_out, now)
         if found.missed is not None:
             tx.schedules.missed(record, found.missed, now)
         for occurrence in found.occurrences if skips else ():

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast import faults
 from holdfast.core.tracking import IN_PROGRESS, OPEN, Issue
+from holdfast.redaction import redacted
 from holdfast.trackers.answers import error_code, is_usable, issues_in, overwritten
 from holdfast.trackers.port import Changed, Done, Found, Missing, Overwrote, Refused, Runner, Shown, Unknown
 
@@ -121,7 +122,7 @@ class Beads:
         if not before.issue.is_held_by(name):
             return _refused(before.issue)
         faults.effect("tracker.close")
-        said = await self._change(("close", issue_id, "--reason", note), name)
+        said = await self._change(("close", issue_id, "--reason", redacted(note)), name)
         faults.passed("tracker.closed")
         after = await self.show(issue_id)
         if isinstance(after, Found) and after.issue.is_over and after.issue.assignee not in (name, None):
@@ -132,7 +133,7 @@ class Beads:
 
     async def note(self, issue_id: str, name: str, text: str) -> Changed:
         faults.effect("tracker.note")
-        said = await self._change(("comments", "add", issue_id, text), name)
+        said = await self._change(("comments", "add", issue_id, redacted(text)), name)
         return said if isinstance(said, Unknown) else Done()
 
     # -- pieces --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast import faults
+from holdfast.folders import privately
 from holdfast.sparse import open_plain
 from holdfast.workspaces.names import BRANCH_PREFIX, REPO_LOCK
 
@@ -66,10 +67,11 @@ class Fingerprints:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         packed = _content(os.path.join(common_dir, "packed-refs"))
         if packed is not None:
-            with open(os.path.join(folder, PACKED), "wb") as file:
+            with open(os.path.join(folder, PACKED), "wb", opener=privately) as file:
                 file.write(packed)
         record = {"files": taken.files, "loose": taken.loose, "packed": _digest(packed)}
-        with open(os.path.join(folder, RECORD), "w", encoding="utf-8", errors="surrogateescape") as text:
+        path = os.path.join(folder, RECORD)
+        with open(path, "w", encoding="utf-8", errors="surrogateescape", opener=privately) as text:
             json.dump(record, text)
 
     def compare(self, common_dir: str, folder: str) -> Changes | None:

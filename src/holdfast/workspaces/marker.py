@@ -8,7 +8,7 @@ import os
 
 from holdfast import faults
 from holdfast.core.model import Workspace
-from holdfast.folders import plainly
+from holdfast.folders import plainly, privately
 from holdfast.workspaces.names import OWNER_SUFFIX
 
 
@@ -19,7 +19,7 @@ def write(workspace: Workspace) -> None:
     os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)
     target = workspace.path + OWNER_SUFFIX
     faults.effect("marker.write")
-    with open(target + ".new", "w", encoding="utf-8") as file:
+    with open(target + ".new", "w", encoding="utf-8", opener=privately) as file:
         json.dump(
             {
                 "workspace": workspace.id,

@@ -16,14 +16,16 @@ PATIENCE = 60.0
 
 def repo_lock(common_dir: str) -> AbstractAsyncContextManager[None]:
     """Hold the lock in the git common directory, which other homes use too."""
-    return file_lock(os.path.join(common_dir, REPO_LOCK))
+    return file_lock(os.path.join(common_dir, REPO_LOCK), mode=0o644)
 
 
 @asynccontextmanager
-async def file_lock(path: str, *, shared: bool = False, patience: float = PATIENCE) -> AsyncIterator[None]:
+async def file_lock(
+    path: str, *, shared: bool = False, patience: float = PATIENCE, mode: int = 0o600
+) -> AsyncIterator[None]:
     """A flock, exclusive or shared; released by the kernel when we die."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
     except OSError as error:
         raise WorkspaceProblem(f"The lock {path} cannot be used: {error.strerror}.") from error
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX

@@ -75,6 +75,8 @@ class Shadow:
             async with file_lock(self.lock):
                 if not os.path.isdir(self.path):
                     await self._make()
+        if os.stat(self.path).st_mode & 0o077:  # as git makes directories; what is inside may be linked to the user's
+            os.chmod(self.path, 0o700)
         self._keep("attributes", RAW.encode())
         self._keep("exclude", self._their_excludes())
 

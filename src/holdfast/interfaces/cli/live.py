@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.queries import Queries
 from holdfast.api.show import duration
 from holdfast.interfaces.cli.render import COLOURS, is_fancy, one_line
+from holdfast.redaction import redacted
 
 if TYPE_CHECKING:  # imported when an agent's events are read: not every agent has some
     from holdfast.api.transcript import Transcript
@@ -120,4 +121,4 @@ class BottomLine:
                 lines = file.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        return one_line(next((line for line in reversed(lines) if line.strip()), ""), 80)
+        return one_line(redacted(next((line for line in reversed(lines) if line.strip()), "")), 80)

@@ -13,6 +13,8 @@ from holdfast.api.queries import Queries
 from holdfast.errors import NotFound, UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import clean, number, paint, print_json
+from holdfast.redaction import Flow
+from holdfast.secretsources import learn_for_showing
 from holdfast.sparse import data_blocks, open_plain
 
 Row = dict[str, Any]
@@ -160,6 +162,9 @@ class BytePrinter:
         self._position = 0
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._held = ""  # the beginning of a line whose end is not there yet
+        self._flow = Flow()
+        if not raw:
+            learn_for_showing(os.path.dirname(os.path.dirname(os.path.dirname(path))))
 
     def go_on(self, *, final: bool) -> None:
         try:
@@ -190,5 +195,7 @@ class BytePrinter:
     def _put(self, text: str, *, rest: bool = False) -> None:
         self._held += text
         cut = len(self._held) if rest else self._held.rfind("\n") + 1
-        sys.stdout.write(clean(self._held[:cut]))
+        sys.stdout.write(self._flow.add(clean(self._held[:cut])))
+        if rest:
+            sys.stdout.write(self._flow.end())
         self._held = self._held[cut:]

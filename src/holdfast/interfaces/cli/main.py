@@ -148,7 +148,9 @@ def _refuse(why: object, code: int) -> int:
     except (OSError, ValueError):
         drop(1)
     try:
-        print(f"holdfast: {one_line(why)}", file=sys.stderr, flush=True)
+        from holdfast.redaction import redacted  # an address with a login in it, say
+
+        print(f"holdfast: {redacted(one_line(why))}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         drop(2)
     return code

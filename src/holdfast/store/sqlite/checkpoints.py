@@ -60,7 +60,7 @@ class SqliteCheckpoints:
                 files=checkpoint.files,
                 partial=int(checkpoint.partial),
                 why=checkpoint.why,
-                details=rows.encode(dict(checkpoint.details)),
+                details=rows.encode_words(dict(checkpoint.details)),
                 now=now.wall,
             )
         self._sql.change("drop_beyond", task_id=grip.task_id, keep=keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -34,6 +35,8 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
     """A connection with our pragmas. For reading it neither makes the file nor changes a byte of it or its WAL."""
     flags = apsw.SQLITE_OPEN_READONLY if for_reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     with translated(path), _as_its_owner(path) as is_another:
+        if not for_reading:
+            make_private(path)
         connection = apsw.Connection(path, flags=flags)
         if for_reading and _cannot_be_shared(connection, path):
             connection.close()
@@ -49,6 +52,26 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
         elif is_another:
             connection.execute("PRAGMA user_version").get  # noqa: B018 - makes the log and its index now, as their owner
     return connection
+
+
+def make_private(path: str) -> None:
+    """Only its owner may read a database, whatever the umask: SQLite alone would let everybody, and its log and index
+    get the mode that the file has. Nothing is said of one that is not ours to change.
+
+    One that is there is not opened for it: to close it again would drop the locks of every connection of ours."""
+    if faults.skips("private"):
+        return
+    try:
+        if os.stat(path).st_mode & 0o077 == 0:
+            return
+    except FileNotFoundError:
+        faults.effect("store.private")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        return
+    for each in (path, f"{path}-wal", f"{path}-shm"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            os.chmod(each, 0o600)
 
 
 def bound_log(connection: apsw.Connection, path: str) -> None:

@@ -178,6 +178,7 @@ sync_folder = sync_file  # a directory is synced by the same call
 
 
 def _plain(path: str) -> apsw.Connection:
+    opening.make_private(path)
     return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
 
 

@@ -1,4 +1,9 @@
-"""Running named statements on one connection: rows as dicts or bare, row counts for compare-and-set."""
+"""Running named statements on one connection: rows as dicts or bare, row counts for compare-and-set.
+
+What is bound under one of the names in WORDS is text of agents, tools or people about what happened: secrets are taken
+out of it here, the last place before the disk. What work is done by (prompts, settings, paths, ids) stays as it is.
+JSON among such words is redacted before it is written (`rows.encode_words`): afterwards an escape could be cut in two.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,12 @@ from typing import Any
 
 import apsw
 
+from holdfast.redaction import redacted
 from holdfast.store.sqlite.sql import statements
 
 Row = dict[str, Any]
+_OF_RUNS = ("decision", "error_tail", "error_text", "reason", "ruling", "text", "timeout_why", "why")
+WORDS = frozenset((*_OF_RUNS, "answer", "message", "remedy", "told", "trouble"))
 
 
 class Cursor:
@@ -20,7 +28,7 @@ class Cursor:
         self._statements = statements(file)
 
     def rows(self, name: str, **bindings: Any) -> list[Row]:
-        cursor = self._cursor.execute(self._statements[name], bindings)
+        cursor = self._cursor.execute(self._statements[name], _clean(bindings))
         columns: list[str] | None = None
         found: list[Row] = []
         for row in cursor:
@@ -31,14 +39,14 @@ class Cursor:
 
     def tuples(self, name: str, **bindings: Any) -> list[tuple[Any, ...]]:
         """Bare rows, for statements that name their columns and run often: no names are looked up."""
-        return self._cursor.execute(self._statements[name], bindings).fetchall()
+        return self._cursor.execute(self._statements[name], _clean(bindings)).fetchall()
 
     def row(self, name: str, **bindings: Any) -> Row | None:
         found = self.rows(name, **bindings)
         return found[0] if found else None
 
     def value(self, name: str, **bindings: Any) -> Any:
-        return self._cursor.execute(self._statements[name], bindings).get
+        return self._cursor.execute(self._statements[name], _clean(bindings)).get
 
     def put(self, name: str, values: tuple[Any, ...]) -> None:
         """Run a statement that inserts, with its values in the order of its question marks: the quickest way."""
@@ -46,5 +54,12 @@ class Cursor:
 
     def change(self, name: str, **bindings: Any) -> int:
         """Run a writing statement; how many rows it touched."""
-        self._cursor.execute(self._statements[name], bindings)
+        self._cursor.execute(self._statements[name], _clean(bindings))
         return self._connection.changes()
+
+
+def _clean(bindings: dict[str, Any]) -> dict[str, Any]:
+    for name in WORDS & bindings.keys():
+        if isinstance(bindings[name], str):
+            bindings[name] = redacted(bindings[name])
+    return bindings

@@ -11,9 +11,10 @@ from holdfast.core.crashes import crash_alert
 from holdfast.core.model import Event, Instant, Level
 from holdfast.errors import NotFound
 from holdfast.records import recorded
+from holdfast.redaction import redacted
 from holdfast.store.port import stuck_alert, unended_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
-from holdfast.store.sqlite.rows import encode
+from holdfast.store.sqlite.rows import encode_words
 
 
 class SqliteEvents:
@@ -31,9 +32,9 @@ class SqliteEvents:
                 event.kind,
                 event.task_id,
                 event.run_id,
-                event.message,
-                event.reason,
-                encode(dict(event.data)) if event.data else "{}",
+                redacted(event.message),
+                None if event.reason is None else redacted(event.reason),
+                encode_words(dict(event.data)) if event.data else "{}",
             ),
         )
 
@@ -55,7 +56,7 @@ class SqliteEvents:
             task_id=task_id,
             message=message,
             remedy=remedy,
-            details=encode(dict(details or {})),
+            details=encode_words(dict(details or {})),
         )
         faults.tx("alert.raise")
         if row is not None and row["count"] == 1:
@@ -125,7 +126,7 @@ class SqliteEvents:
             alert_key=alert["key"],
             transition=str(transition),
             level=alert["level"],
-            body=encode(body_of(key, transition, told, now.wall, by, why)),
+            body=encode_words(body_of(key, transition, told, now.wall, by, why)),
             now=now.wall,
         )
         faults.tx("notice.put")

@@ -99,8 +99,13 @@ class SqliteKeeps:
             f"`holdfast retry {task_id}` brings it back."
         )
 
-    def expired(self, now: Instant) -> Sequence[Workspace]:
-        return [workspace_of(row) for row in self._sql.rows("expired", now=now.wall)]
+    def expired(self, now: Instant, shown: Callable[[float], float]) -> Sequence[Workspace]:
+        rows = self._sql.rows("expired", now=now.wall)
+        return [workspace_of(row) for row in rows if row["expires_at"] <= shown(row["updated_at"])]
+
+    def expire_from_now(self, now: Instant) -> None:
+        self._sql.change("expire_from_now", now=now.wall)
+        faults.tx("workspace.expire_from_now")
 
     def expire(self, workspace: Workspace, now: Instant) -> bool:
         reason = "it was preserved for as long as its task's `workspace.preserve_ttl` says, or `holdfast keep` did"

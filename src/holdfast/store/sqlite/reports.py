@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.model import Claim, Event, Heard, Instant, Level, Report, ReportKind, Run
 from holdfast.store.port import AgentNews
-from holdfast.store.sqlite.rows import decode, encode
+from holdfast.store.sqlite.rows import decode, encode_words
 
 _SAID = {ReportKind.COMPLETE: "it is complete", ReportKind.FAIL: "it failed"}
 
@@ -40,7 +40,7 @@ def written(heard: Heard, news: AgentNews, before: str | None, now: Instant) -> 
     progress = decode(before).get("progress") if before else None
     if news.progress is not None:
         progress = {"message": news.progress.message, "percent": news.progress.percent, "at": now.wall}
-    return encode(
+    return encode_words(
         {
             "offset": heard.offset,
             "refused": heard.refused,
@@ -53,7 +53,7 @@ def written(heard: Heard, news: AgentNews, before: str | None, now: Instant) -> 
 def written_claim(claim: Claim | None) -> str | None:
     if claim is None:
         return None
-    return encode(
+    return encode_words(
         {
             "kind": str(claim.kind),
             "message": claim.message,

@@ -11,7 +11,7 @@ from holdfast.core.results import GateResult, Result
 from holdfast.store.grip import Grip
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.guard import require_owner
-from holdfast.store.sqlite.rows import decode, encode
+from holdfast.store.sqlite.rows import decode, encode_words
 
 
 class SqliteResults:
@@ -38,11 +38,11 @@ class SqliteResults:
             ruling=result.ruling,
             passed=int(result.passed),
             text=result.text,
-            files=encode(list(result.files)),
+            files=encode_words(list(result.files)),
             commit_id=result.commit,
             gate=None
             if gate is None
-            else encode({"command": gate.command, "passed": gate.passed, "how": gate.how, "output": gate.output}),
+            else encode_words({"command": gate.command, "passed": gate.passed, "how": gate.how, "output": gate.output}),
             started_at=result.started_at,
             ended_at=result.ended_at,
         )

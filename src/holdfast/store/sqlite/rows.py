@@ -38,6 +38,7 @@ from holdfast.core.rules import (
 from holdfast.core.states import RunState, TaskState
 from holdfast.core.workflows import START, Progress, plain_progress, plain_stage, progress_from, stage_from
 from holdfast.records import recorded
+from holdfast.redaction import redacted_in
 
 Row = dict[str, Any]
 
@@ -77,6 +78,11 @@ _STATES = {str(state): state for state in TaskState}
 
 encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes a new encoder at every call
 decode = json.JSONDecoder().decode
+
+
+def encode_words(value: Any) -> str:
+    """What happened, as JSON, without the secrets that may be in it: for whatever agents and tools have a word in."""
+    return encode(redacted_in(value))
 
 
 def settings_of(spec: TaskSpec) -> str:
@@ -179,7 +185,7 @@ def task(row: tuple[Any, ...]) -> Task:
 
 
 def written_progress(progress: Progress) -> str | None:
-    return None if progress == START else encode(plain_progress(progress))
+    return None if progress == START else encode_words(plain_progress(progress))
 
 
 def bound_account(spec: TaskSpec) -> str | None:

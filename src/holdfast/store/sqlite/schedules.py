@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import apsw
 
 from holdfast import faults
+from holdfast.core.firing import COUNTED
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord, merged_spans
 from holdfast.core.states import TASK_TERMINAL, TaskState
@@ -166,6 +167,14 @@ class SqliteSchedules:
         faults.tx("schedule.skip")
         message = f"Schedule '{record.schedule.name}' leaves this occurrence out: {why}."
         self._tell("schedule.skipped", record.schedule, message, now, reason=why, data={"fire_time": occurrence})
+
+    def left_out(self, record: ScheduleRecord, occurrences: Sequence[float], now: Instant) -> None:
+        count = len(occurrences)
+        many = f"{count} occurrences or more" if count >= COUNTED else f"{count} occurrence(s)"
+        why = "nobody was there when they were due, or the clock was set forward"
+        message = f"Schedule '{record.schedule.name}' leaves out {many} before its latest: {why}."
+        data = {"fire_time": occurrences[-1], "first": occurrences[0], "count": count}
+        self._tell("schedule.skipped", record.schedule, message, now, reason=why, data=data)
 
     def missed(self, record: ScheduleRecord, latest: float, now: Instant) -> None:
         why = "nobody was there when it was due, and its `misfire` is skip"

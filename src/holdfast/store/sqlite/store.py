@@ -155,6 +155,8 @@ class SqliteStore:
 
     def _copy_to(self, part: str) -> None:
         faults.effect("backup.fill")
+        with opening.translated(self.path):
+            opening.make_private(part)
         with (
             opening.translated(self.path),
             contextlib.closing(apsw.Connection(part)) as copy,

@@ -242,7 +242,7 @@ class SqliteWorkspaces:
             files=salvaged.files,
             reason=salvaged.reason,
             partial=int(salvaged.partial),
-            details=rows.encode(dict(salvaged.details)),
+            details=rows.encode_words(dict(salvaged.details)),
             now=now.wall,
         )
         faults.tx("workspace.salvaged")

@@ -31,7 +31,9 @@ def main(argv: Sequence[str]) -> int:
         if name not in FAMILIES:
             print(f"There is no family '{name}'; there are {', '.join(FAMILIES)}.", file=sys.stderr)
             return 2
-        tally = campaign.replay(FAMILIES[name](arguments.broken), case, arguments.broken)
+        tally = campaign.replay(FAMILIES[name](arguments.broken), case, arguments.broken, arguments.times)
+        if arguments.times > 1:
+            print(f"{tally.cases} times: {len(tally.violating)} violated, {len(tally.missed)} not reached")
         print("violated" if tally.violating else "not reached" if tally.missed else "held")
         return 1 if tally.violating else 0
     for name in arguments.only or FAMILIES:
@@ -51,6 +53,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--only", action="append", choices=list(FAMILIES), help="this family, no mutants; may be given again"
     )
     parser.add_argument("--replay", metavar="FAMILY:CASE", help="one case, as a violation prints it")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="with --replay: play it so often")
     parser.add_argument("--break", dest="broken", default="", metavar="CHECK", help="with --replay: leave a check out")
     parser.add_argument(
         "--mutants", nargs="?", const="all", metavar="CHECK", help="leave out each check in turn: is it noticed?"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.testing.campaign.canaries import Canaries
+from holdfast.testing.campaign.clocks import Clocks
+from holdfast.testing.campaign.engines import EngineFaults
 from holdfast.testing.campaign.family import Family
 from holdfast.testing.campaign.fsyncs import Fsyncs
 from holdfast.testing.campaign.fuzzed import Fuzzed
@@ -27,10 +30,13 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         CutLogs,
         TurnedBytes,
         Synced,
+        EngineFaults,
         Fuzzed,
+        Canaries,
         HostileRepo,
         Limits,
         SmallDisk,
+        Clocks,
         Fsyncs,
     )
 }

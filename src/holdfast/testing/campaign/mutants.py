@@ -87,6 +87,10 @@ MUTANTS: tuple[Mutant, ...] = (
         Mutant(f"sync-folder-{record}", f"the fsync of the directory that {record} is in", "synced", record, "lost: ")
         for record in RECORDS
     ),
+    Mutant("redaction", "secrets are taken out of words", "canaries", "env.set/failure/sentence", "leaked: a secret"),
+    Mutant("held-secrets", "a task carries no secret of env.set", "canaries", "own/success/plain", "leaked: a secret"),
+    Mutant("allow-list", "an agent gets what is allowed", "canaries", "own/success/plain", "leaked: the agent's"),
+    Mutant("private", "the store is its owner's alone", "canaries", "own/success/plain", "is open to others"),
     Mutant(
         "git-settings",
         "settings that keep git from running what a repository names",

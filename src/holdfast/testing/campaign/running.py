@@ -61,10 +61,10 @@ class Campaign:
                 if self._stop_after and len(tally.violating) >= self._stop_after:
                     break
 
-    def replay(self, family: Family, case: str, broken: str = "") -> Tally:
+    def replay(self, family: Family, case: str, broken: str = "", times: int = 1) -> Tally:
         """One case, as a violation names it."""
         tally = Tally(family.name, family.about, broken=broken)
-        for played in self.side_by_side([(family, case)]):
+        for played in self.side_by_side([(family, case)] * times):
             self._count(tally, played)
         return tally
 
@@ -73,10 +73,12 @@ class Campaign:
         root = fast_directory()
         try:
             import_everything()
-            for number, (family, _case) in enumerate(wanted):
+            families = list({id(family): family for family, _case in wanted}.values())
+            numbers = {id(family): number for number, family in enumerate(families)}
+            for number, family in enumerate(families):
                 family.prepare(_made(root / str(number)))
-            with _pool([family for family, _case in wanted], min(self._jobs, len(wanted))) as pool:
-                for done in [pool.submit(_play, case, number) for number, (_family, case) in enumerate(wanted)]:
+            with _pool(families, min(self._jobs, len(wanted))) as pool:
+                for done in [pool.submit(_play, case, numbers[id(family)]) for family, case in wanted]:
                     yield done.result()
         finally:
             shutil.rmtree(root, ignore_errors=True)

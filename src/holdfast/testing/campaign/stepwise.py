@@ -11,9 +11,8 @@ from pathlib import Path
 
 from holdfast.testing.campaign.family import Played, Run, Scope
 from holdfast.testing.matrix import gitfaults
-from holdfast.testing.matrix.cases import EXIT, GIT, KILL, Case, parse
-from holdfast.testing.matrix.runner import Runner, prepare, second_faults, single_faults, usurpations
-from holdfast.testing.matrix.scenarios import SCENARIOS
+from holdfast.testing.matrix.cases import ENGINE, EXIT, GIT, KILL, Case, parse
+from holdfast.testing.matrix.runner import Runner, playable, prepare, second_faults, single_faults, usurpations
 
 Reached = dict[str, list[tuple[str, int, bool]]]
 _passed: dict[str, Reached] = {}
@@ -50,7 +49,9 @@ class Stepwise:
             result.violations,
             ", ".join(result.missed),
             weight=len(played.faults),
-            points=tuple(f.point for f in played.faults if f.point != GIT and str(f) not in result.missed),
+            points=tuple(
+                f.point for f in played.faults if f.point != GIT and f.role != ENGINE and str(f) not in result.missed
+            ),
             seconds=result.seconds,
             found=result.reached,
             log=result.log,
@@ -59,7 +60,7 @@ class Stepwise:
     def _without_faults(self, run: Run) -> dict[str, Reached]:
         """Which points each scenario passes: the same for all of these families, so one of them finds it out."""
         if not _passed:
-            _passed.update({played.case: played.found for played in run(list(SCENARIOS))})
+            _passed.update({played.case: played.found for played in run(playable())})
         return _passed
 
 

@@ -28,6 +28,7 @@ from holdfast.testing.matrix.runner import (
     Result,
     Runner,
     fast_directory,
+    playable,
     prepare,
     second_faults,
     single_faults,
@@ -202,7 +203,7 @@ class Campaign:
     def _usual(self) -> list[str]:
         """The short runs (each point once, a sample) leave variations out."""
         short = self._arguments.each_point or self._arguments.sample is not None or self._arguments.list_points
-        return [name for name, scenario in SCENARIOS.items() if not (short and scenario.is_variation)]
+        return [name for name in playable() if not (short and SCENARIOS[name].is_variation)]
 
     def _actions(self) -> list[str]:
         return [word for word in self._arguments.actions.split(",") if word]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 KILL, EXIT, ENOSPC, EIO, USURP = "kill", "exit", "ENOSPC", "EIO", "usurp"
 ENDS = (KILL, EXIT)  # what ends the process, so that it may come at any point
 ACTIONS = (KILL, ENOSPC, EIO)
+ENGINE = "engine"  # the role of faults of a container engine: `contained` plays them
 GIT = "git"  # the point of faults that are not ours: `gitfaults` plays them
 
 

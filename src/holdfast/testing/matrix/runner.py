@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.invariants import fingerprint, violations
 from holdfast.processes.cgroups import probe
 from holdfast.testing.matrix import gitfaults
-from holdfast.testing.matrix.cases import ACTIONS, ENDS, KILL, USURP, Case, Fault
+from holdfast.testing.matrix.cases import ACTIONS, ENDS, ENGINE, KILL, USURP, Case, Fault
 from holdfast.testing.matrix.scenarios import SCENARIOS
 from holdfast.testing.matrix.steps import state
 from holdfast.testing.matrix.world import KEEPER, Stuck, World
@@ -93,6 +93,7 @@ class Runner:
     def _look(self, world: World) -> list[str]:
         if not (world.home / "holdfast.db").exists():
             return []
+        world.gather()
         return [str(found) for found in violations(str(world.home), at_rest=True, witness=str(world.witness))]
 
 
@@ -161,6 +162,14 @@ def has_cgroups() -> bool:
     return True
 
 
+def playable() -> list[str]:
+    """Those for which this machine has what they need; which have not, and why, is said."""
+    missing = {name: why for name, scenario in SCENARIOS.items() if (why := scenario.absent())}
+    for why in dict.fromkeys(missing.values()):
+        print(f"NOT RUN: {', '.join(name for name in missing if missing[name] == why)}: {why}", flush=True)
+    return [name for name in SCENARIOS if name not in missing]
+
+
 def single_faults(
     scenario: str, reached: dict[str, list[tuple[str, int, bool]]], actions: Sequence[str] = ACTIONS
 ) -> list[Case]:
@@ -168,7 +177,7 @@ def single_faults(
     found = []
     played, proves = SCENARIOS[scenario], has_cgroups()
     for role, points in reached.items():
-        if role.startswith(RECOVER) or (role == KEEPER and not (played.keepers_may_die or proves)):
+        if role.startswith(RECOVER) or role == ENGINE or (role == KEEPER and not (played.keepers_may_die or proves)):
             continue
         for point, hit, may_fail in dict.fromkeys(points):
             for action in actions:

@@ -22,4 +22,5 @@ class Scenario:
     keepers_may_die: bool = True
     is_attended: bool = False  # something happens while its supervisor runs: it must not be stopped for a usurper
     is_variation: bool = False  # not in the short run: it passes no step of its own, or costs too much for that
+    absent: Callable[[], str] = lambda: ""  # why it cannot be played on this machine
     also: Callable[[World], list[str]] = lambda _world: []  # what else must be true at the end; the violations

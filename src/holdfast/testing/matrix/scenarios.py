@@ -12,6 +12,7 @@ from holdfast.api.restore import carry_out, prepared
 from holdfast.supervisor.context import Keeping
 from holdfast.testing.matrix import (
     alerting,
+    contained,
     families,
     guarded,
     landed,
@@ -339,5 +340,6 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "copied": Scenario(variations.copied, {"work in a copy": ("completed",)}, "a copy, salvaged", is_variation=True),
     **guarded.SCENARIOS,
+    **contained.SCENARIOS,
     **landed.SCENARIOS,
 }

@@ -22,7 +22,9 @@ from holdfast import config, faults, wiring
 from holdfast.config.budgets import hold_rules_of, staff_of
 from holdfast.core.pressure import PressureLimits
 from holdfast.errors import HoldfastError
+from holdfast.processes.groupbases import Bases
 from holdfast.supervisor.context import Keeping, Settings
+from holdfast.testing.engines import private
 from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.cases import USURP, Case
 
@@ -85,6 +87,13 @@ class World:
         if any(fault.role == role and fault.action == USURP for fault in self.case.faults):
             self._usurp(role)
         return self.wait(role)
+
+    def beside(self, work: Callable[[], object], until: Path) -> None:
+        """A process that is there until the case ends; once `until` exists."""
+        self._running[f"beside-{until.name}"] = self._fork("", work)
+        for _moment in self.moments(f"{until.name} is there"):
+            if until.exists():
+                return
 
     def _supervise(self, agents: int, keeping: Keeping | None = None, pressure: PressureLimits = _NO_PRESSURE) -> None:
         kept = keeping or Keeping()
@@ -179,14 +188,14 @@ class World:
 
     def wait_until(self, fact: Callable[[], object], what: str, *, while_running: str) -> bool:
         """Until `fact`; False when the process it depends on ended before."""
-        for _moment in self._moments(what):
+        for _moment in self.moments(what):
             if fact():
                 return True
             if not self.is_running(while_running):
                 return bool(fact())
         return False
 
-    def _moments(self, what: str) -> Iterator[None]:
+    def moments(self, what: str) -> Iterator[None]:
         deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
             yield
@@ -265,6 +274,14 @@ class World:
         words = [json.loads(line) for line in self.witness.read_text().splitlines()]
         return [str(word["acknowledged"]) for word in words if "acknowledged" in word]
 
+    def gather(self) -> None:
+        """What agents that see no more than their channel told there. One may have died in the middle of a line."""
+        for path in self.home.glob("runs/*/channel/witness"):
+            with self.witness.open("a") as file:
+                for line in path.read_text(errors="replace").splitlines():
+                    with contextlib.suppress(ValueError):
+                        file.write(json.dumps(json.loads(line)) + "\n")
+
     def close(self) -> None:
         """End what is left. We are a subreaper: every descendant of this case is, or becomes, a child of ours."""
         deadline = time.monotonic() + 10
@@ -278,11 +295,14 @@ class World:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.002)
+        Bases(str(self.home)).abandon()
         shutil.rmtree(self.root, ignore_errors=True)  # our own directory, and nothing mounts in it
 
 
 def _children() -> list[int]:
+    """But for those who keep an engine for all cases of this process."""
     try:
-        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+        pids = [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+        return [pid for pid in pids if pid not in private.sitters]
     except OSError:
         return []

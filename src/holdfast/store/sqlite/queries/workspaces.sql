@@ -71,6 +71,11 @@ SELECT w.* FROM workspaces w JOIN tasks t ON t.id = w.task_id
 WHERE w.expires_at <= :now AND w.state = 'preserved' AND w.disposition != 'salvage'
   AND t.state IN ('completed', 'failed', 'cancelled')
 
+-- name: expire_from_now
+-- What was preserved in the future (the clock was set back since) stays for as long as it was to stay, from now on.
+UPDATE workspaces SET expires_at = expires_at - (updated_at - :now), updated_at = :now
+WHERE expires_at IS NOT NULL AND state = 'preserved' AND updated_at > :now + 60
+
 -- name: expire
 UPDATE workspaces SET disposition = 'salvage', reason = :reason, failures = 0, retry_at = NULL, updated_at = :now
 WHERE id = :id AND state = 'preserved' AND disposition != 'salvage' AND expires_at <= :now

@@ -1,0 +1,261 @@
+"""Secrets do not get into what we keep or show: words of agents and tools pass through here before they do.
+
+Two ways to know one: by its value (what this process gave to agents, or has in its own environment) and by its shape
+(secretshapes.py). A value is found as it is, escaped for JSON, for addresses, in base64 at any place, in hexadecimal,
+and cut off at either end of a text. docs/security.md says what is not found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from holdfast import faults
+from holdfast.secretshapes import ANCHORS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compiled
+
+SHORTEST = 8  # letters: a shorter value would be found in innocent words
+SHORTEST_WORD = 16  # of nothing but letters: shorter ones are words
+MOST_KNOWN = 500  # values; the oldest are let go
+MOST_HELD = 16 << 10  # characters that a flow keeps back at most
+_EDGE = 8  # letters of a value at the end of a text, or before an ellipsis, that give it away
+_ENCODED = 12  # letters that an encoded value must have
+_WORTH_KEEPING = 512  # characters of a text that is redacted again and again
+_LONGEST_HEADER = 64  # characters of the first line of a key's block
+_BORDERS = ("…", "...", "\n", "\r")
+_HINTS = (
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASS",
+    "PWD",
+    "CREDENTIAL",
+    "AUTH",
+    "PRIVATE",
+    "COOKIE",
+    "DSN",
+    "HOOK",
+    "_PAT",
+    "JWT",
+)
+# Compiled when one is needed: every command imports this, and few meet a word that is worth a look.
+_SECRET_NAME = (
+    r"(?i)(?:^|[_.-])(?:[a-z]*key|[a-z]*token|[a-z]*secret|[a-z]*passw(?:or)?d|pass|pwd|[a-z]*passphrase|credentials?|"
+    r"[a-z]*auth|private|cookie|dsn|webhook|pat|jwt)(?:[_.-]?(?:\d+|id|value|base64|b64))?$"
+    r"|secret|passw(?:or)?d|passphrase|api_?key|access_?key|private_?key|_token_|^token_"
+)
+_LOGIN = r"://[^\s/:@]*:([^\s/@]+)@"
+_NO_SECRETS = r"(?:[/~.][^\s]*|[a-z][a-z0-9+.-]*://[^@]*|[0-9.,:-]{1,15}|(?i:true|false|yes|no|none|null))\Z"
+
+
+def word_for(what: str) -> str:
+    return f"[redacted: {what}]"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name is likely to hold a secret."""
+    given = name.upper()
+    return any(hint in given for hint in _HINTS) and compiled(_SECRET_NAME).search(name) is not None
+
+
+def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Name → value of what is likely a secret: by the variable's name, or a password in an address."""
+    found: dict[str, str] = {}
+    for name, value in environment.items():
+        if len(value) < SHORTEST:
+            continue
+        login = compiled(_LOGIN).search(value) if "://" in value else None
+        if login is not None:
+            found[f"{name} (password)"] = login.group(1)
+        if is_secret_name(name) and _is_worth_hiding(value):
+            found[name] = value
+    return found
+
+
+def _is_worth_hiding(value: str) -> bool:
+    if value.isalpha() and len(value) < SHORTEST_WORD:
+        return False
+    return compiled(_NO_SECRETS).match(value) is None
+
+
+class Redactor:
+    """What it was taught it finds; the shapes it knows. Never raises, and never makes a text invalid that was valid."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}  # what is looked for, whole or cut off → the word in its place
+        self._needles: list[tuple[str, str]] = []  # the same, written in other ways
+        self._edges: list[tuple[str, str, str, str]] = []  # beginning, end, value, word; the longest value first
+
+    def learn(self, secrets: Mapping[str, str]) -> None:
+        """Name → value. What is too short to be told from other words is not taken."""
+        news = {
+            part: word_for(name)
+            for name, value in secrets.items()
+            for part in _parts(value)
+            if part not in self._values
+        }
+        if not news:
+            return
+        self._values = dict(list((self._values | news).items())[-MOST_KNOWN:])
+        longest = sorted(self._values.items(), key=lambda known: -len(known[0]))
+        self._edges = [(value[:_EDGE], value[-_EDGE:], value, word) for value, word in longest]
+        self._needles = [(needle, word) for value, word in longest for needle in _written(value)]
+
+    def redacted(self, text: str) -> str:
+        if len(text) < SHORTEST:
+            return text
+        for beginning, end, value, word in self._edges:
+            if beginning in text:
+                text = _without_beginning(text.replace(value, word), value, word)
+            if end in text:
+                text = _without_end(text, value, word)
+        for needle, word in self._needles:
+            if needle in text:
+                text = text.replace(needle, word)
+        for anchor, shape in ANCHORS:
+            if anchor in text:
+                text = shape.replaced(text, word_for)
+        return text
+
+
+def _parts(value: str) -> Iterable[str]:
+    """A value, and the lines of one that has many: agents' output is read line by line."""
+    value = value.strip()
+    lines = [line.strip() for line in value.splitlines()]
+    if len(value) >= SHORTEST:
+        yield value
+        yield from (line for line in lines if len(line) >= 2 * SHORTEST and line != value)
+
+
+def _written(value: str) -> Iterable[str]:
+    """A value in other ways in which it may be written."""
+    from json import dumps
+    from urllib.parse import quote, quote_plus
+
+    plain, once, as_bytes = dumps(value, ensure_ascii=False)[1:-1], dumps(value)[1:-1], value.encode(errors="replace")
+    encoded = (plain, once, dumps(once)[1:-1], quote(as_bytes, ""), quote_plus(as_bytes), as_bytes.hex())
+    yield from dict.fromkeys(way for way in (*encoded, *_in_base64(as_bytes)) if way != value)
+
+
+def _in_base64(value: bytes) -> Iterable[str]:
+    """Without the letters that depend on what stands before and behind it."""
+    from base64 import b64encode
+
+    for before in range(3):
+        letters = b64encode(b"\0" * before + value).decode().rstrip("=")
+        first = (0, 2, 3)[before]
+        last = len(letters) if (before + len(value)) % 3 == 0 else len(letters) - 1
+        if last - first >= _ENCODED:
+            yield letters[first:last]
+            yield letters[first:last].replace("+", "-").replace("/", "_")
+
+
+def _without_beginning(text: str, value: str, word: str) -> str:
+    """The beginning of a value, where the text ends or was cut."""
+    at = text.find(value[:_EDGE])
+    while at >= 0:
+        end = at + _EDGE
+        while end < len(text) and end - at < len(value) and text[end] == value[end - at]:
+            end += 1
+        if end == len(text) or text.startswith(_BORDERS, end):
+            text = text[:at] + word + text[end:]
+            end = at + len(word)
+        at = text.find(value[:_EDGE], end)
+    return text
+
+
+def _without_end(text: str, value: str, word: str) -> str:
+    """The end of a value, where the text begins or was cut."""
+    at = text.find(value[-_EDGE:])
+    while at >= 0:
+        end, start = at + _EDGE, at
+        while start > 0 and end - start < len(value) and text[start - 1] == value[-(end - start) - 1]:
+            start -= 1
+        if start == 0 or text.endswith(_BORDERS, 0, start):
+            text = text[:start] + word + text[end:]
+            end = start + len(word)
+        at = text.find(value[-_EDGE:], end)
+    return text
+
+
+# -- of this process ---------------------------------------------------------------------------------------------------
+
+_redactor = Redactor()
+_of_process = 0  # the process whose environment was looked at: a fork has its own
+
+
+def learn(secrets: Mapping[str, str]) -> None:
+    """Values that are not to be kept or shown from now on, by the names that stand in their place."""
+    _redactor.learn(secrets)
+    _short.cache_clear()
+
+
+def redacted(text: str) -> str:
+    """The text without secrets."""
+    global _of_process
+    if _of_process != os.getpid():
+        _of_process = os.getpid()
+        learn(secrets_in(os.environ))
+    if faults.skips("redaction"):
+        return text
+    return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redacted(text)
+
+
+@lru_cache(maxsize=256)
+def _short(text: str) -> str:
+    """One reason stands in the task, the run, the event and its message."""
+    return _redactor.redacted(text)
+
+
+def redacted_in(value: Any) -> Any:
+    """The same for what is to become JSON: of every text in it, keys included."""
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, Mapping):
+        return {redacted(key) if isinstance(key, str) else key: redacted_in(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted_in(part) for part in value]
+    return value
+
+
+def _is_open(text: str) -> bool:
+    """Whether a key's block begins here whose end is not there yet."""
+    opening = compiled(OPENS_BLOCK).match(text)
+    return opening is not None and compiled(CLOSES_BLOCK).search(text, opening.end()) is None
+
+
+class Flow:
+    """A text that comes in pieces: a secret that lies across two of them is found, and so is a block of many lines."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._in_block = False
+
+    def add(self, piece: str) -> str:
+        """What may be shown by now; a word whose end is not there yet is kept back."""
+        text = self._held + piece
+        cut = max(text.rfind(space) for space in " \n\t") + 1
+        begun = text.rfind("-----BEGIN ")
+        if begun >= 0 and (len(text) - begun < _LONGEST_HEADER or _is_open(text[begun:])):
+            cut = min(cut, begun)
+        cut = max(cut, len(text) - MOST_HELD)
+        self._held = text[cut:]
+        return redacted(text[:cut])
+
+    def end(self) -> str:
+        held, self._held = self._held, ""
+        return redacted(held)
+
+    def line(self, line: str) -> str:
+        """A whole line of a text. Inside of a key's block all of it is redacted."""
+        if self._in_block:
+            closing = compiled(CLOSES_BLOCK).search(line)
+            if closing is None and compiled(IN_BLOCK).fullmatch(line):
+                return word_for("a private key") if line.strip() else line
+            self._in_block = False
+            if closing is not None:
+                return line[closing.start() : closing.end()] + redacted(line[closing.end() :])
+        if "PRIVATE KEY" in line:
+            self._in_block = _is_open(line[max(line.rfind("-----BEGIN "), 0) :])
+        return redacted(line)

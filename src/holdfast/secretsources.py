@@ -1,0 +1,78 @@
+"""Where this machine's secrets are known from: the user's settings and, for who shows an agent's raw output, the
+environment of the supervisor that started it. Beside the packages, because it reads settings for all of them.
+
+Nothing here may be a reason to show or to do nothing: a place that cannot be read has nothing to hide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
+from urllib.parse import urlsplit
+
+from holdfast import config
+from holdfast.redaction import learn, redacted, secrets_in
+from holdfast.secretplaces import NotThere, look_up
+
+LIKE_A_TOKEN = 16  # letters; a part of an address that long may be a secret by itself
+
+
+def learn_settings(settings: config.Config, environment: Mapping[str, str] = os.environ) -> None:
+    """What accounts, `env.set` and notices hold, or name the place of."""
+    found = secrets_in(settings["env.set"])
+    for agent, tables in settings.accounts.items():
+        for name, table in tables.items():
+            for key, value in table.env.items():
+                found |= _value_of(f"accounts.{agent}.{name}.env.{key}", value, environment)
+    for key in ("notify.secret", "notify.webhook"):
+        if settings[key]:
+            found |= _value_of(key, settings[key], environment)
+    address = found.pop("notify.webhook", settings["notify.webhook"])
+    learn(found)
+    for part in _tokens_of(address):
+        learn({"notify.webhook": part})
+
+
+def _value_of(key: str, value: str, environment: Mapping[str, str]) -> dict[str, str]:
+    with contextlib.suppress(NotThere):
+        found = look_up(value, environment)
+        return {key: found} if found != value else secrets_in({key: found})
+    return {}
+
+
+def _tokens_of(address: str) -> Iterable[str]:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ()
+    words = [*parts.path.split("/"), *parts.query.replace("=", "&").split("&")]
+    return (word for word in words if len(word) >= LIKE_A_TOKEN)
+
+
+@cache
+def learn_for_showing(home: str) -> None:
+    """Before an agent's raw output is shown: what the supervisor of this home knows, as far as we can. Once."""
+    environment = _environment_of_supervisor(home)
+    learn(secrets_in(environment))
+    with contextlib.suppress(config.ConfigError, OSError):
+        learn_settings(config.best_effort(environment.get("HOLDFAST_CONFIG")), {**os.environ, **environment})
+
+
+def without_secrets(text: str, home: str) -> str:
+    """An agent's words that come by a command of ours, which knows less than the supervisor does."""
+    learn_for_showing(home)
+    return redacted(text)
+
+
+def _environment_of_supervisor(home: str) -> dict[str, str]:
+    try:
+        with open(os.path.join(home, "supervisor.lock"), "rb") as file:
+            pid = int(file.read(32))
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = [pair.decode(errors="surrogateescape").partition("=") for pair in file.read().split(b"\0")]
+    except (OSError, ValueError):
+        return {}
+    found = {name: value for name, _, value in pairs if name}
+    return found if os.path.realpath(found.get("HOLDFAST_HOME", home)) == os.path.realpath(home) else {}
