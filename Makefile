@@ -43,10 +43,12 @@ test-agents: $(STAMP)
 # The fault campaign (docs/faults.md): one table of families, cases and violations, then the mutants. FAULTS_ARGS: --seed N,
 # --only FAMILY, ...; RECORD=1 keeps the figures for docs/reliability.md (then: make docs).
 faults: $(STAMP)
+	@./scripts/setup_engine.sh
 	$(BIN)/python -m holdfast.testing.campaign $(if $(RECORD),--record docs/campaign.json) $(FAULTS_ARGS)
 
 # All of it, every await walk, more fuzzing: hours.
 faults-long: $(STAMP)
+	@./scripts/setup_engine.sh
 	$(BIN)/python -m holdfast.testing.campaign --long $(FAULTS_ARGS)
 	HOLDFAST_WALK_ALL=1 $(BIN)/pytest -q -n $$(nproc) tests/faults -k walk
 	HOLDFAST_FUZZ_COUNT=10000 HOLDFAST_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -n $$(nproc) tests/fuzz

@@ -1,23 +1,43 @@
-"""What the store holds as JSON, read back. A record that cannot be read is a damaged store, and is told as that."""
+"""What the store holds, read back. A record that cannot be read is a damaged store, and is told as that."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.errors import Unavailable
 
+_Given = ParamSpec("_Given")
+_Read = TypeVar("_Read")
 
-def recorded(text: str, *needed: str) -> Any:
-    """`needed`: keys that were written whatever the version."""
+
+def recorded(text: str, *needed: str, shape: type = object) -> Any:
+    """`needed`: keys that were written whatever the version. `shape`: what it must be, where nobody looks closer."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise damaged(error) from error
     for key in needed:
-        if key not in value:
+        if not isinstance(value, dict) or key not in value:
             raise damaged(f"it has no '{key}'")
+    if not isinstance(value, shape):
+        raise damaged(f"{type(value).__name__} where {shape.__name__} should be")
     return value
+
+
+def understood(read: Callable[_Given, _Read]) -> Callable[_Given, _Read]:
+    """For functions that do nothing but make sense of what the store holds: whatever they stumble over is damage."""
+
+    @wraps(read)
+    def reading(*words: _Given.args, **more: _Given.kwargs) -> _Read:
+        try:
+            return read(*words, **more)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+            raise damaged(f"{type(error).__name__} {error}") from error
+
+    return reading
 
 
 def damaged(why: object) -> Unavailable:

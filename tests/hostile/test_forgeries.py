@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.fleet import Fleet, lives, wait_until
+from tests.sampling import sampled
 
 OFF = {"HOLDFAST_PROCESSES_CGROUP": "off"}
 
@@ -68,6 +69,31 @@ def test_an_obstacle_does_not_disarm_the_keeper(fleet: Fleet, obstacle: str) -> 
     task = fleet.wait_state(start(fleet, script), "completed")
     assert not lives(pid_in(note))
     assert [run["outcome"] for run in task["runs"]] == ["completed"]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    sampled(
+        [
+            {"cause": "exec_failed", "code": None, "signal": None, "detail": "half \ud800, none \0"},
+            {"cause": "exited", "code": "one", "signal": None, "detail": ""},
+            {"cause": "exited", "code": None, "signal": [9], "detail": ""},
+        ],
+        keep=1,
+    ),
+    ids=["words that no store holds", "a code that is no number", "a signal that is none"],
+)
+def test_a_forged_ending_is_told_or_is_none(fleet: Fleet, forged: dict[str, object]) -> None:
+    """R-TERM-09: its keeper is killed and the record of its end is its own. Found by `fuzz:records`: half a character
+    in it could not be stored, and the run was never settled."""
+    fleet.env["HOLDFAST_LOST_MAX"] = "0"
+    fleet.up(env=OFF)
+    (fleet.root / "forged.json").write_text(json.dumps(forged))
+    script = f"cp {fleet.root}/forged.json $HOLDFAST_RUN_DIR/exit.json; kill -9 $PPID; sleep 600"
+    task = fleet.wait_state(start(fleet, script), "failed", patience=30)
+    assert len(task["runs"]) == 1
+    assert "attempt.trouble" not in fleet.kinds(task["id"])
+    assert "Traceback" not in fleet.log()
 
 
 def test_a_child_that_was_there_before_us_lives(fleet: Fleet) -> None:

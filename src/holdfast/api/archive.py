@@ -21,6 +21,9 @@ STORE = "store.db"
 BIGGEST_MANIFEST = 16 * 1024 * 1024
 _MEMBER = re.compile(r"store\.db|shadows/[a-z0-9]+\.bundle|home/[A-Za-z0-9_-]+\.(json|toml)")
 _BLOCK = 1 << 20
+_LAST_DAY = 253402300799  # of the year 9999: no clock is later, and no calendar goes further
+# What a manifest can be that nobody of ours wrote: another shape, too deep, numbers beyond all bounds.
+_NO_MANIFEST = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +67,7 @@ def read(path: str, folder: str | None) -> Manifest:
                     raise Refused(f"{path} holds something that its manifest does not name ('{entry.name}').")
                 found.add(entry.name)
                 _take(path, tar, entry, manifest.members[entry.name], folder)
-    except (tarfile.TarError, EOFError, KeyError, TypeError, ValueError) as error:
+    except (tarfile.TarError, EOFError, *_NO_MANIFEST) as error:
         raise Refused(f"{path} cannot be read as a backup: {type(error).__name__} {error}") from error
     missing = sorted(set(manifest.members) - found)
     if missing:
@@ -84,8 +87,11 @@ def _manifest(path: str, tar: tarfile.TarFile) -> Manifest:
     strange = [name for name in members if not _MEMBER.fullmatch(name)]
     if strange or STORE not in members:
         raise Refused(f"{path} is not a backup of Holdfast ({strange[0] if strange else 'no store in it'}).")
+    made_at = float(text["made_at"])
+    if not 0 <= made_at <= _LAST_DAY:
+        raise Refused(f"{path} is not a backup of Holdfast: it was made at no time.")
     return Manifest(
-        made_at=float(text["made_at"]),
+        made_at=made_at,
         version=str(text["version"]),
         schema=int(text["schema"]),
         counts=dict(text["counts"]),

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.api.queries import Queries
+from holdfast.records import recorded
 
 Row = dict[str, Any]
 Episode = tuple[int, float]  # an alert's number and when it was raised: after a restore, numbers come again
@@ -24,7 +25,7 @@ def critical(queries: Queries) -> tuple[list[Episode], list[Row]]:
     """Every open critical alert by number and time; the newest of them whole, first."""
     opened = [(int(row["id"]), float(row["at"])) for row in queries.view("critical_alerts")]
     newest = [
-        {**row, "details": json.loads(row["details"])}
+        {**row, "details": recorded(row["details"], shape=dict)}
         for number, _at in opened[:NEWEST]
         for row in queries.view("alert", id=number)
     ]
@@ -41,7 +42,7 @@ def deaths(queries: Queries, after: int) -> tuple[int, list[Row]]:
 
     found = []
     for row in reversed(queries.view("deaths", after=after, last=last)):
-        data = json.loads(row.pop("data"))
+        data = recorded(row.pop("data"), shape=dict)
         if data.get("outcome") in CRASHES:
             found.append({**row, "decided": row.pop("kind") == "crash.recorded"})
     return last, found

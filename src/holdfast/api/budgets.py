@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.show import duration, moment, money
-from holdfast.records import recorded
+from holdfast.records import recorded, understood
 
 if TYPE_CHECKING:  # who only lists tasks has to start fast
     from holdfast.api.queries import Queries
@@ -17,6 +17,7 @@ Row = dict[str, Any]
 _IN_TIME = ("outage", "wait")
 
 
+@understood
 def budgets(queries: Queries, task: Row) -> Row:
     """Name → {spent, limit, left, …}, of the present generation. The limits are those of this machine's settings."""
     from holdfast import clock, config
@@ -26,6 +27,7 @@ def budgets(queries: Queries, task: Row) -> Row:
     return {**_tries(task, limits, now), **_allowances(queries, task, limits.caps, now)}
 
 
+@understood
 def spent_in_all(queries: Queries, task: Row) -> Row:
     """Of every generation: an operator's retry starts budgets afresh, and takes nothing back."""
     rows = queries.view("usage_by_generation", id=task["id"])

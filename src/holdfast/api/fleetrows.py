@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.stages import standing
+from holdfast.records import understood
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
@@ -32,6 +33,7 @@ def rows_of(queries: Queries, ids: Iterable[str]) -> list[Row]:
     return [_row(row) for row in queries.view("slim_of", ids=json.dumps(sorted(ids)))]
 
 
+@understood
 def _row(row: Row) -> Row:
     """`open_runs`: their ids; `last_run`: (state, started at, why it is stopped, progress); `needs`: id → state."""
     labels, stages, last = row["labels"], row.pop("stages"), row["last_run"]

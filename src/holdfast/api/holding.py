@@ -8,7 +8,7 @@ from holdfast import clock
 from holdfast.api.queries import Queries
 from holdfast.api.show import moment
 from holdfast.errors import NotFound
-from holdfast.records import recorded
+from holdfast.records import recorded, understood
 
 if TYPE_CHECKING:
     from holdfast.store.port import Transaction
@@ -104,6 +104,7 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
     return released, resumed
 
 
+@understood
 def _row(row: Row, now: float) -> Row:
     since = recorded(row["since"])[0]
     for_operator = row["scope"] == "fleet" and row["failures"] >= _MOST_STORMS

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.api.stages import standing
 from holdfast.errors import Conflict, NotFound
-from holdfast.records import recorded
+from holdfast.records import recorded, understood
 from holdfast.storage import open_reader
 
 Row = dict[str, Any]
@@ -126,6 +126,7 @@ class Queries:
         with self._reader.snapshot():
             return self._task(task_id)
 
+    @understood
     def _task(self, task_id: str) -> Row:
         task = self.state(task_id)
         settings = recorded(task.pop("settings"), *_SETTINGS)
@@ -183,7 +184,7 @@ class Queries:
         return int(self._reader.view("last_seq")[0]["seq"])
 
     def alerts(self, *, everything: bool = False) -> list[Row]:
-        return [{**row, "details": recorded(row["details"])} for row in self._alerts(everything)]
+        return [{**row, "details": recorded(row["details"], shape=dict)} for row in self._alerts(everything)]
 
     def _alerts(self, everything: bool) -> list[Row]:
         return self._reader.view("alerts", all=int(everything))
@@ -215,14 +216,14 @@ class Queries:
     def salvages(self, task_id: str | None = None) -> list[Row]:
         rows = self._reader.view("salvages", task=task_id)
         for row in rows:
-            row["details"] = recorded(row["details"])
+            row["details"] = recorded(row["details"], shape=dict)
             row["partial"] = bool(row["partial"])
         return rows
 
     def checkpoints(self, task_id: str) -> list[Row]:
         rows = self._reader.view("checkpoints", task=task_id)
         for row in rows:
-            row["details"] = recorded(row["details"])
+            row["details"] = recorded(row["details"], shape=dict)
             row["partial"] = bool(row["partial"])
         return rows
 
@@ -287,6 +288,7 @@ def _rules(settings: Row) -> Row:
     }
 
 
+@understood
 def _run(row: Row) -> Row:
     """With what its agent said of itself: the result that it claimed, and its newest progress."""
     claim, reports = row.pop("claim"), row.pop("reports")
@@ -298,7 +300,7 @@ def _run(row: Row) -> Row:
 
 
 def _event(row: Row) -> Row:
-    return {**row, "data": recorded(row["data"])}
+    return {**row, "data": recorded(row["data"], shape=dict)}
 
 
 def _lives(host: Row) -> bool:

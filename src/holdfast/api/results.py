@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.records import recorded
+from holdfast.records import recorded, understood
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
+@understood
 def results(queries: Queries, task_id: str) -> Row:
     """Of its present generation, in order. A task without a workflow has one stage, "work"."""
     task = queries.state(task_id)
@@ -25,6 +26,7 @@ def results(queries: Queries, task_id: str) -> Row:
     }
 
 
+@understood
 def _stage(row: Row) -> Row:
     gate = recorded(row["gate"]) if row["gate"] else None
     return {

@@ -11,7 +11,7 @@ from holdfast.api.queries import Queries
 from holdfast.config.timetable import read_timetable
 from holdfast.core.schedules import Schedule
 from holdfast.errors import Conflict, NotFound
-from holdfast.records import recorded
+from holdfast.records import recorded, understood
 
 if TYPE_CHECKING:  # those who only look have to start fast
     from holdfast.core.model import Task
@@ -134,6 +134,7 @@ def _enrol(tx: Transaction, row: Row, schedule: Schedule) -> None:
         tx.schedules.enrol(row["file"], [*others, schedule], clock.now())
 
 
+@understood
 def _of_store(row: Row, file: str, written: Schedule | None) -> Row:
     before = schedule_of(recorded(row["definition"]))
     schedule = before if written is None else written

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from holdfast.records import recorded
+from holdfast.records import recorded, understood
 
 Row = dict[str, Any]
 
 
+@understood
 def standing(settings: Row, progress: str | None) -> Row | None:
     """Of a task's row; None: it has no workflow."""
     stages = settings.get("stages")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.show import took
+from holdfast.records import understood
 
 if TYPE_CHECKING:  # `show` and `why` of other agents have to start fast
     from holdfast.agents.cli import CliAgent
@@ -67,6 +68,7 @@ def _cli(agent: str) -> CliAgent | None:
     return adapter if isinstance(adapter, CliAgent) else None
 
 
+@understood
 def sum_of(agent: str, runs: Sequence[Row]) -> Row | None:
     """Of all runs; None: nothing was told. Where a CLI tells the sum of its session, its newest word counts."""
     told = [run for run in runs if run["usage"] is not None]

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from holdfast.invariants.evidence import Evidence, Row, git, task_of
@@ -50,12 +50,20 @@ def violations(
 
 def _look(home: str, at_rest: bool, witness: str | None, limits: Limits | None) -> list[Violation]:
     evidence = Evidence(home)
-    found = [violation for rule in RULES for violation in rule(evidence)]
-    found += _budgets(evidence, limits or Limits())
+    found = [violation for rule in RULES for violation in _asked(rule, evidence)]
+    found += _asked(lambda seen: _budgets(seen, limits or Limits()), evidence)
     found += witnessed(evidence, read_witness(witness) if witness else Witness())
     if at_rest:
-        found += _rest(evidence)
+        found += _asked(_rest, evidence)
     return found
+
+
+def _asked(rule: Callable[[Evidence], Iterable[Violation]], evidence: Evidence) -> list[Violation]:
+    """What cannot even be read was not kept: a record that makes no sense is a finding, not the end of the others."""
+    try:
+        return list(rule(evidence))
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        return [Violation("lost", "record", f"the store holds what nobody wrote ({type(error).__name__}: {error})")]
 
 
 # -- nothing lost --------------------------------------------------------------------------------------------------
@@ -102,7 +110,7 @@ def _rows_have_their_things(evidence: Evidence) -> Iterator[Violation]:
 
 def _is_claimed(evidence: Evidence, workspace: Row) -> bool:
     """Its task runs, or it is being put away: the next step of that is under way. Or its whole repository is gone."""
-    repo = next(row for row in evidence.tables["repos"] if row["id"] == workspace["repo_id"])
+    repo = {row["id"]: row for row in evidence.tables["repos"]}[workspace["repo_id"]]
     return (
         evidence.tasks[workspace["task_id"]]["state"] == "running"
         or workspace["disposition"] in ("clean", "salvage")

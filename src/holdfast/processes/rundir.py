@@ -26,6 +26,8 @@ PROMPT = "prompt"  # what the agent was told, where that is not its task's own p
 FILES = f"{CHANNEL}/files"  # a directory: the agent's private settings for this run; a container gets to see them too
 MOST_INTENT = 16 * 1024 * 1024  # bytes; a command line may have a few million
 MOST_PID = 2**22  # the kernel's own limit
+MOST_CODE, MOST_SIGNAL = 255, 64  # likewise
+MOST_DETAIL = 1000  # characters
 _ENDLESS = ("out.log", "err.log", "keeper.log")
 
 
@@ -144,9 +146,9 @@ class RunDirectory:
         try:
             return ProcessEnd(
                 cause=Cause(record["cause"]),
-                code=record["code"],
-                signal=record["signal"],
-                detail=str(record["detail"]),
+                code=_number(record["code"], MOST_CODE),
+                signal=_number(record["signal"], MOST_SIGNAL),
+                detail=one_line(str(record["detail"]), MOST_DETAIL),
                 oom_kills=int(record.get("oom_kills", 0)),
                 at=float(record["at"]) if "at" in record else None,
             )
@@ -223,3 +225,10 @@ class RunDirectory:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+
+def _number(value: object, most: int) -> int | None:
+    """As a keeper writes it down. ValueError for what is none: the agent may have written the record."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most):
+        raise ValueError("no such number")
+    return value

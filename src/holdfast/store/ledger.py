@@ -10,10 +10,12 @@ from typing import Any
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.scene import Holding, KnownTask, Ledger, Scene
 from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.records import understood
 
 View = Callable[..., list[dict[str, Any]]]
 
 
+@understood
 def read_ledger(view: View, scene: Scene) -> Ledger:
     """After the look: whoever finished something in between has said so here by now."""
     known = view("sweep_tasks", ids=json.dumps(sorted(scene.tasks())))
@@ -35,6 +37,7 @@ def fates(view: View, workspaces: Iterable[str]) -> list[dict[str, Any]]:
     return view("sweep_fates", ids=json.dumps(sorted(workspaces)))
 
 
+@understood
 def workspace_of(row: dict[str, Any]) -> Workspace:
     """A row of `workspaces`, whoever read it."""
     return Workspace(

@@ -35,8 +35,8 @@ def run_alerts(arguments: argparse.Namespace) -> int:
     if arguments.why:
         raise UsageError("--why belongs to `holdfast alerts ack`.")
     queries = Queries(home_directory())
-    least = LEVELS.index(arguments.level or LEVELS[0])
-    alerts = [row for row in queries.alerts(everything=arguments.all) if LEVELS.index(row["level"]) >= least]
+    least = _rank(arguments.level or LEVELS[0])
+    alerts = [row for row in queries.alerts(everything=arguments.all) if _rank(row["level"]) >= least]
     for alert in alerts:
         if arguments.json:
             print_json(alert)
@@ -45,6 +45,11 @@ def run_alerts(arguments: argparse.Namespace) -> int:
     if not alerts and not arguments.json:
         print("No alerts.")
     return 0
+
+
+def _rank(level: str) -> int:
+    """A level that nobody here knows is worth a look."""
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
 
 
 def _print_alert(alert: Row) -> None:

@@ -13,6 +13,7 @@ from holdfast.core.model import Event, Instant, Level, PauseReason, Task
 from holdfast.core.outcome import Outcome
 from holdfast.core.resuming import FREE_TO_RESUME
 from holdfast.errors import Conflict
+from holdfast.records import understood
 from holdfast.store.shutting import account_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
@@ -161,6 +162,7 @@ def _differs(before: ShutAccount, after: ShutAccount) -> bool:
     return abs(before.until - after.until) > _WORTH_TELLING
 
 
+@understood
 def _account(row: Row) -> ShutAccount:
     return ShutAccount(
         agent=row["agent"],

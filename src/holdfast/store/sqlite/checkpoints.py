@@ -10,6 +10,7 @@ import apsw
 from holdfast import faults
 from holdfast.core.model import Event, Instant, Level
 from holdfast.errors import NotFound
+from holdfast.records import understood
 from holdfast.store.checkpointing import Checkpoint, GoingBack
 from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows
@@ -197,6 +198,7 @@ class SqliteCheckpoints:
         self._events.emit(event, now)
 
 
+@understood
 def _checkpoint(row: dict[str, Any]) -> Checkpoint:
     return Checkpoint(
         task_id=row["task_id"],

@@ -11,6 +11,7 @@ from holdfast.core.holds import Hold, Probe, Scope
 from holdfast.core.massdeath import Death, calmed
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.states import TaskState
+from holdfast.records import understood
 from holdfast.store.holding import MASS_DEATH_ALERT, provider_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
@@ -191,6 +192,7 @@ def _what(hold: Hold) -> str:
     return f"What waits for the {'provider' if hold.scope is Scope.PROVIDER else 'account'} {hold.name}"
 
 
+@understood
 def _hold(row: Row) -> Hold:
     probe = None
     if row["probe_task"] is not None:
@@ -221,6 +223,7 @@ def _written(moment: Instant) -> str:
     return encode([moment.wall, moment.boottime, moment.boot_id])
 
 
+@understood
 def _instant(text: str) -> Instant:
     wall, boottime, boot_id = decode(text)
     return Instant(wall=wall, boottime=boottime, boot_id=boot_id)

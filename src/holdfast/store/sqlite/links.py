@@ -11,6 +11,7 @@ from holdfast.core.model import Event, Instant, Level
 from holdfast.core.outcome import Outcome
 from holdfast.core.states import TaskState
 from holdfast.core.tracking import CRASHES, Link, LinkState, backoff
+from holdfast.records import understood
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 
@@ -182,6 +183,7 @@ class SqliteLinks:
         )
 
 
+@understood
 def _link(row: Row) -> Link:
     return Link(
         id=row["id"],

@@ -11,6 +11,7 @@ from holdfast import faults
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.notices import Delivery, Notice, Plan, Transition
 from holdfast.errors import Conflict
+from holdfast.records import understood
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import encode
@@ -93,6 +94,7 @@ class SqliteNotices:
         self._events.emit(event, now)
 
 
+@understood
 def _notice(row: Row) -> Notice:
     return Notice(
         id=int(row["id"]),

@@ -8,6 +8,7 @@ import apsw
 
 from holdfast import faults
 from holdfast.core.results import GateResult, Result
+from holdfast.records import understood
 from holdfast.store.grip import Grip
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.guard import require_owner
@@ -55,6 +56,7 @@ class SqliteResults:
         return [_result(row) for row in self._sql.rows("of_task", task_id=task_id)]
 
 
+@understood
 def _result(row: Row) -> Result:
     return Result(
         number=row["number"],

@@ -37,7 +37,7 @@ from holdfast.core.rules import (
 )
 from holdfast.core.states import RunState, TaskState
 from holdfast.core.workflows import START, Progress, plain_progress, plain_stage, progress_from, stage_from
-from holdfast.records import recorded
+from holdfast.records import recorded, understood
 from holdfast.redaction import redacted_in
 
 Row = dict[str, Any]
@@ -123,6 +123,7 @@ def _read_settings(text: str) -> dict[str, Any]:
     return settings
 
 
+@understood
 def task(row: tuple[Any, ...]) -> Task:
     """From the columns that queries/tasks.sql calls `task_columns`, in their order."""
     (
@@ -219,10 +220,12 @@ def written_usage(usage: RunUsage | None) -> str | None:
     return encode({name: getattr(usage, name) for name in _OF_USAGE if getattr(usage, name)})
 
 
+@understood
 def usage(text: str | None, cost_usd: float | None) -> RunUsage | None:
     return None if text is None else RunUsage(**decode(text), cost_usd=cost_usd)
 
 
+@understood
 def run(row: Row) -> Run:
     return Run(
         id=row["id"],
@@ -261,6 +264,7 @@ def repo(row: Row) -> Repo:
     return Repo(id=row["id"], path=row["path"], common_dir=row["common_dir"])
 
 
+@understood
 def request(row: Row) -> Request:
     return Request(
         id=row["id"],
@@ -269,10 +273,11 @@ def request(row: Row) -> Request:
         by=row["by"],
         at=row["at"],
         why=row["why"],
-        data=recorded(row["data"]),
+        data=recorded(row["data"], shape=dict),
     )
 
 
+@understood
 def spend(row: Row) -> Spend:
     return Spend(
         budget=Budget(row["budget"]),

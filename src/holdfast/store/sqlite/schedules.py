@@ -14,7 +14,7 @@ from holdfast.core.model import Event, Instant, Level
 from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord, merged_spans
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.errors import Conflict, NotFound
-from holdfast.records import recorded
+from holdfast.records import recorded, understood
 from holdfast.store.scheduling import refused_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
@@ -230,6 +230,7 @@ class SqliteSchedules:
     def _waiting(self, at: Mapping[str, str]) -> list[float]:
         return [float(row[0]) for row in self._sql.tuples("waiting", **at)]
 
+    @understood
     def _as_record(self, row: Row) -> ScheduleRecord:
         schedule = _read(row["definition"])
         if row["crowded"] and row["last_task_state"] in (None, *TASK_TERMINAL):
@@ -289,6 +290,7 @@ def _written(schedule: Schedule) -> str:
     return encode({name: getattr(schedule, name) for name in fields} | {"task": dict(schedule.task)})
 
 
+@understood
 @functools.lru_cache(maxsize=512)
 def _read(definition: str) -> Schedule:
     """As it was written; a version to come may know more of it. They are looked at often, and rarely change."""

@@ -12,6 +12,7 @@ from holdfast.core.caps import CLOCK_WAS_SET_BACK, DAY, Allowance, Cap, Entry, U
 from holdfast.core.model import Event, Instant, Level, Task
 from holdfast.core.outcome import RunUsage
 from holdfast.errors import Conflict, NotFound
+from holdfast.records import understood
 from holdfast.store.budgeting import SpentBudget, budget_alert
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor, Row
@@ -174,6 +175,7 @@ def _setting(allowance: Allowance) -> str:
     return f'[budget.labels."{allowance.label}"]'
 
 
+@understood
 def _entry(row: Row) -> Entry:
     cost = row["cost_usd"]
     return Entry(

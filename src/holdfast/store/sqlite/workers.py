@@ -11,6 +11,7 @@ from holdfast.core.crashes import Answer, last_words, worker_alert
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.staffing import WORKER_MOVES, WorkerRecord, WorkerState
 from holdfast.errors import Conflict, NotFound
+from holdfast.records import understood
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import encode
@@ -226,6 +227,7 @@ class SqliteWorkers:
         )
 
 
+@understood
 def _record(row: Row) -> WorkerRecord:
     return WorkerRecord(
         name=row["name"],

@@ -13,6 +13,7 @@ from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TaskState, WorkspaceState, can_move
 from holdfast.errors import Conflict, NotFound
 from holdfast.ids import new_id
+from holdfast.records import understood
 from holdfast.store.ledger import workspace_of
 from holdfast.store.port import Grip, Salvaged
 from holdfast.store.sqlite import rows
@@ -261,6 +262,7 @@ class SqliteWorkspaces:
             now,
         )
 
+    @understood
     def last_salvage(self, task_id: str) -> Salvaged | None:
         row = self._sql.row("last_salvage", task_id=task_id)
         if row is None:

@@ -75,6 +75,7 @@ class Storm:
         kills: Counter[str] = Counter()
         try:
             world.configure(SETTINGS)
+            world.patience += tasks  # what the storm left of them takes its time, too
             try:
                 _rage(world, random.Random(seed), kills, tasks, wanted)
                 found = _rest(world, tasks)
@@ -162,7 +163,7 @@ def _living(world: World, kind: str) -> list[int]:
 def _rest(world: World, tasks: int) -> list[str]:
     """Supervisors until nothing is left to do; then the promises, and that one more changes nothing."""
     for number in range(ENDS):
-        world.up(f"rest-{number}")
+        world.up(f"rest-{number}", agents=4)
         if not _unfinished(world):
             break
     before = fingerprint(str(world.home))

@@ -91,13 +91,15 @@ class Typist:
         self.acknowledged = self.ids()
         self.is_gone = False  # a purge, a restore: what was there need not be there any more
 
-    def type(self, argv: list[str], given: bytes = b"", variables: Mapping[str, str] | None = None) -> str:
-        """What is wrong with how it was answered, or nothing."""
+    def type(
+        self, argv: list[str], given: bytes = b"", variables: Mapping[str, str] | None = None, *, counted: bool = True
+    ) -> str:
+        """What is wrong with how it was answered, or nothing. `counted`: the store can be asked for its tasks."""
         os.ftruncate(self._given, 0)
         os.pwrite(self._given, given, 0)
         os.lseek(0, 0, os.SEEK_SET)
         with self._with(variables or {}):
-            is_here = os.environ["HOLDFAST_HOME"] == str(self._home)
+            is_here = counted and os.environ["HOLDFAST_HOME"] == str(self._home)
             before = self._count() if is_here else 0
             code, said, complained = _run(argv)
             after = self._count() if is_here else 0
@@ -143,6 +145,12 @@ class Typist:
         if self._opened is None or self._opened[0] != inode:
             self._opened = inode, apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         return self._opened[1]
+
+    def let_go(self) -> None:
+        """Of the database, which is about to be replaced."""
+        if self._opened is not None:
+            self._opened[1].close()
+            self._opened = None
 
     def lost(self) -> list[str]:
         """At the end: every task that was there is there, and the store is sound."""

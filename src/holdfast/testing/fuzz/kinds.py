@@ -11,7 +11,7 @@ from typing import Protocol
 from holdfast import config
 from holdfast.api import scenarios
 from holdfast.errors import HoldfastError
-from holdfast.testing.fuzz import streams, texts
+from holdfast.testing.fuzz import homes, outside, streams, texts
 from holdfast.testing.fuzz.commands import Typist, bound, confined
 from holdfast.testing.fuzz.lines import Lines
 from holdfast.testing.fuzz.words import noise
@@ -163,4 +163,12 @@ KINDS: dict[str, tuple[Callable[[Path], Kind], int, int]] = {
     "settings": (SettingsFiles, 10_000, 400),
     "files": (WrittenFiles, 6_000, 400),
     "streams": (AgentStreams, 4_000, 200),
+    "lines": (outside.AgentLines, 50_000, 2_500),
+    "reports": (outside.Reports, 8_000, 4_000),
+    "records": (outside.RunRecords, 6_000, 1_000),
+    "answers": (outside.TrackerAnswers, 10_000, 2_500),
+    "columns": (homes.Columns, 300, 25),
+    "homes": (homes.Files, 200, 25),
+    "backups": (homes.Backups, 300, 50),
+    "memories": (outside.Memories, 5_000, 2_500),
 }
