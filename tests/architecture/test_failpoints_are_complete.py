@@ -21,6 +21,7 @@ EXEMPT = {
     ("processes/keeper.py", "Keeper.become_agent"): "the child after the fork: it is the agent, not us",
     ("processes/keeper.py", "remove_obstacle"): "its callers, create and _rename, are between points",
     ("processes/keeper.py", "Records._rename"): "its callers, create and _fill, have points on both sides",
+    ("processes/keeper.py", "sync"): "its callers, Records.create and _fill, have points on both sides",
     ("processes/rundir.py", "RunDirectory._make_way"): "its caller, declare_empty, has points on both sides",
     ("processes/keeper.py", "Keeper.bound_agent"): "the child after the fork, and a file of /proc",
     ("processes/rundir.py", "RunDirectory.take_lock"): "a lock file: empty, and the kernel forgets the lock",
