@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from holdfast import faults
+
 # Whole escape sequences first, then whatever control characters are left (tabs and line ends stay), those that let a
 # text run the other way (they would turn what stands beside it too), and those without a width of their own, or with
 # one that terminals do not agree about.
@@ -13,13 +15,25 @@ _ESCAPES = re.compile(
     r"|[\u00ad\u0600-\u0605\u06dd\u070f\u180e\u200b-\u200d\u2028\u2029\u2060-\u2064\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
     r"\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
 )
+# What would show another path than the one that it is, or two lines for one.
+_MISLEADING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _HALVES = re.compile("[\ud800-\udfff]")  # bytes that are no text
 
 
 def clean(text: object) -> str:
     """Printable text: escape sequences and control characters are gone, and nothing in it moves what stands beside."""
-    plain = _ESCAPES.sub("", str(text))
+    plain = str(text) if faults.skips("clean-text") else _ESCAPES.sub("", str(text))
     return plain if plain.isascii() else _HALVES.sub("�", plain)
+
+
+def quoted(text: object, indent: str = "  ") -> str:
+    """The same, where what follows a line end cannot be taken for a line of ours."""
+    return clean(text).replace("\n", f"\n{indent}")
+
+
+def misleads(path: str) -> bool:
+    """Whether a path cannot be shown, or given to a tool that reads lines, as it is."""
+    return _MISLEADING.search(path) is not None
 
 
 def one_line(text: object, width: int | None = None) -> str:

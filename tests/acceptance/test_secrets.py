@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from tests.fleet import Fleet, wait_until
+from tests.fleet import Fleet, processes_of, wait_until
 from tests.receivers import WebReceiver, web_receiver
 
 OWN, PASSED, HELD, HOOK, SIGNING = (f"cAnary-0f-{word}-7q2Xv" for word in ("own", "passed", "held", "hook", "signing"))
@@ -129,6 +129,7 @@ def test_everything_of_ours_is_its_owners_alone_whatever_the_umask(fleet: Fleet)
         fleet.add_scenario({"report": {"kind": "checkpoint", "message": "so far"}}, {"crash": "SIGKILL"})
         fleet.cli("up", "--detach", "--idle-exit", "0s", "--agents", 2, env={"HOLDFAST_CRASH_MAX_IN_WINDOW": "1"})
         wait_until(lambda: _have_ended(fleet) and fleet.supervisor_pid() is None, "all have ended, and the supervisor")
+        wait_until(lambda: processes_of(fleet.home) == {}, "nobody opens or closes anything any more")
         fleet.cli("backup")
     finally:
         os.umask(old)

@@ -29,7 +29,7 @@ def campaign(*words: object, timeout: float = 300) -> subprocess.CompletedProces
 
 
 def test_torn_stores_open_with_what_was_acknowledged_or_are_refused() -> None:
-    """Promise 1: another sample every day of logs cut at a sector and bytes that are not what was written."""
+    """Promise 1: a sample of logs cut at a sector and bytes that are not what was written."""
     share = amount(4, in_all=100) / 100
     done = campaign("--only", "cut-log", "--only", "bad-bytes", "--share", share / 10, "--seed", SEED, "--jobs", 2)
     assert done.returncode == 0, done.stdout[-4000:]
@@ -39,7 +39,7 @@ def test_torn_stores_open_with_what_was_acknowledged_or_are_refused() -> None:
 
 
 def test_a_planted_secret_is_nowhere() -> None:
-    """Another one every day: planted in some place, told in some way, searched for everywhere."""
+    """A sample: planted in some place, told in some way, searched for everywhere."""
     done = campaign("--only", "canaries", "--share", amount(1, in_all=40) / 40, "--seed", SEED, "--jobs", 1)
     assert done.returncode == 0, done.stdout[-4000:]
     assert re.search(r"^canaries +[1-9]", done.stdout, re.M) is not None, done.stdout

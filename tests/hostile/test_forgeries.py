@@ -90,7 +90,7 @@ def test_a_forged_ending_is_told_or_is_none(fleet: Fleet, forged: dict[str, obje
     fleet.up(env=OFF)
     (fleet.root / "forged.json").write_text(json.dumps(forged))
     script = f"cp {fleet.root}/forged.json $HOLDFAST_RUN_DIR/exit.json; kill -9 $PPID; sleep 600"
-    task = fleet.wait_state(start(fleet, script), "failed", patience=30)
+    task = fleet.wait_state(start(fleet, script), "failed")
     assert len(task["runs"]) == 1
     assert "attempt.trouble" not in fleet.kinds(task["id"])
     assert "Traceback" not in fleet.log()

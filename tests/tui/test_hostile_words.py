@@ -82,7 +82,7 @@ def _stage(fleet: Fleet) -> dict[str, str]:
     wait_until(lambda: "7 %" in str(fleet.show(speaks)["reason"]), "it has told how far it is")
     fleet.wait_state(fails, "failed")
     wait_until(lambda: Queries(str(fleet.home)).alerts(), "its worker is stopped, and an alert says so")
-    repo = next(folder for folder in (fleet.home / "workspaces").iterdir() if folder.is_dir())
+    repo = next(folder for folder in (fleet.home / "workspaces").iterdir() if not folder.name.startswith("."))
     os.mkdir(os.fsencode(repo) + b"/for\x1b[2Jeign\xff\xe2\x80\xae")
     return {"talks": talks, "speaks": speaks, "fails": fails, "dies": dies}
 

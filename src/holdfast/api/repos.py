@@ -6,7 +6,7 @@ import os
 
 from holdfast.core.model import Repo
 from holdfast.errors import UsageError
-from holdfast.text import is_text
+from holdfast.text import is_text, misleads
 from holdfast.workspaces import git, refs
 
 
@@ -53,6 +53,11 @@ def locate(directory: str) -> tuple[str, str]:
         )
     if not is_text(top + common):
         raise UsageError(f"The path of the repository {top} has bytes that are not UTF-8. Rename the directory.")
+    if misleads(top + common):
+        raise UsageError(
+            f"The path of the repository {top} has line ends, control characters or some that turn the direction of "
+            "writing: it cannot be shown as it is. Rename the directory."
+        )
     return top, common
 
 
@@ -61,7 +66,7 @@ def located(top: str) -> tuple[str, str]:
     common = os.path.join(top, ".git")
     if os.path.isfile(os.path.join(common, "HEAD")) and os.path.isdir(os.path.join(common, "objects")):
         real = os.path.realpath(top), os.path.realpath(common)
-        if is_text("".join(real)):
+        if is_text("".join(real)) and not misleads("".join(real)):
             return real
     return locate(top)
 

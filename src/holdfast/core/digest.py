@@ -6,6 +6,7 @@ word, exit code 0, and no fatal error behind that word. Never the model's text, 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from holdfast.core.agentevents import (
@@ -47,6 +48,8 @@ RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
     (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
     (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
 )
+# What the next run is given on its command line: never something that could be taken for an option or a path.
+_SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 _VAGUE = frozenset({Trouble.INTERRUPTED, Trouble.OTHER})
 _OF_LIMITS = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
 
@@ -79,7 +82,7 @@ class Digest:
         self._note_tools(event)
         match event:
             case SessionStarted():
-                self.session_id = event.id or self.session_id
+                self.session_id = event.id if _SESSION.fullmatch(event.id) else self.session_id
                 self.model = event.model or self.model
             case StepStarted():
                 self.result = None

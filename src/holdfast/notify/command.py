@@ -12,7 +12,7 @@ from holdfast.core.notices import Notice
 from holdfast.ids import new_id
 from holdfast.notify.port import LATE, LONGEST_TOLD, Answer, Runner
 from holdfast.notify.tail import Tail
-from holdfast.text import one_line
+from holdfast.text import clean, one_line
 from holdfast.units import show_duration
 
 
@@ -61,8 +61,8 @@ def variables(notice: Notice) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """What a variable can hold."""
-    return text.encode(errors="replace").decode().replace("\0", "�")
+    """What a variable can hold, and a script may print: others' words drive no terminal. The JSON has all of it."""
+    return clean(text.encode(errors="replace").decode().replace("\0", "�"))
 
 
 def _how(code: int, err: bytes, timeout: float) -> str:

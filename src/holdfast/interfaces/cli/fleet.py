@@ -8,7 +8,7 @@ import time
 
 from holdfast.errors import Unavailable, UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import clean, number, paint, print_json
+from holdfast.interfaces.cli.render import clean, number, paint, print_json, quoted
 
 DOWN_PATIENCE = 120.0
 
@@ -174,7 +174,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         print_json({"id": task["id"], "state": task["state"], "outcome": task["outcome"], "left_behind": left})
     else:
         print(f"The task ended {paint(task['state'], 'bold')} after {len(task['runs'])} run(s).")
-        print(clean(explain(task, 0, {}, [])[0]))
+        print(quoted(explain(task, 0, {}, [])[0]))
         print("Nothing was left behind." if not left else "Left behind:\n  " + "\n  ".join(left))
     sys.stdout.flush()
     return 0 if task["state"] == "completed" and not left else 75 if task["state"] == "paused" else 1

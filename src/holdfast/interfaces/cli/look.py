@@ -18,6 +18,7 @@ from holdfast.interfaces.cli.render import (
     one_line,
     paint,
     print_json,
+    quoted,
     rich_table,
     table,
 )
@@ -186,24 +187,22 @@ def run_show(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{paint('task', 'bold')} {task['id']}  {task['state']}  {one_line(task['reason'] or '', 90)}")
     for name, words in facts(task).items():
-        print(f"  {name:<10}{clean(words)}")
+        print(f"  {name:<10}{quoted(words, ' ' * 12)}")
     for run in task["runs"]:
-        ended = f"{run['outcome']}: {clean(run['reason'])}" if run["outcome"] else "…"
+        ended = f"{run['outcome']}: {quoted(run['reason'], ' ' * 6)}" if run["outcome"] else "…"
         worker = f"worker {run['worker']}  " if run["worker"] else ""
         worker += f"stage {'/'.join(filter(None, (run['stage'], run['member'])))}  " if run["stage"] else ""
         print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
         for line in details(run):
-            print(f"      {paint(clean(line), 'dim')}")
+            print(f"      {paint(quoted(line, ' ' * 8), 'dim')}")
     for child in task["children"]:
         print(f"  subtask {child['id']}  {child['state']}  {one_line(child['prompt'], 60)}")
-    for line in crash_lines(task["crashes"]):
-        print(f"  {clean(line)}")
-    for line in checkpoint_lines(task):
-        print(f"  {clean(line)}")
+    for line in (*crash_lines(task["crashes"]), *checkpoint_lines(task)):
+        print(f"  {quoted(line, ' ' * 4)}")
     for salvage in task["salvages"]:
         print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")
     for line in by_hand_lines(task):
-        print(clean(line))
+        print(quoted(line))
     return 0
 
 
@@ -240,7 +239,7 @@ def run_why(arguments: argparse.Namespace) -> int:
         return 0
     print(f"Task {task['id']} is {paint(task['state'], 'bold')}.")
     for line in (*lines, *budget_lines(used, in_all)):
-        print(clean(line))
+        print(quoted(line))
     print("What happened last:")
     for event in events:
         print("  " + _event_line(event))

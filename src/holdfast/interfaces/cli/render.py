@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from holdfast.text import clean, one_line
+from holdfast.text import clean, one_line, quoted
 
 __all__ = [
     "ago",
@@ -21,6 +22,7 @@ __all__ = [
     "one_line",
     "paint",
     "print_json",
+    "quoted",
     "rich_table",
     "size",
     "table",
@@ -71,7 +73,19 @@ def paint(text: str, colour: str, stream: Any = None) -> str:
 def print_json(value: object) -> None:
     """Valid on every stream: what its encoding may not have is written as JSON's own escapes."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
-    print(json.dumps(value, ensure_ascii=not is_utf8, separators=(",", ":")))
+    text = json.dumps(value, ensure_ascii=not is_utf8, separators=(",", ":"))
+    print(text if text.isascii() and "\x7f" not in text else _DRIVING.sub(_escaped, text))
+
+
+# What JSON lets through as it is, and a terminal may obey: as escapes it is the same value.
+_DRIVING = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
+    "\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
+)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found.group())[1:-1] if found.group() != "\x7f" else "\\u007f"
 
 
 def ago(moment: float | None) -> str:
@@ -91,7 +105,7 @@ def size(count: float) -> str:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None) -> None:
     """Aligned columns; with rich on a terminal, plain elsewhere."""
-    listed = [list(row) for row in rows]
+    listed = [[" ".join(clean(cell).split("\n")) for cell in row] for row in rows]
     if is_fancy():
         _rich_table(headers, listed, state_column)
         return

@@ -9,7 +9,7 @@ import sys
 from holdfast.api.queries import Queries
 from holdfast.errors import UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import clean, paint, print_json
+from holdfast.interfaces.cli.render import clean, one_line, paint, print_json, quoted
 
 MOST_NAMES = 20  # of changed files on a terminal
 
@@ -33,13 +33,13 @@ def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
         ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
         print(f"\n{paint(clean(name), 'bold')}  {clean(stage['agent'])}  {how}{clean(ruling)}{spent}")
         if not stage["passed"]:
-            print(f"  It did not pass: {clean(why_not(stage))}")
+            print(f"  It did not pass: {quoted(why_not(stage), '    ')}")
         _indented(stage["text"] or "(no answer)")
         if stage["gate"] is not None:
-            print(f"  gate `{clean(stage['gate']['command'])}`: {clean(stage['gate']['how'])}")
+            print(f"  gate `{one_line(stage['gate']['command'])}`: {one_line(stage['gate']['how'])}")
             _indented(stage["gate"]["output"], "    ")
         for name in stage["files"][:MOST_NAMES]:
-            print(f"  changed {clean(name)}")
+            print(f"  changed {one_line(name)}")
         if len(stage["files"]) > MOST_NAMES:
             print(f"  and {len(stage['files']) - MOST_NAMES} more changed file(s)")
     for counted in found["members"]:

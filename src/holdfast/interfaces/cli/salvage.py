@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.api.queries import Queries
 from holdfast.errors import UsageError
 from holdfast.home import home_directory
-from holdfast.interfaces.cli.render import ago, one_line, print_json, size, table
+from holdfast.interfaces.cli.render import ago, clean, is_terminal, one_line, print_json, quoted, size, table
 from holdfast.units import show_duration
 
 _ACTIONS = ("list", "show", "restore", "prune")
@@ -101,6 +101,8 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
         text = patch(queries.home, row, staged=arguments.staged)
         if arguments.json:
             print_json({**row, "patch": text.encode(errors="surrogateescape").decode(errors="replace")})
+        elif is_terminal():
+            print(clean(text), end="")
         else:
             sys.stdout.flush()
             sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # exact, so that it can be applied
@@ -115,7 +117,7 @@ def _show(queries: Queries, arguments: argparse.Namespace) -> int:
         print_json({**row, "changed": named})
         return 0
     for line in _facts(row):
-        print(line)
+        print(quoted(line))
     for one in changed[:_SHOWN]:
         print(f"  {_STATUS.get(one['status'], one['status']):<12}  {one_line(one['path'], 200)}")
     if len(changed) > _SHOWN:

@@ -17,7 +17,7 @@ from holdfast.errors import Conflict, UsageError
 from holdfast.home import home_directory
 from holdfast.interfaces.cli import intake
 from holdfast.interfaces.cli.live import AgentWords, BottomLine
-from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json
+from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json, quoted
 from holdfast.text import is_text
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
@@ -347,4 +347,4 @@ def _tell_end(queries: Queries, task: dict[str, Any]) -> None:
     colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")
     print(f"{paint(task['state'], colour)} {task['id']}")
     for line in explain(task, 0, queries.supervisor(), []):
-        print(clean(line))
+        print(quoted(line))

@@ -11,6 +11,7 @@ from holdfast.testing.campaign.family import Family
 from holdfast.testing.campaign.fsyncs import Fsyncs
 from holdfast.testing.campaign.fuzzed import Fuzzed
 from holdfast.testing.campaign.hostilerepo import HostileRepo
+from holdfast.testing.campaign.hostilewords import HostileWords
 from holdfast.testing.campaign.limits import Limits
 from holdfast.testing.campaign.smalldisk import SmallDisk
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
@@ -37,6 +38,7 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         Limits,
         SmallDisk,
         Clocks,
+        HostileWords,
         Fsyncs,
     )
 }

@@ -112,6 +112,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "config/instead-of/bad",
         "leaked: a trap ran as us",
     ),
+    Mutant(
+        "clean-text",
+        "escapes taken out of others' words",
+        "hostile-words",
+        "tasks/escapes",
+        "to the terminal",
+    ),
     Mutant("heed-sync", "a failed fsync of a record is heeded", "fsync", "keeper/fsync=EIO@1", "lost: exit.json"),
     Mutant("sync-commit", "the fsync of the store's commits", "synced", COMMIT, "lost: "),
 )
