@@ -134,11 +134,11 @@ def test_a_clock_that_leaps_ahead_deletes_nothing() -> None:
 
 
 def test_a_failed_fsync_records_nothing() -> None:
-    """Promise 1 on a bad disk: the supervisor's commit fails and is done again; a keeper that would not heed a failed
-    fsync of its record is noticed."""
+    """Promise 1 on a bad disk: the supervisor's commit fails and is done again; that a failed fsync of a record is
+    not heeded would be noticed."""
     if why := Synced().absent():
         pytest.skip(f"NOT RUN: {why}")
     held = campaign("--replay", "fsync:up/fdatasync=EIO@9")
     assert held.stdout.endswith("held\n"), held.stdout
-    broken = campaign("--replay", "fsync:keeper/fsync=EIO@1", "--break", "heed-sync")
-    assert "lost: exit.json got its name, but its content could not be synced" in broken.stdout, broken.stdout
+    broken = campaign("--replay", "fsync:every/fsync=EIO@6", "--break", "heed-sync")
+    assert "lost: intent.json got its name, but its content could not be synced" in broken.stdout, broken.stdout

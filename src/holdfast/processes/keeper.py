@@ -335,15 +335,6 @@ class Output:
         return int(_libc.fallocate(self.files[number], mode, start, end - start)) == 0  # else: this file system cannot
 
 
-def sync(fd: int) -> None:
-    """What could not be synced is lost, though the next try would say that all is well: it has to be written again."""
-    try:
-        os.fsync(fd)
-    except OSError:
-        if "heed-sync" not in _broken:
-            raise
-
-
 class Records:
     """The files of the run directory. Every write is durable before it is visible."""
 
@@ -358,7 +349,7 @@ class Records:
         try:
             os.write(fd, json.dumps(content).encode())
             if f"sync-{name}" not in _broken:
-                sync(fd)
+                os.fsync(fd)
         finally:
             os.close(fd)
         self._rename(name + ".new", name)
@@ -399,7 +390,7 @@ class Records:
                 raise FileNotFoundError(errno.ENOENT, "something else is in its place", name)
             os.pwrite(fd, block, 0)
             if f"sync-{name}" not in _broken:
-                sync(fd)
+                os.fsync(fd)
         finally:
             os.close(fd)
         fault_point("keeper.rename", may_fail=True)
