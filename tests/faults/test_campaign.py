@@ -57,6 +57,24 @@ def test_a_case_is_replayed_to_the_same_point() -> None:
     assert held.stdout.endswith("2 times: 0 violated, 0 not reached\nheld\n"), held.stdout
 
 
+def test_a_campaign_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    """What was played is counted, not played again; with another seed the cases would be others, so that is refused."""
+    journal, words = tmp_path / "journal", ("--only", "cut-log", "--share", 0.01, "--jobs", 1, "--go-on")
+    first = campaign(*words, journal, "--seed", 5)
+    assert first.returncode == 0, first.stdout
+    head, *played = journal.read_text().splitlines()
+    assert len(played) >= 2
+    journal.write_text("\n".join([head, *played[1:], played[0][:9]]))  # killed while it noted the first one
+    again = campaign(*words, journal, "--seed", 5)
+    assert again.returncode == 0, again.stdout
+    assert re.findall(r"^cut-log +\d+ +\d+", again.stdout, re.M) == re.findall(
+        r"^cut-log +\d+ +\d+", first.stdout, re.M
+    )
+    assert sum(line.endswith("}") and '"case"' in line for line in journal.read_text().splitlines()) == len(played)
+    other = campaign(*words, journal, "--seed", 6)
+    assert (other.returncode, "journal of another campaign" in other.stderr) == (2, True)
+
+
 def test_an_unknown_family_is_named() -> None:
     done = campaign("--replay", "nonsense:1")
     assert (done.returncode, "There is no family 'nonsense'" in done.stderr) == (2, True)
