@@ -39,6 +39,7 @@ from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.pressure import Machine
 from holdfast.processes.trees import activity
+from holdfast.redaction import learn, secrets_in
 from holdfast.roster import AGENTS
 from holdfast.store.port import Host
 from holdfast.store.sqlite.connection import refuse_network_filesystem
@@ -74,6 +75,7 @@ def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]
     assert isinstance(passed, list | tuple)
     assert isinstance(extra, dict)
     chosen = {str(k): str(v) for k, v in extra.items()} | looked_up(wanted, home)
+    learn(secrets_in(chosen))
     return allowed(os.environ, tuple(str(name) for name in passed)) | chosen
 
 

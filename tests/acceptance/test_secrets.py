@@ -118,6 +118,30 @@ def test_a_secret_of_env_set_comes_from_its_file_and_must_be_there(fleet: Fleet)
     assert found_in(fleet) == []
 
 
+def test_who_takes_an_agent_over_knows_its_secrets_too(fleet: Fleet) -> None:
+    """They stand in a file that only the task names: what its agent says to the next supervisor is redacted as well."""
+    own = fleet.root / "own.toml"
+    own.write_text(f'env.set = {{ DEPLOY_TOKEN = "{HELD}" }}\n')
+    script = (
+        f"touch {fleet.root}/works; until [ -e {fleet.root}/go ]; do sleep 0.05; done; echo $DEPLOY_TOKEN; "
+        """printf '{"token":"%s","report":"complete","message":"with %s"}\\n' "$HOLDFAST_RUN_TOKEN" "$DEPLOY_TOKEN" """
+        '>> "$HOLDFAST_CHANNEL/reports"'
+    )
+    task_id = fleet.add("x", command=("sh", "-c", script), env={"HOLDFAST_CONFIG": str(own)})
+    first = fleet.up()
+    wait_until((fleet.root / "works").exists, "its agent works")
+    fleet.wait_started(task_id)
+    fleet.kill_supervisor(first)
+    fleet.up()
+    wait_until(lambda: "task.adopted" in fleet.kinds(task_id), "it is adopted")
+    (fleet.root / "go").touch()
+    done = fleet.wait_state(task_id, "completed")
+    assert "complete: with [redacted: DEPLOY_TOKEN]" in done["reason"]
+    fleet.wait_clean()
+    channel = fleet.home / "runs" / done["runs"][0]["id"] / "channel"
+    assert [line for line in found_in(fleet) if str(channel) not in line] == []
+
+
 def test_everything_of_ours_is_its_owners_alone_whatever_the_umask(fleet: Fleet) -> None:
     """A home that has seen success, failure, a set-up, salvage, a checkpoint, reports, a crash, a backup; umask 0."""
     old = os.umask(0)

@@ -72,7 +72,9 @@ def test_a_known_value_is_found_however_it_is_written(disguise: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-@pytest.mark.parametrize("around", ["{}", '{{"key": "{}"}}', "key={}, more", "https://x:{}@host/", "'{}'\n"])
+@pytest.mark.parametrize(
+    "around", ["{}", '{{"key": "{}"}}', "key={}, more", "https://x:{}@host/", "'{}'\n", "made-{}", "a_{}.txt"]
+)
 def test_a_known_shape_is_found_whoever_holds_it(kind: str, around: str) -> None:
     clean = Redactor().redacted(around.format(SHAPES[kind]))
     assert SHAPES[kind] not in clean
@@ -187,7 +189,7 @@ def test_an_agents_pieces_of_one_text_are_told_without_the_secret_across_them(
 
 
 def test_redaction_is_cheap() -> None:
-    """Twenty secrets. Bounds are a tenth of what an idle machine does (60 MB/s, 6 µs): a slip would be a hundredth."""
+    """Twenty secrets. A busy machine does 18 MB/s, and a line in 14 µs: a slip would cost ten times as much."""
     chance = random.Random(1)
     redactor = taught(**{f"N{n}": "".join(chance.choices(string.ascii_letters, k=40)) for n in range(20)})
     line = "Task 8xk2p completed: the agent exited with code 0 and said nothing else that matters.\n"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from holdfast import faults
 from holdfast.config.files import REPO_FILE, read_file, user_file
 from holdfast.config.layers import Config, withhold_untrusted
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.redaction import secrets_in
 
 KEY = "env.set"
@@ -50,7 +50,10 @@ def looked_up(wanted: Mapping[str, object], home: str) -> dict[str, str]:
         needs_trust = path != place
         layer = read_file(path, of_repository=needs_trust, schedules=needs_trust)  # trust is in all of a file
         if needs_trust:
-            withhold_untrusted(layer, os.path.dirname(path), home)
+            try:
+                withhold_untrusted(layer, os.path.dirname(path), home)
+            except HoldfastError:  # nobody can say now whether it is trusted
+                continue
         values = layer.values.get(KEY, {})
         found |= {name: values[name] for name, where in held.items() if where == place and name in values}
     return found

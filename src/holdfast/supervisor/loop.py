@@ -20,6 +20,7 @@ from holdfast.supervisor.checkpoints import Checkpoints
 from holdfast.supervisor.claims import Claims
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.enginealerts import EngineAlerts
 from holdfast.supervisor.expiry import Expiry
 from holdfast.supervisor.health import Health
 from holdfast.supervisor.holding import Holding
@@ -81,6 +82,7 @@ class Supervisor:
         self._tracking = Tracking(context)
         self._scheduling = Scheduling(context)
         self._lock_alerts = LockAlerts(context)
+        self._engine_alerts = EngineAlerts(context, self._attempts)
         self._notifying = Notifying(context)
         self._narrator = Narrator(context.store, context.news)
         self._reloading = Reloading(context)
@@ -126,6 +128,7 @@ class Supervisor:
                         *self._tracking.tasks,
                         *self._scheduling.tasks,
                         *self._notifying.tasks,
+                        *self._engine_alerts.tasks,
                     ]
                 )
             finally:
@@ -169,6 +172,7 @@ class Supervisor:
         await self._cleanup.tick()
         self._retention.tick()
         await self._lock_alerts.tick()
+        self._engine_alerts.tick()
         await self._notifying.tick()
 
     async def _until_next_moment(self) -> float:

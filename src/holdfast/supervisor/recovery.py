@@ -31,4 +31,5 @@ async def _adopt(context: Context, attempts: Attempts, task: Task) -> None:
         adopted = await context.writer.write(lambda tx: tx.tasks.adopt(task, context.host_id, context.clock()))
     except NotOwner:
         return
+    context.environment(adopted.spec.environment)  # its secrets are known to us now, as if we had started it
     attempts.start(adopted)

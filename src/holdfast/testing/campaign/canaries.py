@@ -46,7 +46,10 @@ cat > /dev/null
 say() { printf '%s\\n' "$1"; }
 say '{"type":"system","subtype":"init","session_id":"s","model":"m","tools":[]}'
 say '{"type":"assistant","session_id":"s","message":{"content":[{"type":"text","text":'"$(cat $WORLD/quoted)"'}]}}'
-if [ -e $WORLD/once ]; then
+if [ -e $WORLD/cli-error ]; then
+    say '{"type":"result","subtype":"success","is_error":true,"session_id":"s","result":'"$(cat $WORLD/quoted)"'}'
+    exit 1
+elif [ -e $WORLD/once ]; then
     say '{"type":"result","subtype":"success","is_error":false,"session_id":"s","result":"done"}'
 else
     touch $WORLD/once
@@ -69,8 +72,12 @@ LIVES: dict[str, str] = {  # what the agent's shell does; the others are in _add
     "setup": TELL,
     "gate": TELL,
     "review": TELL + "echo VERDICT: changes\n",
+    "file-name": TELL + ': > "made-$(tr -dc A-Za-z0-9_.- < $WORLD/told | head -c 99)"\nexit 1\n',
+    "commit": TELL + "echo 1 > made; git add made; git commit -qF $WORLD/told\n",
     "hand-over": "",
+    "cli-error": "",
 }
+OF_CLAUDE = ("hand-over", "cli-error")
 DISGUISES: dict[str, Callable[[str], str]] = {
     "plain": lambda value: value,
     "sentence": lambda value: f"The key {value}, which was refused, is wrong.",
@@ -146,6 +153,8 @@ class Canaries:
 def _makes_sense(source: str, life: str, disguise: str) -> bool:
     """Shapes are known as they are. An agent's own command knows what the agent has, and what it can read of the
     supervisor's environment: not that of a supervisor that was forked, as here."""
+    if life == "file-name":  # of letters that a name can have
+        return disguise == "plain" and source not in ("key-block", "address", "env.pass")
     if life == "subtask" and source not in (*SHAPES, "env.set", "env.pass", "proxy"):
         return False
     return source not in SHAPES or disguise in ("plain", "sentence", "long")
@@ -238,6 +247,7 @@ def _add(world: World, life: str) -> None:
         else:
             stages = (work, StageDraft(name="review", chosen=work.chosen, reviews=True, back_to="build", max_turns=1))
         new = NewTask(prompt=PROMPT, directory=where, workflow=Draft(name="canary", stages=stages))
-    if life == "hand-over":
+    if life in OF_CLAUDE:
+        (world.root / life).touch()
         new = NewTask(prompt=PROMPT, directory=where, agent="claude", account="work", permission="edit")
     world.acknowledge(Commands(str(world.home)).add(new).id)

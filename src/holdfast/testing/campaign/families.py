@@ -8,6 +8,7 @@ from holdfast.testing.campaign.canaries import Canaries
 from holdfast.testing.campaign.clocks import Clocks
 from holdfast.testing.campaign.engines import EngineFaults
 from holdfast.testing.campaign.family import Family
+from holdfast.testing.campaign.fsyncs import Fsyncs
 from holdfast.testing.campaign.fuzzed import Fuzzed
 from holdfast.testing.campaign.hostilerepo import HostileRepo
 from holdfast.testing.campaign.hostilewords import HostileWords
@@ -38,5 +39,6 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         SmallDisk,
         Clocks,
         HostileWords,
+        Fsyncs,
     )
 }

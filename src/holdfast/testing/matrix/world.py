@@ -167,7 +167,7 @@ class World:
                     raise Stuck(f"{role} did not end within {self.patience:.0f} s")
             finally:
                 os.close(fd)
-            self.is_running(role)
+            self._until_ended(role, self.patience)  # who traces it may still have to let go of it
         return self._codes[role]
 
     def kill(self, role: str) -> None:
