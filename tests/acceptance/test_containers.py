@@ -250,3 +250,26 @@ def test_a_login_and_a_session_in_a_container(docks: Docks) -> None:  # noqa: F8
     with_file = fleet.wait_state(fleet.add("the prompt", "--agent", "aider"), "completed", "failed")
     assert with_file["state"] == "completed", with_file["reason"]
     assert fleet.file_on_branch(f"holdfast/{with_file['id']}", "prompt.txt") == "the prompt"
+
+
+def test_an_engine_that_goes_away_under_its_agents_is_told(docks: Docks, tmp_path: Path) -> None:  # noqa: F811
+    """R-TERM-10: while it does not answer, agents may live, and nobody says that one is over; a person is told, once,
+    and that ends when it answers. Found by hand, with the family `engine`: a dockerd that was killed was silence."""
+    fleet, way = docks.fleet, tmp_path / "way.sock"
+    way.symlink_to(docks.socket)
+    fleet.env["HOLDFAST_CONTAINER_ENGINE"] = str(way)
+    fleet.up()
+    task = docks.add("until [ -e go ]; do sleep 0.1; done")
+    fleet.wait_started(task)
+    wait_until(lambda: docks.states(task) == ["running"], "the container runs")
+    way.unlink()
+
+    def told() -> list[str]:
+        return [alert["message"] for alert in fleet.json("alerts") if alert["key"] == f"engine:{way}"]
+
+    words = wait_until(told, "somebody says so")
+    assert task in words[0]
+    way.symlink_to(docks.socket)
+    (Path(fleet.show(task)["workspace"]["path"]) / "go").touch()
+    assert fleet.wait_state(task, "completed", "failed")["state"] == "completed"
+    wait_until(lambda: not told(), "it is over")

@@ -6,6 +6,7 @@ every answer comes, or does not, at the instant that matters.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -13,15 +14,20 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import Engine, Order
+from holdfast.containers.engines import Engines
+from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.rules import ContainerRules, RunLimits
 from holdfast.errors import LaunchError, Unavailable
 from holdfast.processes import boxed
+from holdfast.workspaces.threads import in_thread
 
 CUT = object()  # the connection is closed without an answer
 Answer = object
@@ -174,3 +180,48 @@ def test_only_a_refusal_for_good_fails_a_task(engine_path: Path, status: int, ex
     )  # fmt: skip
     with pytest.raises(expected, match="what it says"):
         Engine(engine.path).create(order)
+
+
+def test_a_proof_removes_what_never_ran(engine_path: Path) -> None:
+    """The supervisor's own proof, for a keeper that died: likewise."""
+    one = {"Id": "c1", "State": "created"}
+    script: list[tuple[str, Answer]] = [
+        ("version", (200, {"ApiVersion": "1.41"})),
+        ("containers/json", (200, [one])),
+        ("DELETE", (204, None)),
+        ("containers/json", (200, [])),
+    ]
+    engine = PlayedEngine(engine_path, script)
+    Engine(engine.path).end({"dev.holdfast.workspace": "w"})
+    assert [line.split()[0] for line in engine.asked] == ["GET", "GET", "DELETE", "GET"]
+
+
+def test_an_engine_that_hangs_holds_up_nobody_else(engine_path: Path, tmp_path: Path) -> None:
+    """R-TERM-10: found with a real engine under SIGSTOP: eight tasks waited for it on the threads of all others, which
+    stood still. Here everybody else has one thread, and two wait for the engine."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(engine_path))
+    listener.listen(8)  # it accepts, and never answers
+    spec = TaskSpec(
+        id="t", prompt="x", repo_id="r", base_ref="main", agent="command", strategy=Strategy.CONTAINER,
+        container=ContainerRules(image="i", engine=str(engine_path)),
+    )  # fmt: skip
+    engines = Engines(str(tmp_path))
+    enclosure = Enclosure(str(tmp_path), engines)
+
+    async def work() -> tuple[str, Mapping[str, str]]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        waiting = [asyncio.create_task(enclosure.check(spec)) for _ in range(2)]
+        await asyncio.sleep(0)  # each has its thread by now
+        async with asyncio.timeout(20):
+            done = await in_thread(lambda: "done")
+            engines.note(str(engine_path))
+            silent = await enclosure.silent([spec], [])
+        listener.close()  # what waits is refused now
+        told = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(one) for one in told] == [Unavailable, Unavailable]
+        return done, silent
+
+    done, silent = asyncio.run(work())
+    assert done == "done"
+    assert silent == {str(engine_path): "no word within 3 s"}

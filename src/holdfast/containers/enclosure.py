@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from holdfast import faults
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Order, socket_of
 from holdfast.containers.engines import Engines
+from holdfast.containers.threads import in_engines_thread
 from holdfast.core.liveness import Identity
 from holdfast.core.model import TaskSpec, Workspace
 from holdfast.core.outcome import Cause, ProcessEnd
@@ -49,7 +50,7 @@ class Enclosure:
         self._engines = engines
 
     async def check(self, spec: TaskSpec) -> None:
-        await in_thread(lambda: self._engine(spec).check(spec.container.image))
+        await in_engines_thread(lambda: self._engine(spec).check(spec.container.image))
 
     async def enclose(self, spec: TaskSpec, workspace: Workspace, launch: LaunchSpec) -> tuple[LaunchSpec, str]:
         """What the keeper runs instead, and the container's id."""
@@ -67,7 +68,7 @@ class Enclosure:
         faults.effect("container.channel")
         os.makedirs(order.channel, mode=0o700, exist_ok=True)
         self._engines.note(engine.socket)
-        container = await in_thread(engine.create, order)
+        container = await in_engines_thread(engine.create, order)
         client = [sys.executable, "-I", "-S", "-X", "utf8", boxed.__file__]
         return dataclasses.replace(
             launch,
@@ -83,7 +84,7 @@ class Enclosure:
         """After a run's end: see that no container of it runs, and end it if its keeper could not. With that proven,
         a keeper that took its proof to the grave is no riddle: all of the agent was in the container, and the client
         outside died with its keeper."""
-        await in_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
+        await in_engines_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
         if end.cause is Cause.EXITED and end.signal == boxed.ENGINE_LOST:
             return dataclasses.replace(end, cause=Cause.ENGINE_LOST)
         if end.cause is not Cause.UNPROVEN:
@@ -97,7 +98,7 @@ class Enclosure:
             return None
         for _look in range(_LOOKS):
             try:
-                details = await in_thread(engine.details, container)
+                details = await in_engines_thread(engine.details, container)
             except HoldfastError:
                 return None
             state = details["State"] if details else None
@@ -106,6 +107,16 @@ class Enclosure:
                 return identify(pid) if pid > 0 else None
             await asyncio.sleep(_LOOK_AGAIN)
         return None
+
+    async def silent(self, specs: Sequence[TaskSpec], also: Sequence[str]) -> Mapping[str, str]:
+        """Not on the engines' threads: all of them may be waiting for the one that is silent. One that never had a
+        container of this home is not missed: whoever wants its first waits for it, and says so."""
+        wanted = {socket_of(spec.container) for spec in specs} & set(self._engines.all())
+        return await in_thread(self._silent, wanted.union(also))
+
+    def _silent(self, sockets: set[str]) -> dict[str, str]:
+        asked = {socket: self._engines.at(socket).silence() for socket in sorted(sockets)}
+        return {socket: why for socket, why in asked.items() if why}
 
     def _holder(self, spec: TaskSpec, workspace: Workspace) -> Engine:
         """The engine that has the container: DOCKER_HOST, and which sockets there are, may have changed since it was

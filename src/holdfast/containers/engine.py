@@ -7,15 +7,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 
 from holdfast import faults
 from holdfast.core.rules import ContainerRules, RunLimits
 from holdfast.errors import HoldfastError, LaunchError, Unavailable
+from holdfast.processes.boxed import ask
 
 LABEL = "dev.holdfast."
 HOME, TASK, RUN, WORKSPACE = (LABEL + name for name in ("home", "task", "run", "workspace"))
 PATIENCE = 30
+LITTLE_PATIENCE = 3.0
 NEVER_RAN = ("created", "initialized")
 # A container that is entered later must not run its agent again: the file tells them apart.
 IDLE = "idle"
@@ -169,6 +172,16 @@ class Engine:
         with self._talking() as (api, _errors):
             faults.effect("container.start")
             api.start(container)
+
+    def silence(self) -> str:
+        """Why it does not answer; nothing when it does. With little patience, and without the package."""
+        try:
+            status, _answer = ask(self.socket, "GET", "/_ping", LITTLE_PATIENCE)
+        except TimeoutError:
+            return f"no word within {LITTLE_PATIENCE:g} s"
+        except (OSError, HTTPException) as error:
+            return _cause(error)
+        return f"it says {status}" if status >= 500 else ""
 
     @contextmanager
     def _talking(self, refusal: type[HoldfastError] = Unavailable) -> Iterator[tuple[Any, Any]]:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE
 from holdfast.containers.engines import Engines
+from holdfast.containers.threads import in_engines_thread
 from holdfast.core.scene import Container
 from holdfast.errors import HoldfastError
 from holdfast.processes.cgroups import base_name
-from holdfast.workspaces.threads import in_thread
 
 
 def remove_all(home: str, workspaces: Sequence[str] | None) -> list[str]:
@@ -42,11 +42,11 @@ class Sweeper:
                 task=(one.get("Labels") or {}).get(TASK),
                 running=one.get("State") == "running",
             )
-            for _engine, one in await in_thread(self._engines.found, {HOME: self._home})
+            for _engine, one in await in_engines_thread(self._engines.found, {HOME: self._home})
         ]
 
     async def remove(self, containers: Iterable[str]) -> int:
-        return await in_thread(self._remove, set(containers))
+        return await in_engines_thread(self._remove, set(containers))
 
     def _remove(self, wanted: set[str]) -> int:
         """Only those that still carry our label; one that cannot be removed now is found by the next sweep."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.containers.engine import WORKSPACE, Engine
+from holdfast.containers.threads import in_engines_thread
 from holdfast.core.model import Repo, Workspace
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.git import Git
-from holdfast.workspaces.threads import in_thread
 
 
 class ContainerStrategy(CloneStrategy):
@@ -21,5 +21,5 @@ class ContainerStrategy(CloneStrategy):
     async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
         """R-CLEAN-05: stop and remove."""
         if self._is_used:
-            await in_thread(self._engine.remove, {WORKSPACE: workspace.id})
+            await in_engines_thread(self._engine.remove, {WORKSPACE: workspace.id})
         return await super().put_away(repo, workspace)

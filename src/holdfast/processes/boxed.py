@@ -47,8 +47,8 @@ class Refused(Exception):
 class Engine(http.client.HTTPConnection):
     """The engine's HTTP API on its unix socket."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("engine", timeout=PATIENCE)
+    def __init__(self, path: str, patience: float = PATIENCE) -> None:
+        super().__init__("engine", timeout=patience)
         self._path = path
 
     def connect(self) -> None:
@@ -57,9 +57,9 @@ class Engine(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def ask(path: str, method: str, target: str) -> tuple[int, Any]:
+def ask(path: str, method: str, target: str, patience: float = PATIENCE) -> tuple[int, Any]:
     """(status, answer). Raises OSError or HTTPException when the engine does not answer."""
-    engine = Engine(path)
+    engine = Engine(path, patience)
     try:
         engine.request(method, target)
         answer = engine.getresponse()

@@ -201,6 +201,10 @@ class Enclosure(Protocol):
         """The root of the agent's process tree on this machine, if it can be seen."""
         ...
 
+    async def silent(self, specs: Sequence[TaskSpec], also: Sequence[str]) -> Mapping[str, str]:
+        """Which engines of these tasks, and of the others that are named, do not answer now, and why."""
+        ...
+
 
 class Accounts(Protocol):
     """The logins of agents, as the user's file has them now."""

@@ -83,7 +83,8 @@ async def alarm(context: Context, patient: Patient, pids: tuple[int, ...]) -> No
             unended_alert(patient.run_id),
             f"Run {patient.run_id} of task {patient.task_id} is being ended and still lives, 2 s after its grace "
             f"(pids: {named}).",
-            "Its keeper goes on killing; see what keeps these processes (another user's, or stuck in the kernel).",
+            "Its keeper goes on killing; see what keeps these processes (another user's, stuck in the kernel, or in a "
+            "container whose engine does not answer).",
             context.clock(),
             task_id=patient.task_id,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -17,7 +18,12 @@ T = TypeVar("T")
 
 async def in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """The result of `work(…)`. Cancelled, even twice, we return only when the thread is done."""
-    running = asyncio.get_running_loop().run_in_executor(None, lambda: work(*arguments, **named))
+    return await in_thread_of(None, work, *arguments, **named)
+
+
+async def in_thread_of(pool: Executor | None, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Likewise, in a thread of a pool of its own: for what may wait long for others, and must not hold up the rest."""
+    running = asyncio.get_running_loop().run_in_executor(pool, lambda: work(*arguments, **named))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.testing.campaign.family import Played, Run, Scope
-from holdfast.testing.matrix import gitfaults
+from holdfast.testing.matrix import contained, gitfaults
 from holdfast.testing.matrix.cases import ENGINE, EXIT, GIT, KILL, Case, parse
 from holdfast.testing.matrix.runner import Runner, playable, prepare, second_faults, single_faults, usurpations
 
@@ -68,11 +68,17 @@ class SingleFaults(Stepwise):
     name = "single"
     about = "each crash point × hit × {SIGKILL, _exit, ENOSPC, EIO} × scenario"
     USUAL = 1400
+    INSIDE = 16  # in containers, each as dear as ten others
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
         every = [case for name in reached for case in single_faults(name, reached[name], (KILL, EXIT, "ENOSPC", "EIO"))]
-        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+        if scope.long:
+            return [str(case) for case in every]
+        chance = random.Random(scope.seed)
+        chosen = pick(_outside(every), scope.amount(self.USUAL), chance)
+        inside = [case for case in every if is_inside(case) and _is_of_containers(case.faults[0].point)]
+        return [str(case) for case in (*chosen, *pick(inside, scope.amount(self.INSIDE), chance))]
 
 
 class DoubleFaults(Stepwise):
@@ -83,16 +89,17 @@ class DoubleFaults(Stepwise):
     FIRST, SECOND = 70, 4
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
-        chance = random.Random(scope.seed)
         reached = self._without_faults(run)
         kills = [case for name in reached for case in single_faults(name, reached[name], (KILL,))]
-        first = pick(kills, scope.amount(self.FIRST, len(kills)), chance)
+        wanted = kills if scope.long else _outside(kills)
+        first = pick(wanted, scope.amount(self.FIRST, len(kills)), random.Random(scope.seed))
         found: list[str] = []
         for played in run([str(case) for case in first]):
             seconds = second_faults(parse(played.case), played.found) if not played.missed else []
+            chance = random.Random(f"{scope.seed} {played.case}")  # whichever comes to its end first
             kept = seconds if scope.long else chance.sample(seconds, min(self.SECOND, len(seconds)))
             found += [str(case) for case in kept]
-        return found
+        return sorted(found)
 
 
 class Usurpations(Stepwise):
@@ -103,6 +110,7 @@ class Usurpations(Stepwise):
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
         every = [case for name in reached for case in usurpations(name, reached[name])]
+        every = every if scope.long else _outside(every)
         return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
 
 
@@ -118,6 +126,19 @@ class GitFaults(Stepwise):
             scenario = parse(played.case).scenario
             every += gitfaults.misbehaving(scenario, played.found[gitfaults.ROLE], gitfaults.BEHAVIOURS)
         return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+
+
+def is_inside(case: Case) -> bool:
+    return case.scenario in contained.SCENARIOS
+
+
+def _outside(cases: Sequence[Case]) -> list[Case]:
+    return [case for case in cases if not is_inside(case)]
+
+
+def _is_of_containers(point: str) -> bool:
+    """What no other scenario passes."""
+    return point.startswith(("container.", "engine.")) or point in ("keeper.end_outside", "tx.workspace.enclosed")
 
 
 def pick(cases: Sequence[Case], wanted: int, chance: random.Random) -> list[Case]:
