@@ -149,3 +149,20 @@ def test_a_clock_that_leaps_ahead_deletes_nothing() -> None:
         pytest.skip(f"NOT RUN: {why}")
     held = campaign("--replay", "clock:kept/ended/+10y")
     assert held.stdout.endswith("held\n"), held.stdout
+
+
+def test_a_failed_fsync_records_nothing() -> None:
+    """Promise 1 on a bad disk: the supervisor's commit fails and is done again; that a failed fsync of a record is
+    not heeded would be noticed."""
+    if why := Synced().absent():
+        pytest.skip(f"NOT RUN: {why}")
+    held = campaign("--replay", "fsync:up/fdatasync=EIO@9")
+    assert held.stdout.endswith("held\n"), held.stdout
+    broken = campaign("--replay", "fsync:every/fsync=EIO@6", "--break", "heed-sync")
+    assert "lost: intent.json got its name, but its content could not be synced" in broken.stdout, broken.stdout
+
+
+def test_a_supervisor_that_was_replaced_leaves_the_agents_to_the_next() -> None:
+    """Promise 3, found by the 100 s case of this family: it ended them, and their work was done again."""
+    held = campaign("--replay", "stopped:supervisor/working/patient-usurped/2")
+    assert held.stdout.endswith("held\n"), held.stdout
