@@ -46,7 +46,7 @@ faults: $(STAMP)
 	@./scripts/setup_engine.sh
 	$(BIN)/python -m holdfast.testing.campaign $(if $(RECORD),--record docs/campaign.json) $(FAULTS_ARGS)
 
-# All of it, every await walk, more fuzzing: hours.
+# All of it, every await walk, more fuzzing: hours. FAULTS_ARGS="--seed N --go-on FILE" goes on where it was interrupted.
 faults-long: $(STAMP)
 	@./scripts/setup_engine.sh
 	$(BIN)/python -m holdfast.testing.campaign --long $(FAULTS_ARGS)

@@ -78,6 +78,7 @@ _PASSING_WORDS = (
     "Cannot allocate memory",
     "Input/output error",
     "Resource temporarily unavailable",
+    "couldn't set '",  # git: a ref that was written could not be given its name
 )
 
 

@@ -25,6 +25,7 @@ EXEMPT = {
     ("processes/keeper.py", "Keeper.bound_agent"): "the child after the fork, and a file of /proc",
     ("processes/rundir.py", "RunDirectory.take_lock"): "a lock file: empty, and the kernel forgets the lock",
     ("processes/rundir.py", "RunDirectory._sync"): "its callers, intend and declare_empty, have points on both sides",
+    ("processes/rundir.py", "RunDirectory._sync_content"): "its caller, _write, has one",
     ("workspaces/marker.py", "_sync"): "its caller, write, has points on both sides",
     ("processes/helperlock.py", "HelperLock.__init__"): "a lock file: empty, and the kernel forgets the lock",
     ("store/sqlite/turnstile.py", "Turnstile.__init__"): "a lock file: empty, and the kernel forgets the lock",

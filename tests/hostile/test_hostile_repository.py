@@ -76,6 +76,17 @@ def test_files_that_a_repository_says_are_elsewhere(fleet: Fleet) -> None:
     assert (fleet.repo / "work.txt").read_text() == "work\n"
 
 
+def submodule_with_a_filter(fleet: Fleet, filter_command: str) -> None:
+    """`gh` asks for the status of the checkout, and git goes into its submodules to say."""
+    fleet.git("-c", "core.fsmonitor=false", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add",
+              str(fleet.repo), "sub")  # fmt: skip
+    inside = fleet.repo / "sub"
+    (inside / ".gitattributes").write_text("* filter=trap\n")
+    fleet.git("config", "filter.trap.clean", filter_command, cwd=inside)
+    (inside / "README.md").write_text("changed\n")
+    fleet.git("config", "submodule.sub.ignore", "none")
+
+
 def test_a_push_runs_no_command_of_the_repository_unasked(fleet: Fleet) -> None:
     """`pr` pushes with the user's credentials: a command that an agent may have written into the shared config is
     named and not run. Who pushes by hand may go on."""
@@ -89,6 +100,7 @@ def test_a_push_runs_no_command_of_the_repository_unasked(fleet: Fleet) -> None:
     with_gh = {"PATH": f"{tools}:{os.environ['PATH']}"}
     fleet.git("config", "remote.origin.receivepack", f"{trap} receive; git-receive-pack")
     fleet.git("config", "core.fsmonitor", f"{trap} fsmonitor")
+    submodule_with_a_filter(fleet, f"{trap} clean; cat")
     refused = fleet.cli("pr", task, code=1, env=with_gh).stderr
     assert "remote.origin.receivepack" in refused
     assert sprung(fleet.root / "sprung") == []

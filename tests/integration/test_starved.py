@@ -18,7 +18,7 @@ from tests.refusals import small_disk
 
 from holdfast import clock
 from holdfast.core.model import Task, TaskSpec
-from holdfast.errors import DiskFull, Unavailable, is_passing
+from holdfast.errors import DiskFull, Unavailable, WorkspaceProblem, is_passing
 from holdfast.ids import new_id
 from holdfast.starving import is_starved
 from holdfast.store.sqlite.reserve import free_bytes
@@ -38,11 +38,17 @@ def stored(store: SqliteStore) -> set[str]:
 
 @pytest.mark.parametrize(
     "refused",
-    [MemoryError(), RuntimeError("can't start new thread"), OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))],
-    ids=["memory", "thread", "process"],
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
+        WorkspaceProblem("git branch --no-track holdfast/x failed (128): fatal: couldn't set 'refs/heads/holdfast/x'"),
+    ],
+    ids=["memory", "thread", "process", "git's rename"],
 )
 def test_what_the_system_refuses_for_a_while_never_fails_a_task(refused: Exception) -> None:
-    """Promise 1. Found by `limits:up/as=…` and `limits:up/nproc=…`: it was taken for a fault of the task."""
+    """Promise 1. Found by `limits:up/as=…`, `limits:up/nproc=…` and `fsync:every/rename=EIO@1`: it was taken for
+    a fault of the task."""
     assert is_passing(refused)
 
 

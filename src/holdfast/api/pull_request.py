@@ -62,8 +62,9 @@ def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
         _push(proposal)
     words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
     words += ["--title", proposal.title, "--body", proposal.body, *(["--draft"] if draft else [])]
+    env = of_the_users(git.submodules_of(proposal.repo))
     faults.effect("gh.create")
-    if subprocess.run([gh, *words], cwd=proposal.repo, env=of_the_users(), check=False).returncode != 0:
+    if subprocess.run([gh, *words], cwd=proposal.repo, env=env, check=False).returncode != 0:
         raise Refused(
             f"{proposal.branch} is pushed, but `gh` opened no pull request (its words are above). "
             "Put that right and try again; the push is not repeated in vain."

@@ -35,7 +35,7 @@ def _stage(row: Row) -> Row:
         "member": row["member"] or None,
         "passed": bool(row["passed"]),
         "files": recorded(row["files"]),
-        "gate": gate and {key: gate[key] for key in ("command", "passed", "how", "output")},
+        "gate": None if gate is None else {key: gate[key] for key in ("command", "passed", "how", "output")},
     }
 
 

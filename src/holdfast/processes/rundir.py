@@ -214,9 +214,17 @@ class RunDirectory:
             while view:
                 view = view[os.write(fd, view) :]
             if not (name == "intent.json.new" and faults.skips("sync-intent.json")):
-                os.fsync(fd)
+                self._sync_content(fd)
         finally:
             os.close(fd)
+
+    def _sync_content(self, fd: int) -> None:
+        """What could not be synced is lost, though the next try would say that all is well: it is written again."""
+        try:
+            os.fsync(fd)
+        except OSError:
+            if not faults.skips("heed-sync"):
+                raise
 
     def _sync(self) -> None:
         for folder in (self.path, os.path.dirname(self.path)):

@@ -245,6 +245,16 @@ def commands_of_a_push(cwd: str) -> list[str]:
     return sorted({entry.partition("\n")[0] for scope, entry in pairs if scope in ("local", "worktree")})
 
 
+def submodules_of(cwd: str) -> list[str]:
+    """Names that a checkout's config and its `.gitmodules` have for repositories inside."""
+    places: list[tuple[str, ...]] = [()]
+    if os.path.isfile(os.path.join(cwd, ".gitmodules")):
+        places.append(("--file", ".gitmodules"))
+    asked = ("-z", "--name-only", "--get-regexp", r"^submodule\..*\.")
+    listed = [key for place in places for key in call("config", *place, *asked, cwd=cwd)[1].split("\0")]
+    return sorted({key.removeprefix("submodule.").rpartition(".")[0] for key in listed if key})
+
+
 def push(remote: str, branch: str, *, cwd: str) -> int:
     """Push as the user would: their environment, credentials and terminal."""
     faults.effect("git.push")

@@ -96,10 +96,12 @@ _FOR_USERS = (
 )
 
 
-def of_the_users() -> dict[str, str]:
+def of_the_users(submodules: Sequence[str] = ()) -> dict[str, str]:
     """The user's own environment, for what runs in their name: no inherited GIT_* variable but how they log in, and
-    settings for every git below it."""
+    settings for every git below it. `submodules` are not looked into: their own config names filters."""
     kept = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS")
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept}
-    pairs = (setting.partition("=") for setting in _FOR_USERS)
-    return {**env, "PATH": search_path(), **by_environment([(key, value) for key, _, value in pairs])}
+    words = (*_FOR_USERS, "diff.ignoreSubmodules=all")
+    pairs = [(key, value) for key, _, value in (setting.partition("=") for setting in words)]
+    pairs += [(f"submodule.{name}.ignore", "all") for name in submodules]
+    return {**env, "PATH": search_path(), **by_environment(pairs)}

@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.testing.campaign import mutants
 from holdfast.testing.campaign.families import FAMILIES
 from holdfast.testing.campaign.family import Scope
+from holdfast.testing.campaign.journal import Journal, OtherCampaign
 from holdfast.testing.campaign.mutants import MUTANTS
 from holdfast.testing.campaign.running import Campaign
 from holdfast.testing.campaign.table import lines, record
@@ -22,7 +23,12 @@ def main(argv: Sequence[str]) -> int:
     arguments = _arguments(argv)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # each family ends what it started
     scope = Scope(arguments.seed, long=arguments.long, share=arguments.share)
-    campaign = Campaign(scope, jobs=arguments.jobs, stop_after=arguments.stop_after)
+    try:
+        journal = Journal(Path(arguments.go_on), scope) if arguments.go_on else None
+    except OtherCampaign as error:
+        print(f"{error} Give the same --seed, or another file.", file=sys.stderr)
+        return 2
+    campaign = Campaign(scope, jobs=arguments.jobs, stop_after=arguments.stop_after, journal=journal)
     if arguments.mutants:
         judged = mutants.table(campaign, [mutant for mutant in MUTANTS if arguments.mutants in (mutant.name, "all")])
         return 0 if all(one.is_killed for one in judged) else 1
@@ -63,6 +69,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="for everything that is picked at random")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="worker processes")
     parser.add_argument("--stop-after", type=int, default=5, metavar="N", help="violating cases of a family (5)")
+    parser.add_argument(
+        "--go-on", metavar="FILE", help="note what was played there, and leave out what is there; with the same --seed"
+    )
     parser.add_argument("--record", metavar="FILE", help="keep the table, as JSON")
     return parser.parse_args(argv)
 

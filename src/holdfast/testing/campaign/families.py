@@ -8,12 +8,14 @@ from holdfast.testing.campaign.canaries import Canaries
 from holdfast.testing.campaign.clocks import Clocks
 from holdfast.testing.campaign.engines import EngineFaults
 from holdfast.testing.campaign.family import Family
+from holdfast.testing.campaign.fsyncs import Fsyncs
 from holdfast.testing.campaign.fuzzed import Fuzzed
 from holdfast.testing.campaign.hostilerepo import HostileRepo
 from holdfast.testing.campaign.hostilewords import HostileWords
 from holdfast.testing.campaign.limits import Limits
 from holdfast.testing.campaign.smalldisk import SmallDisk
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
+from holdfast.testing.campaign.stopped import Stopped
 from holdfast.testing.campaign.storm import Storm
 from holdfast.testing.campaign.synced import Synced
 from holdfast.testing.campaign.torn import CutLogs, TurnedBytes
@@ -38,5 +40,7 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         SmallDisk,
         Clocks,
         HostileWords,
+        Fsyncs,
+        Stopped,
     )
 }

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from holdfast.testing.campaign.family import Family, Played, Scope, Tally
+from holdfast.testing.campaign.journal import Journal
 from holdfast.testing.matrix.runner import fast_directory
 from holdfast.testing.warmth import import_everything
 
@@ -30,10 +31,11 @@ _families: Sequence[Family] = ()  # of this worker
 
 
 class Campaign:
-    """`stop_after`: violating cases in a family, after which its other cases are left out."""
+    """`stop_after`: violating cases in a family, after which its other cases are left out. `journal`: what was played
+    before is not played again."""
 
-    def __init__(self, scope: Scope, *, jobs: int, stop_after: int = 0) -> None:
-        self._scope, self._jobs, self._stop_after = scope, jobs, stop_after
+    def __init__(self, scope: Scope, *, jobs: int, stop_after: int = 0, journal: Journal | None = None) -> None:
+        self._scope, self._jobs, self._stop_after, self._journal = scope, jobs, stop_after, journal
         self.tallies: list[Tally] = []
 
     def play(self, family: Family) -> Tally:
@@ -97,9 +99,16 @@ class Campaign:
 
     def _run(self, pool: ProcessPoolExecutor, cases: Sequence[str], tally: Tally) -> Iterator[Played]:
         shown = time.monotonic()
-        for done in as_completed([pool.submit(_play, case) for case in cases]):
+        known = {} if self._journal is None else {case: self._journal.known(tally.family, case) for case in cases}
+        for before in known.values():
+            if before is not None:
+                self._count(tally, before)
+                yield before
+        for done in as_completed([pool.submit(_play, case) for case in cases if known.get(case) is None]):
             played = done.result()
             self._count(tally, played)
+            if self._journal is not None:
+                self._journal.note(tally.family, played)
             if time.monotonic() - shown > 30:
                 shown = time.monotonic()
                 print(f"  {tally.family}: {tally.cases} cases, {len(tally.violating)} violating", flush=True)

@@ -89,16 +89,17 @@ class DoubleFaults(Stepwise):
     FIRST, SECOND = 70, 4
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
-        chance = random.Random(scope.seed)
         reached = self._without_faults(run)
         kills = [case for name in reached for case in single_faults(name, reached[name], (KILL,))]
-        first = pick(kills if scope.long else _outside(kills), scope.amount(self.FIRST, len(kills)), chance)
+        wanted = kills if scope.long else _outside(kills)
+        first = pick(wanted, scope.amount(self.FIRST, len(kills)), random.Random(scope.seed))
         found: list[str] = []
         for played in run([str(case) for case in first]):
             seconds = second_faults(parse(played.case), played.found) if not played.missed else []
+            chance = random.Random(f"{scope.seed} {played.case}")  # whichever comes to its end first
             kept = seconds if scope.long else chance.sample(seconds, min(self.SECOND, len(seconds)))
             found += [str(case) for case in kept]
-        return found
+        return sorted(found)
 
 
 class Usurpations(Stepwise):

@@ -110,10 +110,10 @@ class Synced:
             check=True,
             timeout=LONGEST,
         )
-        return list(_calls(file.read_text(errors="replace").splitlines()))
+        return list(calls_of(file.read_text(errors="replace").splitlines()))
 
 
-def _calls(lines: Sequence[str]) -> Iterator[Call]:
+def calls_of(lines: Sequence[str]) -> Iterator[Call]:
     open_ones: dict[str, Call] = {}
     for number, line in enumerate(lines):
         if not (match := _LINE.match(line)):

@@ -12,7 +12,12 @@ from pathlib import Path
 
 _TRAP = """#!/bin/sh
 [ -n "$HOLDFAST_RUN_ID" ] && exit 0
-printf '%s, by %s\\n' "$1" "$(tr '\\0' ' ' < /proc/$PPID/cmdline)" >> "{witness}"
+who=$1 above=$PPID
+for level in 1 2 3 4; do
+    who="$who, by $(tr '\\0' ' ' < /proc/$above/cmdline | sed 's/-c [^ ]* //g')"
+    above=$(sed -n 's/^PPid:[^0-9]*//p' /proc/$above/status)
+done
+printf '%s\\n' "$who" >> "{witness}"
 """
 HOOKS = (
     "applypatch-msg",

@@ -11,7 +11,7 @@ from typing import Protocol
 from holdfast import config
 from holdfast.api import scenarios
 from holdfast.errors import HoldfastError
-from holdfast.testing.fuzz import homes, outside, streams, texts
+from holdfast.testing.fuzz import homes, outside, streams, tables, texts
 from holdfast.testing.fuzz.commands import Typist, bound, confined
 from holdfast.testing.fuzz.lines import Lines
 from holdfast.testing.fuzz.words import noise
@@ -158,17 +158,20 @@ class AgentStreams:
 
 # Name → how it is made, how many inputs of it a campaign plays, how many of them in one process.
 KINDS: dict[str, tuple[Callable[[Path], Kind], int, int]] = {
-    "commands": (CommandLines, 10_000, 250),
-    "deeds": (Deeds, 400, 20),
-    "settings": (SettingsFiles, 10_000, 400),
-    "files": (WrittenFiles, 6_000, 400),
-    "streams": (AgentStreams, 4_000, 200),
-    "lines": (outside.AgentLines, 50_000, 2_500),
+    "commands": (CommandLines, 7_000, 250),
+    "deeds": (Deeds, 300, 20),
+    "settings": (SettingsFiles, 8_000, 400),
+    "files": (WrittenFiles, 5_000, 400),
+    "workflows": (tables.Workflows, 1_500, 250),
+    "schedules": (tables.Schedules, 3_000, 500),
+    "templates": (tables.Templates, 8_000, 4_000),
+    "streams": (AgentStreams, 3_000, 150),
+    "lines": (outside.AgentLines, 40_000, 2_000),
     "reports": (outside.Reports, 8_000, 4_000),
     "records": (outside.RunRecords, 6_000, 1_000),
-    "answers": (outside.TrackerAnswers, 10_000, 2_500),
-    "columns": (homes.Columns, 300, 25),
-    "homes": (homes.Files, 200, 25),
-    "backups": (homes.Backups, 300, 50),
+    "answers": (outside.TrackerAnswers, 8_000, 2_000),
     "memories": (outside.Memories, 5_000, 2_500),
+    "columns": (homes.Columns, 200, 25),
+    "homes": (homes.Files, 200, 25),
+    "backups": (homes.Backups, 200, 50),
 }

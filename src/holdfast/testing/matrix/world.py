@@ -52,6 +52,7 @@ class World:
         self.log = root / "log"
         self.settings = root / "settings.toml"  # the user's own, if the scenario has some
         self.beat_every = 0.3  # seconds
+        self.lease_ttl = Settings(agents=1).lease_ttl
         self._broken = broken
         self.is_maimed = bool(broken)
         self.patience = MAIMED_PATIENCE if broken else PATIENCE
@@ -102,6 +103,7 @@ class World:
             agents=agents,
             idle_exit=0.0,
             beat_every=self.beat_every,
+            lease_ttl=self.lease_ttl,
             keeping=kept,
             pressure=pressure,
             staff=staff_of(settings),
@@ -146,6 +148,10 @@ class World:
                 return True
         return False
 
+    def has(self, role: str) -> bool:
+        """Whether it was ever started."""
+        return role in self._running
+
     def is_running(self, role: str) -> bool:
         """Collects it when it has ended."""
         if role in self._codes or role not in self._running:
@@ -167,7 +173,7 @@ class World:
                     raise Stuck(f"{role} did not end within {self.patience:.0f} s")
             finally:
                 os.close(fd)
-            self.is_running(role)
+            self._until_ended(role, self.patience)  # who traces it may still have to let go of it
         return self._codes[role]
 
     def kill(self, role: str) -> None:
