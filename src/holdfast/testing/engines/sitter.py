@@ -2,7 +2,7 @@
 
 Everything of the engine lies below FOLDER. It takes one word per connection on FOLDER/control: `up` (start it, and wait
 until it answers), `kill` (SIGKILL), `term` (end it in order), `stop` and `cont`, `left` (shims with a container that
-runs), `tidy` (end what an engine that was killed in the middle of a start has lost sight of), `clear` (end all of them).
+runs), `tidy` (end what an engine that was killed in the middle of a start has lost sight of), `clear` (end all).
 Standard input is the lifeline: when the last who holds its other end is gone, the engine, its containers, its mounts
 and FOLDER go.
 """
