@@ -160,3 +160,9 @@ def test_a_failed_fsync_records_nothing() -> None:
     assert held.stdout.endswith("held\n"), held.stdout
     broken = campaign("--replay", "fsync:every/fsync=EIO@6", "--break", "heed-sync")
     assert "lost: intent.json got its name, but its content could not be synced" in broken.stdout, broken.stdout
+
+
+def test_a_supervisor_that_was_replaced_leaves_the_agents_to_the_next() -> None:
+    """Promise 3, found by the 100 s case of this family: it ended them, and their work was done again."""
+    held = campaign("--replay", "stopped:supervisor/working/patient-usurped/2")
+    assert held.stdout.endswith("held\n"), held.stdout

@@ -62,7 +62,7 @@ class Attempt:
                 guard.keep()  # between attempts the workspace stays: an agent's session resumes only at its own path
         except NotOwner:
             guard.keep()
-            self._driver.let_go()
+            await self._driver.let_go()
         finally:
             self._driver.close()
 

@@ -108,10 +108,10 @@ class Group:
             if run.end is None and run.cut_short is None:
                 run.beat()
 
-    def let_go(self) -> None:
-        """Another incarnation owns the task: end our agents, write nothing."""
+    async def let_go(self) -> None:
+        """Another incarnation owns the task."""
         for run in self._all:
-            run.let_go()
+            await run.let_go()
 
     def close(self) -> None:
         for run in self._all:

@@ -10,8 +10,9 @@ import signal
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
+from holdfast import faults
 from holdfast.core.model import StopWhy
-from holdfast.errors import Unavailable
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.store import doorbell
 from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import Allowances
@@ -252,7 +253,8 @@ class Supervisor:
             self._reloading.ask()
 
     def on_lease_lost(self) -> None:
-        """Another incarnation was given our tasks: end our agents and go, writing nothing."""
+        """Another incarnation was given our tasks, with their agents; or nobody was, and ours go with us. Nothing is
+        written."""
         if self._closed:
             return  # we have said farewell ourselves
         self.lease_lost = True
@@ -262,7 +264,7 @@ class Supervisor:
     async def _shut_down(self) -> None:
         self._claims.closed = self._tracking.closed = True
         await self._retention.stop()
-        if self._stop is StopMode.KEEP_AGENTS:
+        if self._stop is StopMode.KEEP_AGENTS or (self.lease_lost and await self._is_replaced()):
             self._attempts.abandon()
             await self._attempts.wait_all()
         else:
@@ -275,6 +277,16 @@ class Supervisor:
             await self._last_clean_up()
             await self._last_notices()
             await self._farewell()
+
+    async def _is_replaced(self) -> bool:
+        """Whether another one has the home, and adopts what lives there. In doubt, keepers end their agents."""
+        if faults.skips("stale-stop"):
+            return False
+        try:
+            await self._context.writer.write(lambda tx: tx.hosts.require(self._context.host_id))
+        except HoldfastError:
+            return True
+        return False
 
     async def _wait_for_attempts(self) -> None:
         """To their settlement; but what is no longer ours cannot be settled: their keepers have the word to stop."""

@@ -7,11 +7,11 @@ ended meanwhile. There is no recovery path of its own.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from typing import TypeVar
 
+from holdfast import faults
 from holdfast.core.allowances import Meter
 from holdfast.core.claims import conclude
 from holdfast.core.health import STOP_WHY
@@ -240,9 +240,12 @@ class RunDriver:
         if why is None or run is None or self._live is None:
             return
         self._unsent = True
-        with contextlib.suppress(NotOwner):
+        try:
             await self._write(lambda tx: tx.runs.stopping(self.grip, run.id, why, self._context.clock(), reason))
-        self._live.stop(fast=self.wish.fast)
+        except NotOwner:
+            await self.let_go()
+        else:
+            self._live.stop(fast=self.wish.fast)
         self._unsent = False
         grace = self._context.settings.fast_grace if self.wish.fast else self.task.spec.grace
         told_to_stop(self._context, run.id, grace, fast=self.wish.fast)
@@ -289,9 +292,13 @@ class RunDriver:
     def _enclosure(self) -> Enclosure | None:
         return self._context.enclosure if self.task.spec.strategy is Strategy.CONTAINER else None
 
-    def let_go(self) -> None:
-        """Another incarnation owns the task: end our agent, write nothing."""
-        if self._live is not None:
+    async def let_go(self) -> None:
+        """Another incarnation owns the task: write nothing. If this very run is still open, its agent is that one's too
+        (it adopts whatever lives in this home): we, who were away, have nothing to say. Else we end what we started."""
+        if self._live is None or self.run is None:
+            return
+        still = await self._write(lambda tx: tx.runs.open_run(self.task.id, self.role.member))
+        if still is None or still.id != self.run.id or faults.skips("stale-stop"):
             self._live.stop(fast=True)
 
     def close(self) -> None:

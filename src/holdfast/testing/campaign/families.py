@@ -15,6 +15,7 @@ from holdfast.testing.campaign.hostilewords import HostileWords
 from holdfast.testing.campaign.limits import Limits
 from holdfast.testing.campaign.smalldisk import SmallDisk
 from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
+from holdfast.testing.campaign.stopped import Stopped
 from holdfast.testing.campaign.storm import Storm
 from holdfast.testing.campaign.synced import Synced
 from holdfast.testing.campaign.torn import CutLogs, TurnedBytes
@@ -40,5 +41,6 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         Clocks,
         HostileWords,
         Fsyncs,
+        Stopped,
     )
 }

@@ -21,8 +21,8 @@ from typing import NoReturn
 
 from holdfast.testing.campaign.family import Played, Run, Scope
 
-PATIENCE = 20  # seconds for one input
-SILENCE = 60.0  # seconds without a word of the process that plays them: it hangs where no signal reaches it
+PATIENCE = 60  # seconds for one input, on a busy machine
+SILENCE = 180.0  # seconds without a word of the process that plays them: it hangs where no signal reaches it
 MOST = 10  # violations of one case that are told
 LONG = 20  # times as many inputs in a long campaign
 

@@ -82,6 +82,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "unrecorded/keeper/keeper.forked:1:stop",
         "silent: agent",
     ),
+    Mutant(
+        "stale-stop",
+        "a supervisor that was away leaves the agents to the one in its place",
+        "stopped",
+        "supervisor/working/patient-usurped/2",
+        "twice: its agent",
+    ),
     *(Mutant(f"sync-{record}", f"the fsync of {record}", "synced", record, "lost: ") for record in RECORDS),
     *(
         Mutant(f"sync-folder-{record}", f"the fsync of the directory that {record} is in", "synced", record, "lost: ")

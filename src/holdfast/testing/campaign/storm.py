@@ -140,14 +140,14 @@ def _kill_one(world: World, role: str, chance: random.Random, kills: Counter[str
             world.kill(role)
             kills[kind] += 1
         return
-    victims = _living(world, kind)
+    victims = living(world, kind)
     with contextlib.suppress(ProcessLookupError):
         if victims:
             os.kill(chance.choice(sorted(victims)), signal.SIGKILL)
             kills[kind] += 1
 
 
-def _living(world: World, kind: str) -> list[int]:
+def living(world: World, kind: str) -> list[int]:
     """Keepers and agents of this world, by what their own records say, checked against the system."""
     found = []
     for path in (world.home / "runs").glob("*/pid.json"):

@@ -52,6 +52,7 @@ class World:
         self.log = root / "log"
         self.settings = root / "settings.toml"  # the user's own, if the scenario has some
         self.beat_every = 0.3  # seconds
+        self.lease_ttl = Settings(agents=1).lease_ttl
         self._broken = broken
         self.is_maimed = bool(broken)
         self.patience = MAIMED_PATIENCE if broken else PATIENCE
@@ -102,6 +103,7 @@ class World:
             agents=agents,
             idle_exit=0.0,
             beat_every=self.beat_every,
+            lease_ttl=self.lease_ttl,
             keeping=kept,
             pressure=pressure,
             staff=staff_of(settings),
@@ -145,6 +147,10 @@ class World:
             if state in ("T", "t"):
                 return True
         return False
+
+    def has(self, role: str) -> bool:
+        """Whether it was ever started."""
+        return role in self._running
 
     def is_running(self, role: str) -> bool:
         """Collects it when it has ended."""
