@@ -13,7 +13,7 @@ from holdfast.testing.campaign.preloaded import Clock
 from holdfast.testing.matrix.steps import add, events_tell, task_id, write
 from holdfast.testing.matrix.world import World
 
-KEEPER, SAVER, LEAVER = "fail and stay", "fail and be saved", "be in use"
+KEEPER, SAVER, LEAVER, STAY = "fail and stay", "fail and be saved", "be in use", "stay"
 
 
 def kept(world: World, clock: Clock, at: At) -> list[str]:
@@ -42,11 +42,13 @@ def _things(world: World) -> list[Path]:
 
 
 def in_use(world: World, clock: Clock, at: At) -> list[str]:
-    """Somebody stands in a workspace that is to go. When they have left, it goes."""
+    """Somebody stands in a workspace that is to go. When they have left, it goes; another task keeps the supervisor."""
+    add(world, STAY, "until [ -e $WORLD/leave ]; do sleep 0.02; done\n", role="add2", workspace="directory")
     add(world, LEAVER, "pwd > $WORLD/place\n" + write("done.txt", "done") + UNTIL_GO)
-    world.start("up")
+    world.start("up", agents=3)
     world.wait_until((world.root / "working").exists, "the agent works", while_running="up")
-    visitor = subprocess.Popen(["sleep", "1000"], cwd=(world.root / "place").read_text().strip())
+    place = (world.root / "place").read_text().strip()
+    visitor = subprocess.Popen(["sleep", "1000"], cwd=place)
     try:
         (world.root / "go").touch()
         world.wait_until(lambda: events_tell(world, "workspace.in-use"), "it is told", while_running="up")
@@ -58,12 +60,10 @@ def in_use(world: World, clock: Clock, at: At) -> list[str]:
         visitor.kill()
         visitor.wait()
     clock.move(60)  # longer than anybody waits between two looks
+    world.wait_until(lambda: not os.path.exists(place), "the workspace goes, nobody is in it", while_running="up")
+    (world.root / "leave").touch()
     world.wait("up")
-    place = (world.root / "place").read_text().strip()
-    return [
-        *(["leaked: the workspace stays, and nobody is in it"] if os.path.exists(place) else []),
-        *ended(world, LEAVER, runs=1),
-    ]
+    return ended(world, LEAVER, runs=1)
 
 
 KEPT: dict[str, Life] = {
