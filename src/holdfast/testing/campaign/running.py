@@ -89,7 +89,7 @@ class Campaign:
 
     def _count(self, tally: Tally, played: Played) -> None:
         tally.cases += 1
-        tally.faults += played.weight
+        tally.faults += 0 if played.missed and played.weight == 1 else played.weight
         tally.points.update(played.points)
         if played.kind:
             tally.kinds[played.kind] += played.weight

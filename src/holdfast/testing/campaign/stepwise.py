@@ -48,7 +48,7 @@ class Stepwise:
             result.case,
             result.violations,
             ", ".join(result.missed),
-            weight=len(played.faults),
+            weight=sum(f.hit > 0 and str(f) not in result.missed for f in played.faults),  # 0: only counts
             points=tuple(
                 f.point for f in played.faults if f.point != GIT and f.role != ENGINE and str(f) not in result.missed
             ),
