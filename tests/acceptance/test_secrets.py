@@ -126,6 +126,22 @@ def test_a_secret_of_env_set_comes_from_its_file_and_must_be_there(fleet: Fleet)
     assert found_in(fleet) == []
 
 
+def test_a_task_waits_while_the_file_of_its_secret_is_half_written(fleet: Fleet) -> None:
+    """A slip in a file of settings, while a fleet works, is no end of what was queued in good order."""
+    own = fleet.root / "own.toml"
+    good = f'env.set = {{ DEPLOY_TOKEN = "{HELD}" }}\n'
+    own.write_text(good)
+    task_id = fleet.add("x", command=("sh", "-c", "echo $DEPLOY_TOKEN > seen"), env={"HOLDFAST_CONFIG": str(own)})
+    own.write_text("env.set = { DEPLOY_")
+    fleet.up()
+    wait_until(lambda: {"attempt.trouble", "task.failed"} & set(fleet.kinds(task_id)), "its file cannot be read")
+    own.write_text(good)
+    done = fleet.wait_state(task_id, "completed", "failed")
+    assert (done["state"], len(done["runs"])) == ("completed", 1), "no run was begun, and lost, for it"
+    assert fleet.file_on_branch(f"holdfast/{task_id}", "seen") == HELD
+    fleet.wait_clean()
+
+
 def test_who_takes_an_agent_over_knows_its_secrets_too(fleet: Fleet) -> None:
     """They stand in a file that only the task names: what its agent says to the next supervisor is redacted as well."""
     own = fleet.root / "own.toml"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from holdfast import faults
 from holdfast.config.files import REPO_FILE, read_file, user_file
 from holdfast.config.layers import Config, withhold_untrusted
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, Unavailable, UsageError
 from holdfast.redaction import secrets_in
 
 KEY = "env.set"
@@ -41,7 +41,9 @@ def environment_of(settings: Config) -> dict[str, object]:
 
 
 def looked_up(wanted: Mapping[str, object], home: str) -> dict[str, str]:
-    """The values that `held` names, as far as they are there now and their file is trusted."""
+    """The values that `held` names, as far as they are there now and their file is trusted. Raises Unavailable while a
+    file has mistakes (somebody edits it just now, say) and does not have one for all that can be read of it: what was
+    queued in good order waits for it."""
     held = wanted.get("held") or {}
     assert isinstance(held, dict)
     found: dict[str, str] = {}
@@ -54,6 +56,12 @@ def looked_up(wanted: Mapping[str, object], home: str) -> dict[str, str]:
                 withhold_untrusted(layer, os.path.dirname(path), home)
             except HoldfastError:  # nobody can say now whether it is trusted
                 continue
-        values = layer.values.get(KEY, {})
-        found |= {name: values[name] for name, where in held.items() if where == place and name in values}
+        values, wanted_here = layer.values.get(KEY, {}), [name for name, where in held.items() if where == place]
+        missing = [name for name in wanted_here if name not in values]
+        if missing and layer.problems:
+            raise Unavailable(
+                f"{KEY}.{missing[0]} is a secret, which is not kept with the task, and its file cannot be used: "
+                f"{layer.problems[0]}. Mend the file; the task waits for it."
+            )
+        found |= {name: values[name] for name in wanted_here if name in values}
     return found

@@ -12,7 +12,7 @@ import time
 
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
+from holdfast.errors import LaunchError, Unavailable, WorkspaceProblem, is_passing
 from holdfast.supervisor.context import Context
 from holdfast.text import as_text
 
@@ -67,10 +67,10 @@ async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspa
         return
     if workspace.state not in (WorkspaceState.READY, WorkspaceState.PRESERVED):
         return  # it was never set up
-    env = commands_environment(context, task, repo, workspace)
     try:
+        env = commands_environment(context, task, repo, workspace)
         failed = await context.furnishing.tear_down(workspace, rules.teardown, env, rules.setup_timeout)
-    except (WorkspaceProblem, OSError) as error:
+    except (WorkspaceProblem, Unavailable, OSError) as error:
         why = f"The teardown of task {task.id} could not be run: {error}."
     else:
         if failed is None:

@@ -14,7 +14,7 @@ from holdfast.core.allowances import Meter
 from holdfast.core.model import Run, Strategy, Task, TaskSpec, Workspace
 from holdfast.core.outcome import ProcessEnd, Verdict
 from holdfast.core.workflows import name_of
-from holdfast.errors import LaunchError
+from holdfast.errors import LaunchError, Unavailable
 from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.redaction import learn, secrets_in
@@ -152,7 +152,9 @@ def _zone(context: Context, task: Task, run: Run) -> str | None:
     if run.account is not None:
         with contextlib.suppress(LaunchError):  # its account has changed since
             own = context.accounts.look_up(task.spec.agent, run.account).env
-    return own.get("TZ") or context.environment(task.spec.environment).get("TZ")
+    with contextlib.suppress(Unavailable):
+        return own.get("TZ") or context.environment(task.spec.environment).get("TZ")
+    return own.get("TZ")
 
 
 def session_of(run_id: str) -> str:

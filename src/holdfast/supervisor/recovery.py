@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from holdfast.core.model import Event, Task
-from holdfast.errors import NotOwner
+from holdfast.errors import NotOwner, Unavailable
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Context
 
@@ -31,5 +33,6 @@ async def _adopt(context: Context, attempts: Attempts, task: Task) -> None:
         adopted = await context.writer.write(lambda tx: tx.tasks.adopt(task, context.host_id, context.clock()))
     except NotOwner:
         return
-    context.environment(adopted.spec.environment)  # its secrets are known to us now, as if we had started it
+    with contextlib.suppress(Unavailable):  # their file is being edited, say: its agent runs on all the same
+        context.environment(adopted.spec.environment)  # its secrets are known to us now, as if we had started it
     attempts.start(adopted)

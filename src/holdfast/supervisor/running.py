@@ -125,6 +125,7 @@ class RunDriver:
         self.wish.heed()
         if self._enclosure is not None:
             await self._enclosure.check(self.task.spec)
+        self._context.environment(self.task.spec.environment)  # while its secrets cannot be read, no run is begun
         run_id, was = new_id(12), self.task
         self.task, run = await self._write(lambda tx: intend(self._context, tx, was, self.grip, run_id, self.role))
         self.run = run

@@ -67,7 +67,7 @@ class Stepwise:
 class SingleFaults(Stepwise):
     name = "single"
     about = "each crash point × hit × {SIGKILL, _exit, ENOSPC, EIO} × scenario"
-    USUAL = 1400
+    USUAL = 420
     INSIDE = 16  # in containers, each as dear as ten others
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
@@ -86,7 +86,7 @@ class DoubleFaults(Stepwise):
 
     name = "double"
     about = "a SIGKILL, and another at a point of the recovery from it"
-    FIRST, SECOND = 70, 4
+    FIRST, SECOND = 24, 4
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
@@ -105,7 +105,7 @@ class DoubleFaults(Stepwise):
 class Usurpations(Stepwise):
     name = "usurped"
     about = "a second supervisor takes over at an outside effect of the first"
-    USUAL = 90
+    USUAL = 50
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
@@ -117,7 +117,7 @@ class Usurpations(Stepwise):
 class GitFaults(Stepwise):
     name = "git"
     about = "git fails, hangs, dies before its work or after it, at its Nth call"
-    USUAL = 140
+    USUAL = 60
     NAMES = ("success", "failure", "cancel")
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:

@@ -18,9 +18,11 @@ The kind `at` is no request but an instant: so many milliseconds after the first
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import selectors
+import signal
 import socket
 import threading
 import time
@@ -32,6 +34,7 @@ from holdfast.testing.engines.private import PrivateEngine
 
 ACTIONS = ("refuse", "hang", "error", "lost", "half", "kill", "killed", "restart", "frozen")
 AWAY = 0.6  # seconds: how long it is away, beyond the first pause between two tries
+_PR_SET_PDEATHSIG = 1
 AT = "at"
 AT_INSTANTS = ("refuse", "kill", "restart", "frozen")
 _KINDS = (
@@ -80,6 +83,8 @@ class Proxy:
         self._away_until = 0.0
 
     def serve(self) -> None:
+        """Until whoever forked us dies, if need be by a SIGKILL: we would keep its engine alive."""
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(f"{self._path}.new")
         listener.listen(64)

@@ -318,7 +318,9 @@ SCENARIOS: dict[str, Scenario] = {
     "clone": Scenario(
         variations.clone, {"work in a clone": ("completed",)}, "a repository of its own, delivered at the end"
     ),
-    "family": Scenario(families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state"),
+    "family": Scenario(
+        families.family, families.EXPECTED, "a parent is cancelled, with subtasks in every state", is_attended=True
+    ),
     "directory": Scenario(
         variations.directory, {"work in a directory": ("completed",)}, "no git entry, salvaged at the end"
     ),
