@@ -30,15 +30,17 @@ PATIENCE = 90.0  # seconds in which a damaged store is opened or refused
 DATABASE, LOG = "holdfast.db", "holdfast.db-wal"
 
 
-def make_store(home: Path, *, log: bool) -> list[str]:
-    """A home whose tasks have histories; those acknowledged, in order. With `log`: everything is still in the log."""
+def make_store(home: Path, *, log: bool) -> dict[str, int]:
+    """A home whose tasks have histories: those acknowledged, in order, and how long the log was then. With `log`:
+    everything is still in the log."""
     home.mkdir(mode=0o700)
     store = SqliteStore(str(home))
-    acknowledged = []
+    acknowledged = {}
     repo = store.write(lambda tx: tx.workspaces.register_repo(str(home.parent), str(home.parent / ".git"), clock.now()))
     for number in range(TASKS):
         spec = TaskSpec(id=new_id(), repo_id=repo.id, prompt=f"task {number}", agent="scripted")
-        acknowledged.append(store.write(lambda tx, spec=spec: tx.tasks.add(spec, clock.now())).id)  # type: ignore[misc]  # bound now
+        added = store.write(lambda tx, spec=spec: tx.tasks.add(spec, clock.now()))  # type: ignore[misc]  # bound now
+        acknowledged[added.id] = os.path.getsize(home / LOG)
         if number % 3 == 0:
             store.write(lambda tx, spec=spec: tx.tasks.cancel_waiting(spec.id, "campaign", "", clock.now()))  # type: ignore[misc]  # bound now
     if log:
@@ -63,6 +65,7 @@ class Torn:
         self._broken = broken
         self._home, self._work = Path(), Path()
         self._acknowledged: list[str] = []
+        self._in_log: dict[str, int] = {}
 
     def absent(self) -> str:
         return ""
@@ -72,7 +75,8 @@ class Torn:
         self._work.mkdir()
         self._home = root / "made" / "home"
         self._home.parent.mkdir()
-        self._acknowledged = make_store(self._home, log=self.has_log)
+        self._in_log = make_store(self._home, log=self.has_log)
+        self._acknowledged = list(self._in_log)
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         raise NotImplementedError
@@ -84,14 +88,14 @@ class Torn:
             home = place / "home"
             shutil.copytree(self._home, home)
             self.damage(home, case)
-            return Played(case, tuple(self._use(home)), seconds=time.monotonic() - began)
+            return Played(case, tuple(self._use(home, case)), seconds=time.monotonic() - began)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
     def damage(self, home: Path, case: str) -> None:
         raise NotImplementedError
 
-    def _use(self, home: Path) -> list[str]:
+    def _use(self, home: Path, case: str) -> list[str]:
         """In a process of its own: a damaged file may end it by SIGBUS or hang it, and that would be a finding."""
         read_end, write_end = os.pipe()
         pid = os.fork()
@@ -100,7 +104,7 @@ class Torn:
             code = 70
             try:
                 faults.arm(broken=self._broken)
-                os.write(write_end, "\n".join(self._look(home)).encode()[:60_000])
+                os.write(write_end, "\n".join(self._look(home, case)).encode()[:60_000])
                 code = 0
             except BaseException as error:  # noqa: BLE001 - the finding itself
                 os.write(write_end, f"silent: a traceback, {type(error).__name__}: {error}".encode()[:2000])
@@ -110,7 +114,7 @@ class Torn:
         os.close(write_end)
         return _told(pid, read_end)
 
-    def _look(self, home: Path) -> list[str]:
+    def _look(self, home: Path, case: str) -> list[str]:
         """What a command and a supervisor would do. Refusing is allowed, if it is said what to do."""
         try:
             store = SqliteStore(str(home), create=False)
@@ -124,7 +128,7 @@ class Torn:
                 queries.task(row["id"])
             queries.events()
             queries.alerts()
-            found += self.check([str(row["id"]) for row in rows])
+            found += self.check([str(row["id"]) for row in rows], case)
             spec = (
                 TaskSpec(id=new_id(), repo_id=str(queries.repos()[0]["id"]), prompt="after", agent="scripted")
                 if rows
@@ -144,7 +148,7 @@ class Torn:
                     found.append(f"silent: refused without a remedy: {error}")
         return found
 
-    def check(self, ids: list[str]) -> list[str]:
+    def check(self, ids: list[str], case: str) -> list[str]:
         """Of what was read: no more than was ever acknowledged."""
         strangers = [task_id for task_id in ids if task_id not in self._acknowledged]
         return [f"lost: a task that nobody added: {strangers[0]!r}"] if strangers else []
@@ -199,10 +203,11 @@ class CutLogs(Torn):
         size = os.path.getsize(home / LOG)
         os.truncate(home / LOG, min(int(case), size))
 
-    def check(self, ids: list[str]) -> list[str]:
+    def check(self, ids: list[str], case: str) -> list[str]:
         if ids != self._acknowledged[: len(ids)]:
             return [f"lost: {len(ids)} tasks, which are not the first {len(ids)} of those acknowledged"]
-        return []
+        whole = sum(end <= int(case) for end in self._in_log.values())
+        return [f"lost: {len(ids)} tasks, but the log has {whole} as a whole"] if len(ids) < whole else []
 
     def check_sound(self, home: Path, prefix: str) -> list[str]:
         """Once for each prefix: the same commits are the same store, at whichever sector of the next one it was cut."""
@@ -238,5 +243,5 @@ class TurnedBytes(Torn):
             file.seek(int(offset))
             file.write(bytes([byte ^ int(mask)]))
 
-    def check(self, ids: list[str]) -> list[str]:
+    def check(self, ids: list[str], case: str) -> list[str]:
         return []  # an id is content too
