@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from holdfast import faults
-from holdfast.secretshapes import ANCHORS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compiled
+from holdfast.secretshapes import ANCHORS, BLOCKS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compiled
 
 SHORTEST = 8  # letters: a shorter value would be found in innocent words
 SHORTEST_WORD = 16  # of nothing but letters: shorter ones are words
@@ -84,32 +84,33 @@ class Redactor:
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}  # what is looked for, whole or cut off → the word in its place
+        self._lines: dict[str, str] = {}  # the same of values that have several
         self._needles: list[tuple[str, str]] = []  # the same, written in other ways
         self._edges: list[tuple[str, str, str, str]] = []  # beginning, end, value, word; the longest value first
 
     def learn(self, secrets: Mapping[str, str]) -> None:
         """Name → value. What is too short to be told from other words is not taken."""
-        news = {
-            part: word_for(name)
-            for name, value in secrets.items()
-            for part in _parts(value)
-            if part not in self._values
-        }
-        if not news:
+        values = {part: word_for(name) for name, value in secrets.items() for part in _whole(value)}
+        lines = {part: word_for(name) for name, value in secrets.items() for part in _lines(value)}
+        if values.keys() <= self._values.keys() and lines.keys() <= self._lines.keys():
             return
-        self._values = dict(list((self._values | news).items())[-MOST_KNOWN:])
-        longest = sorted(self._values.items(), key=lambda known: -len(known[0]))
+        # Apart: one value of a thousand lines must not push the others out.
+        self._values = _newest({**self._values, **values})
+        self._lines = _newest({**self._lines, **lines})
+        longest = sorted((self._lines | self._values).items(), key=lambda known: -len(known[0]))
         self._edges = [(value[:_EDGE], value[-_EDGE:], value, word) for value, word in longest]
         self._needles = [(needle, word) for value, word in longest for needle in _written(value)]
 
     def redacted(self, text: str) -> str:
         if len(text) < SHORTEST:
             return text
+        if BLOCKS.anchors[0] in text:  # before values: the lines around one key are those around every other
+            text = BLOCKS.replaced(text, word_for)
         for beginning, end, value, word in self._edges:
             if beginning in text:
                 text = _without_beginning(text.replace(value, word), value, word)
-            if end in text:
-                text = _without_end(text, value, word)
+            if end in text:  # the same, seen from behind
+                text = _without_beginning(text[::-1], value[::-1], word[::-1])[::-1]
         for needle, word in self._needles:
             if needle in text:
                 text = text.replace(needle, word)
@@ -119,13 +120,23 @@ class Redactor:
         return text
 
 
-def _parts(value: str) -> Iterable[str]:
-    """A value, and the lines of one that has many: agents' output is read line by line."""
+def _whole(value: str) -> Iterable[str]:
     value = value.strip()
-    lines = [line.strip() for line in value.splitlines()]
-    if len(value) >= SHORTEST:
-        yield value
-        yield from (line for line in lines if len(line) >= 2 * SHORTEST and line != value)
+    return (value,) if len(value) >= SHORTEST else ()
+
+
+def _lines(value: str) -> Iterable[str]:
+    """Of a value that has many: agents' output is read line by line."""
+    lines = [line.strip() for line in value.strip().splitlines()]
+    if len(lines) < 2:
+        return
+    for line in lines:
+        if len(line) >= 2 * SHORTEST and not line.startswith("-----"):  # of a key's block: no secret
+            yield line
+
+
+def _newest(known: dict[str, str]) -> dict[str, str]:
+    return dict(list(known.items())[-MOST_KNOWN:])
 
 
 def _written(value: str) -> Iterable[str]:
@@ -152,31 +163,24 @@ def _in_base64(value: bytes) -> Iterable[str]:
 
 
 def _without_beginning(text: str, value: str, word: str) -> str:
-    """The beginning of a value, where the text ends or was cut."""
-    at = text.find(value[:_EDGE])
+    """The beginning of a value, where the text ends or was cut. Agents choose how often: in one pass."""
+    kept: list[str] = []
+    done, at = 0, text.find(value[:_EDGE])
     while at >= 0:
         end = at + _EDGE
         while end < len(text) and end - at < len(value) and text[end] == value[end - at]:
             end += 1
-        if end == len(text) or text.startswith(_BORDERS, end):
-            text = text[:at] + word + text[end:]
-            end = at + len(word)
+        is_cut = end == len(text) or text.startswith(_BORDERS, end)
+        if is_cut and not _is_a_word(text[at:end]):
+            kept += (text[done:at], word)
+            done = end
         at = text.find(value[:_EDGE], end)
-    return text
+    return "".join((*kept, text[done:])) if kept else text
 
 
-def _without_end(text: str, value: str, word: str) -> str:
-    """The end of a value, where the text begins or was cut."""
-    at = text.find(value[-_EDGE:])
-    while at >= 0:
-        end, start = at + _EDGE, at
-        while start > 0 and end - start < len(value) and text[start - 1] == value[-(end - start) - 1]:
-            start -= 1
-        if start == 0 or text.endswith(_BORDERS, 0, start):
-            text = text[:start] + word + text[end:]
-            end = start + len(word)
-        at = text.find(value[-_EDGE:], end)
-    return text
+def _is_a_word(part: str) -> bool:
+    """`password` of password123, `postgres` of an address: in every other text too, and no secret by itself."""
+    return len(part) < SHORTEST_WORD and part in (part.lower(), part.upper()) and not any(map(str.isdigit, part))
 
 
 # -- of this process ---------------------------------------------------------------------------------------------------
@@ -209,11 +213,11 @@ def _short(text: str) -> str:
 
 
 def redacted_in(value: Any) -> Any:
-    """The same for what is to become JSON: of every text in it, keys included."""
+    """The same for what is to become JSON: of every text in it. Keys are ours: they say what is what."""
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, Mapping):
-        return {redacted(key) if isinstance(key, str) else key: redacted_in(part) for key, part in value.items()}
+        return {key: redacted_in(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [redacted_in(part) for part in value]
     return value
@@ -222,7 +226,7 @@ def redacted_in(value: Any) -> Any:
 def _is_open(text: str) -> bool:
     """Whether a key's block begins here whose end is not there yet."""
     opening = compiled(OPENS_BLOCK).match(text)
-    return opening is not None and compiled(CLOSES_BLOCK).search(text, opening.end()) is None
+    return opening is not None and compiled(IN_BLOCK).fullmatch(text, opening.end()) is not None
 
 
 class Flow:

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from functools import cache
 
 _PEM = r"(?: BLOCK)?-----"
-_INSIDE = r"[\w+/=\s\\:,.;()-]"  # of such a block, line ends as JSON writes them too
+# Of such a block, and hyphens; line ends as JSON writes them too, but never half of an escaped quotation mark.
+_INSIDE = r"[\w+/=\s:,.;()]++|\\[^\"]"
+_ALONE = r"(?<![A-Za-z0-9])"  # where a word begins; behind a line end as JSON writes it, too
+_BEGINS = rf"(?:{_ALONE}|(?<=\\[nrt]))"
 _SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (  # (what it is, anchors, pattern; group `v`: only that part)
     (
         "a private key",
         ("PRIVATE KEY",),
         rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY{_PEM}"
-        rf"(?P<v>{_INSIDE}{{0,20000}}?)(?:-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY{_PEM}|(?!{_INSIDE})|\Z)",
+        rf"(?P<v>(?:{_INSIDE}|-(?!----END [A-Z0-9 ]{{0,40}}PRIVATE KEY))++)",
     ),
     (
         "an AWS key",
@@ -57,7 +60,9 @@ _SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (  # (what it is, anchor
     (
         "a JWT",
         ("eyJ",),
-        r"(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,8192}\.eyJ[A-Za-z0-9_-]{8,8192}\.[A-Za-z0-9_-]{4,8192}",
+        # From where its word begins, so that every letter is looked at once: agents choose how many there are.
+        r"(?<![\w-])(?:(?!(?<![A-Za-z0-9])eyJ)[\w-])*+"
+        r"(?P<v>eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{4,}+)",
     ),
     (
         "a password",
@@ -79,20 +84,21 @@ _SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (  # (what it is, anchor
 )
 OPENS_BLOCK = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 CLOSES_BLOCK = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-IN_BLOCK = rf"{_INSIDE}*"  # what stands between them, whole lines
+IN_BLOCK = rf"(?:{_INSIDE}|-(?!----END ))*+"  # what stands between them, whole lines
 
 
 class Shape:  # no NamedTuple: making the class would take longer than all else in here
     def __init__(self, what: str, anchors: tuple[str, ...], text: str) -> None:
         self.what = what
         self.anchors = anchors
-        self.text = text
+        self.text = text.replace(_ALONE, _BEGINS)
 
     def replaced(self, text: str, word: Callable[[str], str]) -> str:
         return compiled(self.text).sub(lambda found: _without(found, word(self.what)), text)
 
 
-ANCHORS = tuple((anchor, shape) for shape in (Shape(*row) for row in _SHAPES) for anchor in shape.anchors)
+BLOCKS, *_OTHERS = (Shape(*row) for row in _SHAPES)
+ANCHORS = tuple((anchor, shape) for shape in _OTHERS for anchor in shape.anchors)
 
 
 @cache

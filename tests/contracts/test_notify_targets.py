@@ -162,6 +162,13 @@ class TestCommand:
         target = CommandTarget(hook.argv, dict(os.environ), HelperRunner(Children()), PATIENT)
         assert asyncio.run(target.send(replace(NOTICE, body=body))).ok
 
+    def test_the_last_lines_of_a_key_that_it_printed_are_not_told(self) -> None:
+        key = "-----BEGIN PRIVATE KEY-----\\nMIIEvQIBADANBg\\nAASCBKcwggSjAgEA\\n-----END PRIVATE KEY-----\\n"
+        argv = ["/bin/sh", "-c", f"printf -- '{key}'; exit 1"]
+        answer = asyncio.run(CommandTarget(argv, dict(os.environ), HelperRunner(Children()), PATIENT).send(NOTICE))
+        assert "PRIVATE KEY" in answer.told
+        assert "AASCBKcwggSjAgEA" not in answer.told
+
     def test_one_that_got_away_and_prints_for_ever_keeps_nobody(self) -> None:
         async def hear_out() -> str:
             tail = Tail()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -113,8 +114,8 @@ class Endless:
 
     @staticmethod
     def play(case):
-        Path(sys.argv[1], f"begun-{case}").touch()
         try:
+            Path(sys.argv[1], f"begun-{case}").touch()
             while True:
                 signal.pause()
         finally:
@@ -141,6 +142,68 @@ def test_a_campaign_that_is_told_to_end_ends_and_cleans_up(tmp_path: Path, to_al
         process.kill()
     begun = {path.name.removeprefix("begun-") for path in tmp_path.glob("begun-*")}
     assert begun == {path.name.removeprefix("cleaned-") for path in tmp_path.glob("cleaned-*")}
+
+
+HALF_SAID = """
+import os, signal
+from holdfast.testing.campaign.family import Played, Scope
+from holdfast.testing.campaign.running import Campaign
+
+class Ended:
+    def __reduce__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return (Ended, ())
+
+class Between:
+    name = about = "between"
+    absent = staticmethod(lambda: "")
+    prepare = staticmethod(lambda root: None)
+    cases = staticmethod(lambda scope, run: ["1", "2"])
+    play = staticmethod(lambda case: Played(case, found=Ended()))
+
+Campaign(Scope(1), jobs=1).play(Between)
+"""
+
+
+def test_a_worker_that_is_told_to_end_between_two_cases_ends() -> None:
+    """Found by reading, after mutants that never ended or said `EOFError: Ran out of input`: the pool took the
+    exception for an answer, and from then on the worker heard no signal. Here it comes while a result is packed."""
+    done = subprocess.run([sys.executable, "-c", HALF_SAID], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "BrokenProcessPool" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_campaign_that_is_ended_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    """Found by a SIGTERM for the family `clock`, whose supervisors lived on, and by SIGKILL: workers did."""
+    if why := Clocks().absent():
+        pytest.skip(f"NOT RUN: {why}")
+    words = [sys.executable, "-m", "holdfast.testing.campaign", "--replay", "clock:work/working/none", "--times", "9"]
+    marked = {**os.environ, "PATH": f"{os.environ['PATH']}:{tmp_path}"}  # all that it starts has that, too
+    process = subprocess.Popen([*words, "--jobs", "1"], env=marked, start_new_session=True, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: any("keeper.py" in words for words in _marked(tmp_path)), "a case is in the middle")
+        process.send_signal(number)
+        process.wait(60)
+        wait_until(lambda: not _marked(tmp_path), "nothing of it is left")
+    finally:
+        process.kill()
+
+
+def _marked(place: Path) -> list[str]:
+    """The command lines of processes that have this place in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(place).encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_text())
+    return found
+
+
+def test_an_unknown_mutant_is_named() -> None:
+    """Found by reading: `--mutants` with a mistyped name judged none, and said that all was well."""
+    done = campaign("--mutants", "nonsense")
+    assert (done.returncode, "There is no mutant 'nonsense'" in done.stderr) == (2, True)
 
 
 def test_a_clock_that_leaps_ahead_deletes_nothing() -> None:

@@ -17,7 +17,9 @@ from holdfast.agents.environment import allowed
 from holdfast.agents.port import Stream
 from holdfast.api.logwindow import LogWindow
 from holdfast.api.transcript import Transcript
+from holdfast.core.workflows import Progress, progress_from
 from holdfast.redaction import Flow, Redactor, is_secret_name, secrets_in
+from holdfast.store.sqlite.rows import written_progress
 
 SECRET = 'Zk9x"7\\qLmN0pQr+stu/vwx=='
 KEY_BLOCK = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAAB3NzaC1yc2E\n-----END OPENSSH PRIVATE KEY-----"
@@ -73,7 +75,8 @@ def test_a_known_value_is_found_however_it_is_written(disguise: str) -> None:
 
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize(
-    "around", ["{}", '{{"key": "{}"}}', "key={}, more", "https://x:{}@host/", "'{}'\n", "made-{}", "a_{}.txt"]
+    "around",
+    ["{}", '{{"key": "{}"}}', "key={}, more", "https://x:{}@host/", "'{}'\n", "made-{}", "a_{}.x", '"a\\\\n{}"'],
 )
 def test_a_known_shape_is_found_whoever_holds_it(kind: str, around: str) -> None:
     clean = Redactor().redacted(around.format(SHAPES[kind]))
@@ -186,6 +189,66 @@ def test_an_agents_pieces_of_one_text_are_told_without_the_secret_across_them(
         "and [redacted: MY_TOKEN]",
     )
     assert next(Transcript(str(tmp_path), "gemini", run).rows_of("{", Stream.OUT))["event"] == "raw"
+
+
+OTHER_BLOCK = KEY_BLOCK.replace("AAAAB3NzaC1yc2E", "QQQQother0key1yc2E")
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_key_that_is_known_does_not_hide_that_another_one_is_a_key(line_end: str) -> None:
+    """The lines around a block are the same for all: as parts of a known value they were no shape any more."""
+    clean = taught(DEPLOY_PRIVATE_KEY=KEY_BLOCK).redacted(OTHER_BLOCK.replace("\n", line_end))
+    assert "QQQQother0key1yc2E" not in clean
+
+
+def test_a_block_is_redacted_once_and_leaves_json_what_it_is() -> None:
+    clean = Redactor().redacted(KEY_BLOCK)
+    assert Redactor().redacted(clean) == clean
+    quoted = json.dumps({"said": f'the key "{KEY_BLOCK[:-40]}" and "more"'})
+    assert "more" in json.loads(Redactor().redacted(quoted))["said"]
+
+
+def test_one_long_value_does_not_push_the_others_out() -> None:
+    redactor = taught(MY_TOKEN=SECRET)
+    redactor.learn({"BUNDLE_SECRET": "\n".join(f"line {number} of a long file" for number in range(1000))})
+    assert redactor.redacted(f"it is {SECRET}.") == "it is [redacted: MY_TOKEN]."
+
+
+def test_a_word_that_a_secret_begins_or_ends_with_stays() -> None:
+    redactor = taught(DB_PASSWORD="password123", MY_DSN="postgres://tess:pw@host/database")
+    text = "database first; then enter the password\nof postgres"
+    assert redactor.redacted(text) == text
+    assert redactor.redacted("it is password12…") == "it is [redacted: DB_PASSWORD]…"
+
+
+def test_by_what_a_task_finds_its_way_is_not_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often a stage sent back is kept by its name: under another one nobody would count, and it would loop."""
+    monkeypatch.setattr(redaction, "_redactor", taught(SORT_KEY="review-42", OTHER_KEY="feedback_of_42"))
+    redaction._short.cache_clear()
+    kept = written_progress(Progress(turns={"review-42": 2}, checks="review-42", feedback="it said review-42"))
+    redaction._short.cache_clear()
+    assert kept is not None
+    assert progress_from(json.loads(kept)) == Progress(
+        turns={"review-42": 2}, checks="review-42", feedback="it said [redacted: SORT_KEY]"
+    )
+
+
+WALLS = {
+    "blocks without an end": "-----BEGIN PRIVATE KEY-----" * 20_000,
+    "beginnings of a JWT": "-eyJ" * 125_000,
+    "beginnings of a value": f"{SECRET[:8]}\n" * 55_000,
+    "ends of a value": f"{SECRET[-8:]}\n" * 55_000,
+    "what a value repeats": "a" * 500_000,
+}
+
+
+@pytest.mark.parametrize("wall", WALLS)
+def test_an_agent_cannot_make_redaction_slow(wall: str) -> None:
+    """Half a megabyte of what is nearly a secret. It took a minute; the supervisor redacts, too."""
+    redactor = taught(MY_TOKEN=SECRET, LONG_TOKEN=f"1{'a' * 2000}2")
+    began = time.process_time()
+    redactor.redacted(WALLS[wall])
+    assert time.process_time() - began < 5.0
 
 
 def test_redaction_is_cheap() -> None:

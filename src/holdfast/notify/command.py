@@ -12,6 +12,7 @@ from holdfast.core.notices import Notice
 from holdfast.ids import new_id
 from holdfast.notify.port import LATE, LONGEST_TOLD, Answer, Runner
 from holdfast.notify.tail import Tail
+from holdfast.redaction import redacted
 from holdfast.text import clean, one_line
 from holdfast.units import show_duration
 
@@ -72,5 +73,5 @@ def _how(code: int, err: bytes, timeout: float) -> str:
 
 
 def _last(said: str) -> str:
-    lines = said.strip().splitlines()[-3:]
+    lines = redacted(said).strip().splitlines()[-3:]  # first: the last lines of a key do not look like one
     return f"; it said: {' / '.join(lines)}" if lines else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -38,7 +39,7 @@ from holdfast.core.rules import (
 from holdfast.core.states import RunState, TaskState
 from holdfast.core.workflows import START, Progress, plain_progress, plain_stage, progress_from, stage_from
 from holdfast.records import recorded, understood
-from holdfast.redaction import redacted_in
+from holdfast.redaction import redacted, redacted_in
 
 Row = dict[str, Any]
 
@@ -186,7 +187,10 @@ def task(row: tuple[Any, ...]) -> Task:
 
 
 def written_progress(progress: Progress) -> str | None:
-    return None if progress == START else encode_words(plain_progress(progress))
+    """Only what is told to the next run are words: by the rest (stages by name) a task finds its way."""
+    return (
+        None if progress == START else encode(plain_progress(replace(progress, feedback=redacted(progress.feedback))))
+    )
 
 
 def bound_account(spec: TaskSpec) -> str | None:

@@ -21,7 +21,8 @@ from holdfast.testing.campaign.table import lines, record
 
 def main(argv: Sequence[str]) -> int:
     arguments = _arguments(argv)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # each family ends what it started
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: sys.exit(1))  # each family ends what it started
     scope = Scope(arguments.seed, long=arguments.long, share=arguments.share)
     try:
         journal = Journal(Path(arguments.go_on), scope) if arguments.go_on else None
@@ -30,7 +31,11 @@ def main(argv: Sequence[str]) -> int:
         return 2
     campaign = Campaign(scope, jobs=arguments.jobs, stop_after=arguments.stop_after, journal=journal)
     if arguments.mutants:
-        judged = mutants.table(campaign, [mutant for mutant in MUTANTS if arguments.mutants in (mutant.name, "all")])
+        chosen = [mutant for mutant in MUTANTS if arguments.mutants in (mutant.name, "all")]
+        if not chosen:
+            print(f"There is no mutant '{arguments.mutants}'; mutants.py lists them.", file=sys.stderr)
+            return 2
+        judged = mutants.table(campaign, chosen)
         return 0 if all(one.is_killed for one in judged) else 1
     if arguments.replay:
         name, _, case = arguments.replay.partition(":")

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import SupportsIndex
 
 from holdfast.store import doorbell
@@ -97,7 +98,12 @@ class Preloaded:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{case}\n")
         self._process.stdin.flush()
-        answer = self._process.stdout.readline()
+        try:
+            answer = self._process.stdout.readline()
+        except BaseException:  # we are to end: it ends what its case started
+            self._process.terminate()
+            self._process.wait()
+            raise
         if not answer:
             raise RuntimeError(f"the interpreter with libfaketime ended: {self._process.wait()}")
         words = json.loads(answer)
@@ -106,12 +112,24 @@ class Preloaded:
 
 def serve(play: Callable[[str], Played]) -> None:
     """In the interpreter with libfaketime: until the worker is gone."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    asked: list[int] = []
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
+        for either in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(either, signal.SIG_IGN)  # once is enough, and what the case started is ended first
+        raise SystemExit(1)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     del os.environ["LD_PRELOAD"]  # what we start has the real clock
     time.sleep = _sleep
     for line in sys.stdin:
         print(json.dumps(dataclasses.asdict(play(line.strip()))), flush=True)
+        if asked:  # somebody swallowed it
+            return
 
 
 def _sleep(seconds: float | SupportsIndex) -> None:

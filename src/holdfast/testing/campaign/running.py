@@ -26,8 +26,10 @@ from holdfast.testing.warmth import import_everything
 
 LONGEST = 900.0  # seconds for a case: one that never ends is told like any other defect
 AGAIN = 2  # a case whose fault never happened is timing, unless that repeats itself
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _families: Sequence[Family] = ()  # of this worker
+_is_playing = False  # this worker: a case, which ends what it started
+_is_to_end = False
 
 
 class Campaign:
@@ -145,6 +147,8 @@ def _pool(families: Sequence[Family], jobs: int) -> Iterator[ProcessPoolExecutor
     )
     try:
         yield pool
+    except GeneratorExit:  # whoever asked for cases has them all
+        raise
     except BaseException:  # we are to end: a case that is being played may take minutes
         for worker in multiprocessing.active_children():
             worker.terminate()
@@ -159,9 +163,16 @@ def _become_worker(families: Sequence[Family]) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)  # a campaign that was killed plays no more
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
+    """Between two cases at once: the pool, which may be in the middle of a message, would take an exception for an
+    answer, wait for the next case and never hear of the end again; or leave half a message to the other workers."""
+    global _is_to_end
+    _is_to_end = True
+    if not _is_playing:
+        os._exit(1)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # once is enough, and what the case started is ended first
     raise SystemExit(1)
@@ -169,8 +180,14 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 def _play(case: str, number: int = 0) -> Played:
     """`number`: of the family, among those that this pool was made for."""
+    global _is_playing
     try:
-        return _play_in_time(case, _families[number])
+        _is_playing = True
+        played = _play_in_time(case, _families[number])
+        _is_playing = False
+        if _is_to_end:  # somebody swallowed it
+            os._exit(1)
+        return played
     except SystemExit:
         os._exit(1)  # the pool would take it for an answer, and wait for the next one of a worker that nobody ends
 

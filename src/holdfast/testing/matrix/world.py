@@ -28,7 +28,7 @@ from holdfast.testing.engines import private
 from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.cases import USURP, Case
 
-PATIENCE = 60.0  # a recovery that takes longer than this does not end
+PATIENCE = 150.0  # a recovery that takes longer than this does not end
 MAIMED_PATIENCE = 30.0  # that one without one of its protections does not end is no news
 USURPATION = 3.0  # how far a usurper may get before the first one goes on; it may wait for a lock of that one
 KEEPER = "keeper"  # the role of every keeper that a supervisor of ours starts
@@ -211,9 +211,14 @@ class World:
     def _fork(self, role: str, work: Callable[[], object], plan: str | None = None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            self._be(role, work, self.case.plan_for(role) if plan is None else plan)
+        # What a handler raises in the middle of a fork is printed by Python and forgotten.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._be(role, work, self.case.plan_for(role) if plan is None else plan)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pid
 
     def _be(self, role: str, work: Callable[[], object], plan: str) -> None:
@@ -222,6 +227,8 @@ class World:
         try:
             os.setsid()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
             log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(log, 1)
             os.dup2(log, 2)
