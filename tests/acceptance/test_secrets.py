@@ -11,7 +11,9 @@ from pathlib import Path
 from tests.fleet import Fleet, processes_of, wait_until
 from tests.receivers import WebReceiver, web_receiver
 
-OWN, PASSED, HELD, HOOK, SIGNING = (f"cAnary-0f-{word}-7q2Xv" for word in ("own", "passed", "held", "hook", "signing"))
+OWN, PASSED, HELD, HOOK, SIGNING = (  # this run's own: another one may have its words on command lines right now
+    f"cAnary-0f-{word}-7q2Xv{os.getpid()}" for word in ("own", "passed", "held", "hook", "signing")
+)
 ALL = (OWN, PASSED, HELD, HOOK, SIGNING)
 RAW = ("out.log", "err.log")
 
