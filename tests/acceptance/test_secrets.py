@@ -11,7 +11,9 @@ from pathlib import Path
 from tests.fleet import Fleet, processes_of, wait_until
 from tests.receivers import WebReceiver, web_receiver
 
-OWN, PASSED, HELD, HOOK, SIGNING = (f"cAnary-0f-{word}-7q2Xv" for word in ("own", "passed", "held", "hook", "signing"))
+OWN, PASSED, HELD, HOOK, SIGNING = (  # this run's own: another one may have its words on command lines right now
+    f"cAnary-0f-{word}-7q2Xv{os.getpid()}" for word in ("own", "passed", "held", "hook", "signing")
+)
 ALL = (OWN, PASSED, HELD, HOOK, SIGNING)
 RAW = ("out.log", "err.log")
 
@@ -122,6 +124,16 @@ def test_a_secret_of_env_set_comes_from_its_file_and_must_be_there(fleet: Fleet)
     assert OWN not in refused.stderr
     fleet.wait_clean()
     assert found_in(fleet) == []
+
+
+def test_a_secret_of_a_trusted_repository_is_not_shown_by_logs(fleet: Fleet) -> None:
+    """Only the repository's file has it: neither the user's settings nor anybody's environment."""
+    (fleet.repo / "holdfast.toml").write_text(f'env.set = {{ DEPLOY_TOKEN = "{HELD}" }}\n')
+    fleet.cli("trust", "--yes")
+    task = fleet.add("x", command=("sh", "-c", "echo it is $DEPLOY_TOKEN"))
+    fleet.up()
+    fleet.wait_state(task, "completed")
+    assert fleet.cli("logs", task).stdout == "it is [redacted: DEPLOY_TOKEN]\n"
 
 
 def test_a_task_waits_while_the_file_of_its_secret_is_half_written(fleet: Fleet) -> None:

@@ -114,8 +114,8 @@ class Endless:
 
     @staticmethod
     def play(case):
-        Path(sys.argv[1], f"begun-{case}").touch()
         try:
+            Path(sys.argv[1], f"begun-{case}").touch()
             while True:
                 signal.pause()
         finally:

@@ -12,7 +12,7 @@ CASES = ("start:1:killed", "create:1:lost", "create:1:error", "attach:1:kill", "
 
 
 def test_a_container_engine_that_goes_wrong_is_survived() -> None:
-    """R-TERM-10, R-CLEAN-05: another case every day, against a real dockerd."""
+    """R-TERM-10, R-CLEAN-05: one case (by HOLDFAST_SEED), against a real dockerd."""
     if why := EngineFaults().absent():
         pytest.skip(f"NOT RUN: {why}")
     done = campaign("--replay", f"engine:container-success/engine/{CASES[SEED % len(CASES)]}")

@@ -109,6 +109,50 @@ def test_a_push_runs_no_command_of_the_repository_unasked(fleet: Fleet) -> None:
     assert sprung(fleet.root / "sprung") == []
 
 
+def test_a_push_into_a_directory_runs_nothing_of_that_directory(fleet: Fleet) -> None:
+    """An agent can turn the remote into a repository of its own, hooks included, and have a push be signed with a key
+    that a command names."""
+    task = done(fleet, "echo work > work.txt")
+    origin, tools = fleet.root / "origin.git", fleet.root / "tools"
+    fleet.git("init", "--quiet", "--bare", str(origin))
+    fleet.git("remote", "add", "origin", "ssh://127.0.0.1:9/of-the-user.git")
+    fleet.git("config", f"url.{origin}.insteadOf", "ssh://127.0.0.1:9/of-the-user.git")
+    trap = make_trap(tools, fleet.root / "sprung")
+    (origin / "hooks").mkdir(exist_ok=True)
+    for hook in ("pre-receive", "update", "post-receive", "reference-transaction"):
+        (origin / "hooks" / hook).symlink_to(trap)
+    (tools / "gh").write_text("#!/bin/sh\nexec git status --porcelain\n")
+    (tools / "gh").chmod(0o755)
+    with_gh = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    fleet.git("config", "gpg.ssh.defaultKeyCommand", str(trap))
+    assert "gpg.ssh.defaultkeycommand" in fleet.cli("pr", task, code=1, env=with_gh).stderr
+    fleet.git("config", "--unset", "gpg.ssh.defaultKeyCommand")
+    fleet.cli("pr", task, env=with_gh)
+    assert sprung(fleet.root / "sprung") == []
+    assert f"holdfast/{task}" in fleet.git("for-each-ref", cwd=origin), "it was pushed all the same"
+
+
+def test_who_looks_at_the_checkout_for_a_request_runs_no_filter_of_its_config(fleet: Fleet) -> None:
+    """`gh` asks for the status: a file that was touched goes through its filter then."""
+    task = done(fleet, "echo work > work.txt")
+    origin, tools = fleet.root / "origin.git", fleet.root / "tools"
+    fleet.git("init", "--quiet", "--bare", str(origin))
+    fleet.git("remote", "add", "origin", str(origin))
+    trap = make_trap(tools, fleet.root / "sprung")
+    (tools / "gh").write_text("#!/bin/sh\ngit status --porcelain && git diff && git log -1\n")
+    (tools / "gh").chmod(0o755)
+    (fleet.repo / ".git/info").mkdir(exist_ok=True)
+    (fleet.repo / ".git/info/attributes").write_text("* filter=trap diff=trap\n")
+    os.utime(fleet.repo / "README.md", (1, 1))
+    fleet.git("config", "filter.trap.clean", f"{trap} clean; cat")
+    fleet.git("config", "diff.trap.textconv", f"{trap} textconv; cat")
+    fleet.git("config", "gpg.program", str(trap))
+    fleet.git("config", "format.pretty", "%G?")
+    fleet.git("update-ref", f"refs/remotes/origin/holdfast/{task}", f"holdfast/{task}")  # as if it were pushed
+    fleet.cli("pr", task, env={"PATH": f"{tools}:{os.environ['PATH']}"})
+    assert sprung(fleet.root / "sprung") == []
+
+
 def test_programs_are_not_looked_for_where_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", ".:/usr/bin::bin:/bin")
     assert search_path() == "/usr/bin:/bin"

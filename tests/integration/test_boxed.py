@@ -41,6 +41,22 @@ def frame(text: bytes) -> bytes:
     return b"\1\0\0\0" + len(text).to_bytes(4, "big") + text
 
 
+def _request(line: socket.socket) -> bytes:
+    """All of it: who is answered in the middle of a request may take that for a broken line."""
+    got, head = b"", b""
+    while not head or len(got) < len(head) + 4 + _length(head):
+        if not (more := line.recv(65536)):
+            return got
+        got += more
+        head = got.partition(b"\r\n\r\n")[0] if b"\r\n\r\n" in got else b""
+    return got
+
+
+def _length(head: bytes) -> int:
+    lines = [text.lower().split(b":") for text in head.split(b"\r\n")]
+    return next((int(words[1]) for words in lines if words[0] == b"content-length"), 0)
+
+
 class PlayedEngine:
     """Answers in the order of its script: (word in the request, answer). A request that is not next is a failure."""
 
@@ -58,9 +74,7 @@ class PlayedEngine:
         streams = []
         for word, answer in self._script:
             line = self._listener.accept()[0]
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += line.recv(65536)
+            head = _request(line)
             first = head.split(b"\r\n")[0].decode()
             self.asked.append(first)
             if word not in first:

@@ -62,7 +62,7 @@ def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
         _push(proposal)
     words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
     words += ["--title", proposal.title, "--body", proposal.body, *(["--draft"] if draft else [])]
-    env = of_the_users(git.submodules_of(proposal.repo))
+    env = of_the_users(git.submodules_of(proposal.repo), git.replaced_for_looking(proposal.repo))
     faults.effect("gh.create")
     if subprocess.run([gh, *words], cwd=proposal.repo, env=env, check=False).returncode != 0:
         raise Refused(

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import faults
 from holdfast.errors import Refused, UsageError, WorkspaceProblem
+from holdfast.workspaces.hardening import RECEIVER, of_the_users
 from holdfast.workspaces.hardening import by_environment as by_environment
 from holdfast.workspaces.hardening import command as command
 from holdfast.workspaces.hardening import environment as environment
-from holdfast.workspaces.hardening import of_the_users
 from holdfast.workspaces.port import CommandRunner
 
 MayBeHeld = Callable[[str, Sequence[str]], bool]
@@ -230,7 +230,7 @@ def _beginning(line: list[str], cwd: str, env: Mapping[str, str], timeout: float
 
 
 _OF_A_PUSH = (
-    r"^(core\.(sshcommand|askpass|gitproxy)|credential\.(.*\.)?helper|gpg\.(.*\.)?program|"
+    r"^(core\.(sshcommand|askpass|gitproxy)|credential\.(.*\.)?helper|gpg\.(.*\.)?(program|defaultkeycommand)|"
     r"remote\..*\.(receivepack|uploadpack|vcs))$"
 )
 
@@ -255,12 +255,41 @@ def submodules_of(cwd: str) -> list[str]:
     return sorted({key.removeprefix("submodule.").rpartition(".")[0] for key in listed if key})
 
 
+_OF_A_LOOK = r"^(filter\..*|diff\..*\.(command|textconv)|gpg\.(.*\.)?(program|defaultkeycommand))$"
+
+
+def replaced_for_looking(cwd: str) -> list[tuple[str, str]]:
+    """Settings for who looks at a checkout (status, diff, log): commands as the user's own settings have them, or
+    something harmless. An agent could have named the others in the shared config."""
+    code, out, err = call("config", "--show-scope", "--includes", "-z", "--get-regexp", _OF_A_LOOK, cwd=cwd)
+    if code not in (0, 1):
+        raise Refused(f"git could not read its settings: {err.strip()}")
+    words = out.split("\0")
+    found = [(scope, *entry.partition("\n")[::2]) for scope, entry in zip(words[::2], words[1::2], strict=False)]
+    trusted = {key: value for scope, key, value in found if scope in _OF_THE_USER}
+    return [(key, trusted.get(key, _harmless(key))) for key in sorted({key for _scope, key, _value in found})]
+
+
+def _harmless(key: str) -> str:
+    if key.startswith("filter."):
+        return _instead(key)
+    return "cat" if key.endswith(".textconv") else "false"
+
+
 def push(remote: str, branch: str, *, cwd: str) -> int:
-    """Push as the user would: their environment, credentials and terminal."""
+    """Push as the user would: their environment, credentials and terminal. A repository on this machine runs no hook of
+    its own: an agent can turn a remote into a directory, and hooks in there would be its commands."""
     faults.effect("git.push")
     refspec = f"refs/heads/{branch}:refs/heads/{branch}"
-    line = ["git", "push", "--end-of-options", remote, refspec]
+    urls = call("remote", "get-url", "--push", "--all", "--", remote, cwd=cwd)[1].splitlines()
+    receiver = ["--receive-pack", RECEIVER] if any(map(_is_here, urls)) else []
+    line = ["git", "push", *receiver, "--end-of-options", remote, refspec]
     return subprocess.run(line, cwd=cwd, env=of_the_users(), check=False).returncode
+
+
+def _is_here(url: str) -> bool:
+    """As git tells it: a path, unless a colon comes before its first slash."""
+    return url.startswith("file://") or ("://" not in url and ":" not in url.partition("/")[0])
 
 
 def version() -> tuple[int, ...]:

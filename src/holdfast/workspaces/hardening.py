@@ -96,12 +96,16 @@ _FOR_USERS = (
 )
 
 
-def of_the_users(submodules: Sequence[str] = ()) -> dict[str, str]:
+RECEIVER = "git -c core.hooksPath=/dev/null -c core.alternateRefsCommand=true -c core.fsmonitor=false receive-pack"
+
+
+def of_the_users(submodules: Sequence[str] = (), more: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     """The user's own environment, for what runs in their name: no inherited GIT_* variable but how they log in, and
-    settings for every git below it. `submodules` are not looked into: their own config names filters."""
+    settings for every git below it. `submodules` are not looked into: their own config names filters.
+    `more`: further settings."""
     kept = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS")
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in kept}
     words = (*_FOR_USERS, "diff.ignoreSubmodules=all")
     pairs = [(key, value) for key, _, value in (setting.partition("=") for setting in words)]
-    pairs += [(f"submodule.{name}.ignore", "all") for name in submodules]
+    pairs += [*((f"submodule.{name}.ignore", "all") for name in submodules), *more]
     return {**env, "PATH": search_path(), **by_environment(pairs)}

@@ -108,6 +108,7 @@ class Fsyncs(Ordeal):
             only = [word for path in store for word in ("-P", path)] if who == UP else []
             more = ["-f", "--seccomp-bpf", *only]
             world.begin(UP, fault.before("up", "--agents", "1", "--idle-exit", "0s", more=more))
+            fault.wait_for(world)
             return found + let_go_on(world, UP, STAY)
         if who == KEEPER:
             return found + _kept(world, fault)
@@ -129,6 +130,13 @@ class _Fault:
     def words(self, *how: str) -> list[str]:
         quiet = ["-qq", "-y", "-s", "80", "-e", "signal=none", "-e", f"trace={TRACED}", "-e", self._inject]
         return ["strace", *how, *quiet, "-o", str(self.trace)]
+
+    def wait_for(self, world: World) -> None:
+        """Until it has happened, or the supervisor has ended without it: only from then on does it have to hurry."""
+        world.wait_until(self._happened, "the call fails", while_running=UP)
+
+    def _happened(self) -> bool:
+        return self.trace.exists() and "(INJECTED)" in self.trace.read_text(errors="replace")
 
     def before(self, *words: str, more: Sequence[str] = ()) -> Callable[[], None]:
         """A process of the world, in an interpreter of its own; its threads and what it starts only if asked for."""
@@ -166,6 +174,7 @@ def _kept(world: World, fault: _Fault) -> list[str]:
         try:
             world.wait_until(lambda: _is_traced(keeper), "the keeper is traced", while_running=UP)
             (world.root / "go-on").touch()
+            fault.wait_for(world)
             found += let_go_on(world, UP, STAY)
         finally:
             strace.terminate()

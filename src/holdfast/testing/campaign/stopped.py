@@ -11,6 +11,7 @@ here; where an agent is to outlive its supervisor (`patient-…`) its keeper is 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import signal
@@ -114,6 +115,7 @@ class Stopped:
 def _play(world: World, word: Word) -> bool:
     if not word.is_long:
         world.lease_ttl = LEASE
+    if word.victim == GIT and not word.is_long:
         os.environ["HOLDFAST_GIT_TIMEOUT"] = "1"
     try:
         return _played(world, word)
@@ -132,8 +134,7 @@ def _played(world: World, word: Word) -> bool:
     add(world, SECOND, write("second.txt", "second"), role="add2", settings=patient)
     world.start("up", agents=1)
     pids = _victims(world, word)
-    for pid in pids:
-        _send(pid, signal.SIGSTOP)
+    _stop(world, word, pids)
     if word.victim == SUPERVISOR:
         add(world, THIRD, write("third.txt", "third"), role="add3", settings=patient)
     time.sleep(word.seconds)  # this is the fault itself: so long is everybody without them
@@ -145,6 +146,28 @@ def _played(world: World, word: Word) -> bool:
         if world.has(role):
             world.wait(role)
     return bool(pids)
+
+
+def _stop(world: World, word: Word, pids: Sequence[int]) -> None:
+    """A supervisor that is to be usurped is stopped between two writes: while it held SQLite's lock nobody could be
+    another, and nothing is to be seen but that."""
+    with contextlib.ExitStack() as turn:
+        if word.then == "usurped":
+            turnstile = turn.enter_context((world.home / "turnstile.lock").open("r+b"))
+            fcntl.flock(turnstile, fcntl.LOCK_EX)
+        for pid in pids:
+            _send(pid, signal.SIGSTOP)
+        for pid in pids:
+            world.wait_until(lambda pid=pid: _is_still(pid), "it is stopped", while_running="up")  # type: ignore[misc]
+
+
+def _is_still(pid: int) -> bool:
+    """Each of its threads: the signal reaches them one after another."""
+    try:
+        stats = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return not Path(f"/proc/{pid}").exists()
+    return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
 
 
 def _victims(world: World, word: Word) -> list[int]:

@@ -26,7 +26,7 @@ from holdfast.testing.campaign.family import Played, Run, Scope
 
 SECTOR = 512
 TASKS = 40
-PATIENCE = 20.0  # seconds in which a damaged store is opened or refused
+PATIENCE = 90.0  # seconds in which a damaged store is opened or refused
 DATABASE, LOG = "holdfast.db", "holdfast.db-wal"
 
 

@@ -28,7 +28,7 @@ from holdfast.testing.engines import private
 from holdfast.testing.matrix import gitfaults
 from holdfast.testing.matrix.cases import USURP, Case
 
-PATIENCE = 60.0  # a recovery that takes longer than this does not end
+PATIENCE = 150.0  # a recovery that takes longer than this does not end
 MAIMED_PATIENCE = 30.0  # that one without one of its protections does not end is no news
 USURPATION = 3.0  # how far a usurper may get before the first one goes on; it may wait for a lock of that one
 KEEPER = "keeper"  # the role of every keeper that a supervisor of ours starts
