@@ -233,11 +233,7 @@ def test_going_back_to_a_checkpoint_is_survived() -> None:
 @pytest.mark.parametrize(
     ("check", "case", "caught"),
     [
-<<<<<<< HEAD
-        ("fence", "unhurried/up/rundir.forget:1:usurp", "twice: fence"),
-=======
         ("fence", "unhurried/up/settle.ask:1:usurp", "twice: fence"),
->>>>>>> main
         ("intent", "cancel/up/worktree.added:1:kill", "leaked: directory"),
         ("emptiness", "keeper-killed", "leaked: process"),
     ],

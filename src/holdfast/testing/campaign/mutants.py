@@ -26,11 +26,7 @@ class Mutant:
 
 
 MUTANTS: tuple[Mutant, ...] = (
-<<<<<<< HEAD
-    Mutant("fence", "the fence check on settle", "single", "unhurried/up/rundir.forget:1:usurp", "twice: fence"),
-=======
     Mutant("fence", "the fence check on settle", "single", "unhurried/up/settle.ask:1:usurp", "twice: fence"),
->>>>>>> main
     Mutant(
         "intent",
         "the ledger's row before a workspace is made",
