@@ -9,10 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from holdfast import config
+from holdfast.config.files import REPO_FILE, read_file
+from holdfast.config.trust import NAME as TRUST
+from holdfast.config.trust import trusted
+from holdfast.errors import HoldfastError
 from holdfast.redaction import learn, redacted, secrets_in
 from holdfast.secretplaces import NotThere, look_up
 
@@ -51,13 +55,36 @@ def _tokens_of(address: str) -> Iterable[str]:
     return (word for word in words if len(word) >= LIKE_A_TOKEN)
 
 
-@cache
+def learn_repositories(home: str) -> None:
+    """What `env.set` of trusted repositories holds: agents that another supervisor started, or that ended, had it."""
+    with contextlib.suppress(HoldfastError, OSError):
+        for repo in trusted(home):
+            layer = read_file(os.path.join(repo, REPO_FILE), of_repository=True, schedules=False)
+            learn(secrets_in(layer.values.get("env.set", {})))
+
+
 def learn_for_showing(home: str) -> None:
-    """Before an agent's raw output is shown: what the supervisor of this home knows, as far as we can. Once."""
+    """Before an agent's raw output is shown: what the supervisor of this home knows, as far as we can. Once, and again
+    when it is another one, or its settings are others: a view stays open for days."""
+    places = (os.path.join(home, "supervisor.lock"), os.path.join(home, TRUST), config.user_file())
+    _learn_as_of(home, *map(_stamp, places))
+
+
+@lru_cache(maxsize=4)
+def _learn_as_of(home: str, *_stamps: object) -> None:
     environment = _environment_of_supervisor(home)
     learn(secrets_in(environment))
+    learn_repositories(home)
     with contextlib.suppress(config.ConfigError, OSError):
         learn_settings(config.best_effort(environment.get("HOLDFAST_CONFIG")), {**os.environ, **environment})
+
+
+def _stamp(path: str) -> object:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def without_secrets(text: str, home: str) -> str:

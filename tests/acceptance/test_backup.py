@@ -362,3 +362,20 @@ class TestRefusals:
             tar.add(fleet.root / "evil", arcname="../../evil.json")
         assert "manifest does not name" in fleet.cli("restore", strange, "--yes", code=1).stderr
         assert list(fleet.root.parent.glob("evil*")) == []
+
+
+def test_what_an_old_backup_brings_back_is_not_deleted_for_its_age(fleet: Fleet) -> None:
+    """Into the home that it was made of, 200 days later: a supervisor would have deleted it in its first second."""
+    task_id = with_saved_work(fleet)
+    fleet.cli("backup", fleet.root / "old.tar")
+    fleet.env["HOLDFAST_CLOCK_OFFSET"] = str(200 * 86400)
+    (fleet.home / "clock.json").unlink()  # nobody set the clock: that time has passed
+    fleet.up()
+    wait_until(lambda: "retention.completed" in {event["kind"] for event in fleet.events()}, "its time is over")
+    fleet.cli("down")
+    assert ids(fleet) == set()
+    fleet.cli("restore", fleet.root / "old.tar", "--yes")
+    finish(fleet)
+    assert ids(fleet) == {task_id}
+    seen = json.loads((fleet.home / "clock.json").read_text())
+    assert [round(by / 86400) for _to, by in seen["leaps"]] == [200]

@@ -126,6 +126,16 @@ def test_a_secret_of_env_set_comes_from_its_file_and_must_be_there(fleet: Fleet)
     assert found_in(fleet) == []
 
 
+def test_a_secret_of_a_trusted_repository_is_not_shown_by_logs(fleet: Fleet) -> None:
+    """Only the repository's file has it: neither the user's settings nor anybody's environment."""
+    (fleet.repo / "holdfast.toml").write_text(f'env.set = {{ DEPLOY_TOKEN = "{HELD}" }}\n')
+    fleet.cli("trust", "--yes")
+    task = fleet.add("x", command=("sh", "-c", "echo it is $DEPLOY_TOKEN"))
+    fleet.up()
+    fleet.wait_state(task, "completed")
+    assert fleet.cli("logs", task).stdout == "it is [redacted: DEPLOY_TOKEN]\n"
+
+
 def test_a_task_waits_while_the_file_of_its_secret_is_half_written(fleet: Fleet) -> None:
     """A slip in a file of settings, while a fleet works, is no end of what was queued in good order."""
     own = fleet.root / "own.toml"

@@ -233,7 +233,7 @@ def test_going_back_to_a_checkpoint_is_survived() -> None:
 @pytest.mark.parametrize(
     ("check", "case", "caught"),
     [
-        ("fence", "success/up/worktree.commit:1:usurp", "twice: fence"),
+        ("fence", "unhurried/up/settle.ask:1:usurp", "twice: fence"),
         ("intent", "cancel/up/worktree.added:1:kill", "leaked: directory"),
         ("emptiness", "keeper-killed", "leaked: process"),
     ],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 import string
+import subprocess
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -18,8 +20,11 @@ from holdfast.agents.port import Stream
 from holdfast.api.logwindow import LogWindow
 from holdfast.api.transcript import Transcript
 from holdfast.core.workflows import Progress, progress_from
+from holdfast.errors import WorkspaceProblem
 from holdfast.redaction import Flow, Redactor, is_secret_name, secrets_in
+from holdfast.secretsources import without_secrets
 from holdfast.store.sqlite.rows import written_progress
+from holdfast.supervisor.saying import say_trouble
 
 SECRET = 'Zk9x"7\\qLmN0pQr+stu/vwx=='
 KEY_BLOCK = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAAB3NzaC1yc2E\n-----END OPENSSH PRIVATE KEY-----"
@@ -199,6 +204,36 @@ def test_a_key_that_is_known_does_not_hide_that_another_one_is_a_key(line_end: s
     """The lines around a block are the same for all: as parts of a known value they were no shape any more."""
     clean = taught(DEPLOY_PRIVATE_KEY=KEY_BLOCK).redacted(OTHER_BLOCK.replace("\n", line_end))
     assert "QQQQother0key1yc2E" not in clean
+
+
+def test_who_shows_output_learns_from_every_supervisor_that_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`top` is opened before the supervisor is started, and stays open over the next one."""
+    monkeypatch.setattr(redaction, "_redactor", Redactor())
+    home = str(tmp_path)
+    for number in (1, 2):
+        secret = f"of-supervisor-{number}-0123456789"
+        assert without_secrets(f"it is {secret}", home) == f"it is {secret}"
+        with subprocess.Popen(
+            ["sh", "-c", "echo; read x"],
+            env={"MY_TOKEN": secret, "HOLDFAST_HOME": home, "PATH": os.environ["PATH"]},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as supervisor:
+            assert supervisor.stdout is not None
+            supervisor.stdout.readline()  # it has its environment
+            (tmp_path / "new").write_text(str(supervisor.pid))
+            (tmp_path / "new").rename(tmp_path / "supervisor.lock")
+            assert without_secrets(f"it is {secret}", home) == "it is [redacted: MY_TOKEN]"
+            supervisor.communicate(b"\n", timeout=60)
+    redaction._short.cache_clear()
+
+
+def test_what_the_supervisor_says_drives_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """`up` says it on the user's terminal: a checkpoint that failed names the agent's file."""
+    say_trouble("no checkpoint was saved: ", WorkspaceProblem("'\x1b]0;evil\x07\x1b[2Ja\u202eb' cannot be read"))
+    assert capsys.readouterr().err == "holdfast: no checkpoint was saved: 'ab' cannot be read\n"
 
 
 def test_a_block_is_redacted_once_and_leaves_json_what_it_is() -> None:

@@ -104,6 +104,9 @@ def _unpack(home: str, source: str, folder: str) -> Prepared:
 
 def carry_out(plan: Prepared) -> Restored:
     """Saved work first (only added), then the old store aside, then the switch."""
+    from holdfast.supervisor.timekeeping import NAME as CLOCK
+    from holdfast.supervisor.timekeeping import note_restored
+
     left_alone = []
     for name in plan.members:
         kind, _, file = name.partition("/")
@@ -111,6 +114,8 @@ def carry_out(plan: Prepared) -> Restored:
             read_bundle(plan.home, file.removesuffix(".bundle"), os.path.join(plan.folder, name))
         elif kind == "home" and not _put_if_missing(os.path.join(plan.folder, name), os.path.join(plan.home, file)):
             left_alone.append(file)
+    if plan.made_at is not None:
+        note_restored(plan.home, plan.made_at, clock.now(), from_backup=CLOCK not in left_alone)
     faults.effect("restore.added")
     store = os.path.join(plan.folder, archive.STORE)
     turnstile = copies.turn(plan.home)

@@ -47,6 +47,11 @@ class Passing:
             return Passing(now, _few((*self.leaps, Leap(now.wall, by))))
         return Passing(now, self._taken_back(now, -by) if by < 0 else self.leaps)
 
+    def restored(self, made_at: float, now: Instant) -> Passing:
+        """Records of that moment were brought back: they lived in none of the time since."""
+        by = now.wall - made_at
+        return Passing(now, _few((*self.leaps, Leap(now.wall, by)))) if by > SMALL else self
+
     def moment(self, age: float, now: Instant) -> float:
         """The wall time that was shown before `age` seconds of lived time: what is dated earlier is older than that."""
         moment = now.wall - age

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from holdfast import faults
 from holdfast.core.advancing import Following, place
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.outcome import Outcome, Verdict
@@ -64,6 +65,7 @@ async def settle(
         await _checkpoint(context, task, grip, run_id, verdict, decision, following)
     if run_id is not None:
         context.processes.forget(run_id)  # before: nothing may fail after the task is settled
+    faults.passed("settle.ask")  # who comes to a halt here may be declared lost before it settles
     state = await context.writer.write(
         lambda tx: _settle(
             context,

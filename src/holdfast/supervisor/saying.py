@@ -11,14 +11,16 @@ from collections.abc import Callable
 from holdfast.errors import HoldfastError
 from holdfast.redaction import redacted
 from holdfast.starving import is_starved
+from holdfast.text import clean
 
 _DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
 
 
 def say(text: str) -> None:
-    """A line on standard error; on a full disk (the log is a file) it is dropped."""
+    """A line on standard error; on a full disk (the log is a file) it is dropped. Others' words are in it, names of
+    files say, and it may be a terminal."""
     with contextlib.suppress(OSError, ValueError):
-        print(redacted(text), file=sys.stderr, flush=True)
+        print(redacted(clean(text)), file=sys.stderr, flush=True)
 
 
 def debug(words: Callable[[], str]) -> None:

@@ -7,7 +7,7 @@ import os
 
 from holdfast import faults
 from holdfast.core.model import Event, Instant, Level
-from holdfast.core.passing import Passing, as_json, of_json
+from holdfast.core.passing import OFF_AT_MOST, Passing, as_json, of_json
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say
@@ -34,23 +34,38 @@ class Timekeeping:
         now, before = self._context.clock(), self._passing
         by = 0.0 if before is None else before.moved(now)
         if by:
-            await self._context.writer.write(lambda tx: _moved(tx, by, now))
+            is_same_boot = before is not None and before.seen.boot_id == now.boot_id
+            await self._context.writer.write(lambda tx: _moved(tx, by, now, is_same_boot=is_same_boot))
         if before is None or by or now.boot_id != before.seen.boot_id or now.since(before.seen) > EVERY:
             self._passing = Passing(now) if before is None else before.after(now)
             _keep(self._context.home, self._passing)
 
 
-def _moved(tx: Transaction, by: float, now: Instant) -> None:
+def note_restored(home: str, made_at: float, now: Instant, *, from_backup: bool) -> None:
+    """Before a backup of `made_at` is brought back: what is in it is as old as it was then, or it would be deleted as
+    soon as it is there. `from_backup`: what the clocks showed is, too, so that the time since then is counted here."""
+    passing = _read(home)
+    if passing is None:
+        passing = Passing(now)
+    elif not from_backup:
+        passing = passing.after(now)
+    _keep(home, passing.restored(made_at, now))
+
+
+def _moved(tx: Transaction, by: float, now: Instant, *, is_same_boot: bool) -> None:
     """Killed before it is noted that this was seen, we see it again: each of these may be done twice."""
-    tx.events.emit(_told(by, now), now)
+    tx.events.emit(_told(by, is_same_boot=is_same_boot), now)
     if by < 0:
         tx.keeps.expire_from_now(now)
         tx.workspaces.retry_at_once()
 
 
-def _told(by: float, now: Instant) -> Event:
+def _told(by: float, *, is_same_boot: bool) -> Event:
     forward = by > 0
-    message = f"The clock was set {'forward' if forward else 'back'} by {show_duration(abs(by))}. " + (
+    what = f"The clock was set {'forward' if forward else 'back'} by {show_duration(abs(by))}"
+    if forward and not is_same_boot:  # no clock of the machine counted while it was off
+        what += f", or no supervisor was here for {show_duration(OFF_AT_MOST)} and that long"
+    message = f"{what}. " + (
         "What waits for a moment that it shows by now goes on; nothing is deleted sooner for it."
         if forward
         else "What waits for a moment that was decided in the future of this clock goes on; no schedule fires "

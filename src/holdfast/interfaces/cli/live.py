@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.queries import Queries
 from holdfast.api.show import duration
 from holdfast.interfaces.cli.render import COLOURS, is_fancy, one_line
-from holdfast.redaction import redacted
+from holdfast.secretsources import without_secrets
 
 if TYPE_CHECKING:  # imported when an agent's events are read: not every agent has some
     from holdfast.api.transcript import Transcript
@@ -114,11 +114,13 @@ class BottomLine:
         runs = self._queries.task(self._task_id)["runs"]
         if not runs:
             return ""
+        directory = self._queries.run_directory(runs[-1]["id"])
         try:
-            with open(os.path.join(self._queries.run_directory(runs[-1]["id"]), "out.log"), "rb") as file:
+            with open(os.path.join(directory, "out.log"), "rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - TAIL))
                 lines = file.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        return one_line(redacted(next((line for line in reversed(lines) if line.strip()), "")), 80)
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return one_line(without_secrets(last, os.path.dirname(os.path.dirname(directory))), 80)

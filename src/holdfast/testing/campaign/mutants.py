@@ -26,7 +26,7 @@ class Mutant:
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("fence", "the fence check on settle", "single", "success/up/worktree.commit:1:usurp", "twice: fence"),
+    Mutant("fence", "the fence check on settle", "single", "unhurried/up/settle.ask:1:usurp", "twice: fence"),
     Mutant(
         "intent",
         "the ledger's row before a workspace is made",
