@@ -240,7 +240,10 @@ def test_going_back_to_a_checkpoint_is_survived() -> None:
 )
 def test_a_deliberate_break_is_caught(check: str, case: str, caught: str) -> None:
     """A test that cannot fail is a defect: without the check the same case is red, with it green."""
-    broken = matrix("--case", case, "--break", check)
+    for _again in range(5):  # one that is stopped while it holds the store's lock cannot be usurped: then once more
+        broken = matrix("--case", case, "--break", check)
+        if broken.returncode:
+            break
     assert broken.returncode == 1, broken.stdout
     assert caught in broken.stdout
     assert f"--case '{case}' --break {check}" in broken.stdout  # the replay command

@@ -53,7 +53,7 @@ class World:
         self.settings = root / "settings.toml"  # the user's own, if the scenario has some
         # Seconds. Whoever is overtaken mostly hears it from its own beat: what else protects shows only without that.
         is_overtaken = any(fault.action == USURP for fault in case.faults)
-        self.beat_every = 30.0 if broken and is_overtaken else 0.3
+        self.beat_every = 30.0 if broken == "fence" or (broken and is_overtaken) else 0.3
         self.lease_ttl = Settings(agents=1).lease_ttl
         self._broken = broken
         self.is_maimed = bool(broken)
@@ -122,9 +122,9 @@ class World:
             (self.home / lock).unlink(missing_ok=True)
         usurper = "usurper"
         self._running[usurper] = self._fork(usurper, lambda: self._supervise(2), plan=self.case.plan_for(role))
-        self._until_stopped(self._running[usurper], USURPATION)
+        self._until_stopped(self._running[usurper], _usurpation())
         os.kill(self._running[role], signal.SIGCONT)
-        self._until_ended(role, USURPATION)  # if it waits for a lock of the usurper, that one has to go on first
+        self._until_ended(role, _usurpation())  # if it waits for a lock of the usurper, that one has to go on first
         while self.is_running(usurper) and self._until_stopped(self._running[usurper]):
             os.kill(self._running[usurper], signal.SIGCONT)  # it may come to its point only now
         self.wait(role)
@@ -312,6 +312,11 @@ class World:
             time.sleep(0.002)
         Bases(str(self.home)).abandon()
         shutil.rmtree(self.root, ignore_errors=True)  # our own directory, and nothing mounts in it
+
+
+def _usurpation() -> float:
+    """Longer where others keep every core busy."""
+    return USURPATION * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _children() -> list[int]:
