@@ -92,6 +92,8 @@ class Preloaded:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+        for left in ("faketime_shm_", "sem.faketime_sem_"):  # its own, by its pid: those of one that was killed stay
+            Path("/dev/shm", f"{left}{self._process.pid}").unlink(missing_ok=True)
 
     def play(self, case: str) -> Played:
         assert self._process.stdin is not None
