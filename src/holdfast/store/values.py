@@ -46,6 +46,11 @@ class Role:
 ALONE = Role()
 
 
+def unsaved_alert(workspace_id: str) -> str:
+    """The key of the alert that what is in a workspace could not be saved, so that it stays."""
+    return f"unsaved:{workspace_id}"
+
+
 def stuck_alert(run_id: str) -> str:
     """The key of the alert that a run is stuck or loops; it is closed when the run ends."""
     return f"stuck:{run_id}"

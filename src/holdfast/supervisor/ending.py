@@ -15,6 +15,7 @@ from holdfast.core.results import Result
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.core.workflows import stage_of
 from holdfast.store.port import Grip, Transaction
+from holdfast.store.values import unsaved_alert
 from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
 from holdfast.supervisor.allowances import held_to_budgets, spent_of
 from holdfast.supervisor.context import Context
@@ -206,7 +207,7 @@ async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: 
 async def _alert_unsaved(context: Context, task: Task, workspace: Workspace, problem: str) -> None:
     await context.writer.write(
         lambda tx: tx.events.raise_alert(
-            f"unsaved:{workspace.id}",
+            unsaved_alert(workspace.id),
             f"The workspace {workspace.path} of task {task.id} is preserved because {problem}.",
             f"Look into it; drop it with `holdfast workspaces clean {task.id}` when you have what you need.",
             context.clock(),

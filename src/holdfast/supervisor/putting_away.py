@@ -11,6 +11,7 @@ from holdfast.core.preserve import Disposition, decided
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.errors import HoldfastError
 from holdfast.store.port import Transaction
+from holdfast.store.values import unsaved_alert
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import tear_down
 from holdfast.supervisor.leases import for_removal
@@ -112,7 +113,7 @@ async def _preserve(context: Context, task: Task, workspace: Workspace, how: Dis
         now = context.clock()
         tx.keeps.stays(workspace, how.reason, now)
         tx.events.raise_alert(
-            f"unsaved:{workspace.id}",
+            unsaved_alert(workspace.id),
             f"The workspace {workspace.path} stays, because {how.reason}.",
             f"Take what you need, empty it by hand, then `holdfast workspaces clean {workspace.task_id}` again.",
             now,

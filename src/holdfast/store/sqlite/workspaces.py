@@ -20,6 +20,7 @@ from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.guard import refused, refusing_duplicates, require_owner
+from holdfast.store.values import unsaved_alert
 
 _EVENT_OF = {
     WorkspaceState.READY: "workspace.created",
@@ -156,6 +157,8 @@ class SqliteWorkspaces:
             ),
             now,
         )
+        if state is WorkspaceState.GONE:  # whatever could not be saved of it once
+            self._events.close_alert(unsaved_alert(workspace.id), "its workspace: it was put away", now)
         return self.get(workspace.id)
 
     def take_in(self, workspace: Workspace, reason: str, now: Instant) -> Workspace:

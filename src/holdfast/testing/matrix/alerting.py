@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.api.queries import Queries
+from holdfast.invariants.evidence import Evidence
 from holdfast.testing.matrix.steps import add, retry, task_id, up_to_the_end, write
 from holdfast.testing.matrix.world import World
 
@@ -38,11 +39,16 @@ def told(world: World) -> list[str]:
     crashed = sum(run["outcome"] == "external_kill" for run in task["runs"])
     notices = world.root / "notices"
     keys = notices.read_text().split() if notices.exists() else []
-    kinds = [key.split("-")[2] for key in dict.fromkeys(keys)]
+    told = [(int(key.split("-")[1]), key.split("-")[2]) for key in dict.fromkeys(keys)]  # which alert, and what of it
+    of_crashes = {row["id"] for row in Evidence(str(world.home)).tables["alerts"] if row["key"].startswith("crash:")}
+    kinds = [what for alert, what in told if alert in of_crashes]
     expected = ["raised", "resolved"] * crashed
     if task["state"] == "failed":
         expected = expected[:-1]  # nobody retried it
     wrong = [] if kinds == expected else [f"silent: {crashed} crash(es), but people were told {kinds}"]
+    others = {alert: what for alert, what in told if alert not in of_crashes}  # what the fault itself gave rise to
+    if task["state"] == "completed" and set(others.values()) - {"resolved"}:
+        wrong.append(f"silent: it is over, but nobody was told that of {others}")
     wrong += [f"silent: {row['state']}: notice {row['key']}" for row in queries.view("undelivered")]
     records = len(task["crashes"])
     return wrong if records == crashed else [*wrong, f"twice: {crashed} crash(es) have {records} record(s)"]
