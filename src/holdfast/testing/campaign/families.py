@@ -14,7 +14,7 @@ from holdfast.testing.campaign.hostilerepo import HostileRepo
 from holdfast.testing.campaign.hostilewords import HostileWords
 from holdfast.testing.campaign.limits import Limits
 from holdfast.testing.campaign.smalldisk import SmallDisk
-from holdfast.testing.campaign.stepwise import DoubleFaults, GitFaults, SingleFaults, Usurpations
+from holdfast.testing.campaign.stepwise import Contained, DoubleFaults, GitFaults, SingleFaults, Usurpations
 from holdfast.testing.campaign.stopped import Stopped
 from holdfast.testing.campaign.storm import Storm
 from holdfast.testing.campaign.synced import Synced
@@ -28,6 +28,7 @@ FAMILIES: dict[str, Callable[[str], Family]] = {
         DoubleFaults,
         Usurpations,
         GitFaults,
+        Contained,
         Storm,
         CutLogs,
         TurnedBytes,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.engines.image import why_not
 from holdfast.testing.matrix import contained, gitfaults
 from holdfast.testing.matrix.cases import ENGINE, EXIT, GIT, KILL, Case, parse
 from holdfast.testing.matrix.runner import Runner, playable, prepare, second_faults, single_faults, usurpations
@@ -60,25 +61,39 @@ class Stepwise:
     def _without_faults(self, run: Run) -> dict[str, Reached]:
         """Which points each scenario passes: the same for all of these families, so one of them finds it out."""
         if not _passed:
-            _passed.update({played.case: played.found for played in run(playable())})
+            _passed.update({played.case: played.found for played in run([n for n in playable() if not _is_inside(n)])})
         return _passed
 
 
 class SingleFaults(Stepwise):
     name = "single"
     about = "each crash point × hit × {SIGKILL, _exit, ENOSPC, EIO} × scenario"
-    USUAL = 420
-    INSIDE = 16  # in containers, each as dear as ten others
+    USUAL = 400
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
         every = [case for name in reached for case in single_faults(name, reached[name], (KILL, EXIT, "ENOSPC", "EIO"))]
-        if scope.long:
-            return [str(case) for case in every]
-        chance = random.Random(scope.seed)
-        chosen = pick(_outside(every), scope.amount(self.USUAL), chance)
-        inside = [case for case in every if is_inside(case) and _is_of_containers(case.faults[0].point)]
-        return [str(case) for case in (*chosen, *pick(inside, scope.amount(self.INSIDE), chance))]
+        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
+
+
+class Contained(Stepwise):
+    """Apart from the others: each worker has an engine of its own beside it, which costs while it only waits."""
+
+    name = "containers"
+    about = "the same, at the points that only tasks in containers pass"
+    USUAL, SCENARIOS = 10, 3  # each as dear as ten others
+
+    def absent(self) -> str:
+        return why_not()
+
+    def cases(self, scope: Scope, run: Run) -> Sequence[str]:
+        names = list(contained.SCENARIOS)[: scope.amount(self.SCENARIOS, len(contained.SCENARIOS))]
+        every: list[Case] = []
+        for played in run(names):
+            faults = single_faults(played.case, played.found, (KILL, EXIT, "ENOSPC", "EIO"))
+            every += faults if scope.long else [case for case in faults if _is_of_containers(case.faults[0].point)]
+            every += usurpations(played.case, played.found) if scope.long else []
+        return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
 
 
 class DoubleFaults(Stepwise):
@@ -91,8 +106,7 @@ class DoubleFaults(Stepwise):
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
         kills = [case for name in reached for case in single_faults(name, reached[name], (KILL,))]
-        wanted = kills if scope.long else _outside(kills)
-        first = pick(wanted, scope.amount(self.FIRST, len(kills)), random.Random(scope.seed))
+        first = pick(kills, scope.amount(self.FIRST, len(kills)), random.Random(scope.seed))
         found: list[str] = []
         for played in run([str(case) for case in first]):
             seconds = second_faults(parse(played.case), played.found) if not played.missed else []
@@ -110,7 +124,6 @@ class Usurpations(Stepwise):
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
         every = [case for name in reached for case in usurpations(name, reached[name])]
-        every = every if scope.long else _outside(every)
         return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
 
 
@@ -128,12 +141,8 @@ class GitFaults(Stepwise):
         return [str(case) for case in pick(every, scope.amount(self.USUAL, len(every)), random.Random(scope.seed))]
 
 
-def is_inside(case: Case) -> bool:
-    return case.scenario in contained.SCENARIOS
-
-
-def _outside(cases: Sequence[Case]) -> list[Case]:
-    return [case for case in cases if not is_inside(case)]
+def _is_inside(scenario: str) -> bool:
+    return scenario in contained.SCENARIOS
 
 
 def _is_of_containers(point: str) -> bool:
