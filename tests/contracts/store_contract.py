@@ -2363,6 +2363,15 @@ class TestCleaning:
         assert self.listed(scene) == [trash.id]
         assert scene.write(lambda tx: tx.workspaces.next_retry(scene.now)) is None
 
+    def test_what_could_not_be_saved_once_is_no_alert_when_its_workspace_is_gone(self, scene: Scene) -> None:
+        """R-CRASH-06: found by a full disk at the first of two salvages; its alert stayed for good."""
+        workspace = scene.workspace_for(scene.running(), WorkspaceState.TRASHED)
+        keys = (f"unsaved:{workspace.id}", "unsaved:another")
+        for key in keys:
+            scene.write(lambda tx, key=key: tx.events.raise_alert(key, "It stays.", "Look.", scene.now))  # type: ignore[misc]  # bound now
+        scene.move(workspace, WorkspaceState.GONE)
+        assert [row["key"] for row in scene.store.view("alerts", all=False)] == [keys[1]]
+
     def test_what_is_gone_needs_no_more_work(self, scene: Scene) -> None:
         trash = scene.workspace_for(scene.running(), WorkspaceState.TRASHED)
         scene.cleanup_failed(trash, "EBUSY", scene.now.wall + 5)
