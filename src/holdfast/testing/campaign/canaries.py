@@ -92,7 +92,7 @@ SHAPES = ("github", "jwt", "key-block", "address")  # known by their shape: only
 class Canaries:
     name = "canaries"
     about = "a secret planted in every place and told in every way is in no file, event, view or notice"
-    USUAL = 40
+    USUAL = 24
 
     def __init__(self, broken: str = "") -> None:
         self._broken = broken

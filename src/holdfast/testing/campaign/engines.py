@@ -24,7 +24,7 @@ POINTS = ("container.create", "container.created", "tx.workspace.enclosed", "con
 class EngineFaults(Stepwise):
     name = "engine"
     about = "dockerd killed, ended, stopped, refusing, hanging, its answers lost, at each request and at any instant"
-    USUAL, INSTANTS, WITH_KILLS = 10, 6, 2
+    USUAL, INSTANTS, WITH_KILLS = 6, 4, 1
     LATEST = 2500  # milliseconds after the first request
 
     def absent(self) -> str:

@@ -68,7 +68,7 @@ class Fsyncs(Ordeal):
 
     name = "fsync"
     about = "the Nth fsync, rename or write of commands, supervisors and keepers fails (strace)"
-    USUAL = 22
+    USUAL = 14
 
     def absent(self) -> str:
         return Synced().absent()

@@ -34,7 +34,7 @@ _MISSING = (
 class HostileRepo:
     name = "hostile-repo"
     about = "traps in a repository (hooks, filters, drivers, helpers, remotes, links): none springs as us"
-    USUAL = 24
+    USUAL = 16
 
     def __init__(self, broken: str = "") -> None:
         self._broken = broken

@@ -48,7 +48,7 @@ KINDS: Mapping[str, str] = {
 class HostileWords:
     name = "hostile-words"
     about = "words with escapes, commands, options, paths through every door to every view, hook and path"
-    USUAL = 18
+    USUAL = 12
 
     def __init__(self, broken: str = "") -> None:
         self._broken = broken

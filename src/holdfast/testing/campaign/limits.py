@@ -40,7 +40,7 @@ class Limits(Ordeal):
 
     name = "limits"
     about = "RLIMIT_NOFILE, RLIMIT_AS, RLIMIT_DATA and RLIMIT_NPROC of commands and supervisors, at small values"
-    USUAL = 36
+    USUAL = 24
 
     def __init__(self, broken: str = "") -> None:
         super().__init__(broken)

@@ -42,7 +42,7 @@ class SmallDisk(Ordeal):
     name = "small-disk"
     about = "a home on a tmpfs of 2 MB that fills at some step and is freed"
     settings = SETTINGS + "[disk]\nfloor = 0\n"  # or it would not even begin
-    USUAL = 30
+    USUAL = 18
 
     def __init__(self, broken: str = "") -> None:
         super().__init__(broken)

@@ -68,7 +68,7 @@ class Stepwise:
 class SingleFaults(Stepwise):
     name = "single"
     about = "each crash point × hit × {SIGKILL, _exit, ENOSPC, EIO} × scenario"
-    USUAL = 400
+    USUAL = 180
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
@@ -81,7 +81,7 @@ class Contained(Stepwise):
 
     name = "containers"
     about = "the same, at the points that only tasks in containers pass"
-    USUAL, SCENARIOS = 10, 3  # each as dear as ten others
+    USUAL, SCENARIOS = 6, 2  # each as dear as ten others
 
     def absent(self) -> str:
         return why_not()
@@ -101,7 +101,7 @@ class DoubleFaults(Stepwise):
 
     name = "double"
     about = "a SIGKILL, and another at a point of the recovery from it"
-    FIRST, SECOND = 24, 4
+    FIRST, SECOND = 10, 3
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
@@ -119,7 +119,7 @@ class DoubleFaults(Stepwise):
 class Usurpations(Stepwise):
     name = "usurped"
     about = "a second supervisor takes over at an outside effect of the first"
-    USUAL = 50
+    USUAL = 20
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         reached = self._without_faults(run)
@@ -130,7 +130,7 @@ class Usurpations(Stepwise):
 class GitFaults(Stepwise):
     name = "git"
     about = "git fails, hangs, dies before its work or after it, at its Nth call"
-    USUAL = 60
+    USUAL = 24
     NAMES = ("success", "failure", "cancel")
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:

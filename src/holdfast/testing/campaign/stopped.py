@@ -67,7 +67,7 @@ class Word:
 class Stopped:
     name = "stopped"
     about = "SIGSTOP for supervisors, keepers, agents and git beyond lease and patience, then SIGCONT"
-    USUAL = 26
+    USUAL = 16
     LONG_CASES = ("supervisor/working/on/100", "supervisor/working/usurped/100")
 
     def __init__(self, broken: str = "") -> None:
