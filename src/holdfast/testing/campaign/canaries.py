@@ -16,7 +16,6 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from urllib.parse import quote
 
 from holdfast.api.backup import make_backup
@@ -24,9 +23,9 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.core.drafts import AgentChoice, Draft, StageDraft
 from holdfast.invariants import violations
 from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.campaign.grounds import Grounds
 from holdfast.testing.campaign.planting import Plants, environments, raw_words, search
 from holdfast.testing.matrix.cases import Case
-from holdfast.testing.matrix.runner import prepare
 from holdfast.testing.matrix.steps import RAN, write
 from holdfast.testing.matrix.world import Stuck, World
 
@@ -89,21 +88,10 @@ DISGUISES: dict[str, Callable[[str], str]] = {
 SHAPES = ("github", "jwt", "key-block", "address")  # known by their shape: only as they are
 
 
-class Canaries:
+class Canaries(Grounds):
     name = "canaries"
     about = "a secret planted in every place and told in every way is in no file, event, view or notice"
     USUAL = 24
-
-    def __init__(self, broken: str = "") -> None:
-        self._broken = broken
-        self._root = Path()
-
-    def absent(self) -> str:
-        return ""
-
-    def prepare(self, root: Path) -> None:
-        self._root = root
-        prepare(root)
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         every = [

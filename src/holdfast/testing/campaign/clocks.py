@@ -16,13 +16,13 @@ from pathlib import Path
 
 from holdfast.invariants import fingerprint, violations
 from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.campaign.grounds import Grounds
 from holdfast.testing.campaign.keptlives import KEPT
 from holdfast.testing.campaign.lives import LIVES as WAITING
 from holdfast.testing.campaign.lives import Life
 from holdfast.testing.campaign.preloaded import Clock, Preloaded, library, serve
 from holdfast.testing.campaign.timedlives import TIMED
 from holdfast.testing.matrix.cases import Case
-from holdfast.testing.matrix.runner import prepare
 from holdfast.testing.matrix.world import Stuck, World
 from holdfast.testing.warmth import import_everything
 
@@ -33,24 +33,19 @@ TWICE = ("+10y,-10y", "-10y,+10y", "+1h,-1h", "-1h,+1h", "-1d,-1d", "+1d,+10y")
 _MOVE = re.compile(r"([+-]\d+)([smhdy])")
 
 
-class Clocks:
+class Clocks(Grounds):
     name = "clock"
     about = "the wall clock jumps by years, days, hours, and over summer time (libfaketime)"
     USUAL = 14
 
     def __init__(self, broken: str = "") -> None:
-        self._broken = broken
-        self._root = Path()
+        super().__init__(broken)
         self._preloaded: Preloaded | None = None
 
     def absent(self) -> str:
         if sys.platform != "linux" or not library():
             return "libfaketime is not installed (apt-get install faketime): no clock was moved"
         return ""
-
-    def prepare(self, root: Path) -> None:
-        self._root = root
-        prepare(root)
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         every = [

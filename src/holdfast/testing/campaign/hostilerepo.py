@@ -16,10 +16,10 @@ from holdfast.invariants import violations
 from holdfast.testing.campaign import traps
 from holdfast.testing.campaign.ambushes import BLIND, COMMIT, PLACES, by_hand
 from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.campaign.grounds import Grounds
 from holdfast.testing.campaign.traps import ATTRIBUTES, FILES, TOGETHER, TRAPS, Ground
 from holdfast.testing.campaign.typed import CRASHED, typed
 from holdfast.testing.matrix.cases import Case
-from holdfast.testing.matrix.runner import prepare
 from holdfast.testing.matrix.steps import add, task, write
 from holdfast.testing.matrix.world import Stuck, World
 
@@ -31,22 +31,17 @@ _MISSING = (
 )
 
 
-class HostileRepo:
+class HostileRepo(Grounds):
     name = "hostile-repo"
     about = "traps in a repository (hooks, filters, drivers, helpers, remotes, links): none springs as us"
     USUAL = 16
 
     def __init__(self, broken: str = "") -> None:
-        self._broken = broken
-        self._root = Path()
+        super().__init__(broken)
         self._number = 0
 
-    def absent(self) -> str:
-        return ""
-
     def prepare(self, root: Path) -> None:
-        self._root = root
-        prepare(root)
+        super().prepare(root)
         template = root / "template"
         (template / ".gitattributes").write_text(ATTRIBUTES)
         for name in FILES:

@@ -11,14 +11,13 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from holdfast.api.queries import Queries
 from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.campaign.grounds import Grounds
 from holdfast.testing.campaign.typed import CRASHED, Said, on_terminal
 from holdfast.testing.campaign.wordlives import LIVES, PLACE, SPRUNG, TOLD
 from holdfast.testing.matrix.cases import Case
-from holdfast.testing.matrix.runner import prepare
 from holdfast.testing.matrix.world import Stuck, World
 
 ESCAPED = "escaped-by-words"
@@ -45,22 +44,14 @@ KINDS: Mapping[str, str] = {
 }
 
 
-class HostileWords:
+class HostileWords(Grounds):
     name = "hostile-words"
     about = "words with escapes, commands, options, paths through every door to every view, hook and path"
     USUAL = 12
 
     def __init__(self, broken: str = "") -> None:
-        self._broken = broken
-        self._root = Path()
+        super().__init__(broken)
         self._number = 0
-
-    def absent(self) -> str:
-        return ""
-
-    def prepare(self, root: Path) -> None:
-        self._root = root
-        prepare(root)
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         every = [f"{life}/{kind}" for life in LIVES for kind in KINDS]

@@ -20,8 +20,8 @@ from holdfast.errors import HoldfastError
 from holdfast.interfaces.cli.main import COMMANDS, run
 from holdfast.invariants import fingerprint, violations
 from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.campaign.grounds import Grounds
 from holdfast.testing.matrix.cases import Case
-from holdfast.testing.matrix.runner import prepare
 from holdfast.testing.matrix.steps import RAN
 from holdfast.testing.matrix.world import PATIENCE, Stuck, World
 
@@ -47,23 +47,15 @@ every = "1s"
 """
 
 
-class Ordeal:
+class Ordeal(Grounds):
     """A family whose cases each have a world of their own. `settings`: of its user."""
 
     name = ""
     about = ""
     settings = SETTINGS
 
-    def __init__(self, broken: str = "") -> None:
-        self._broken = broken
-        self._root = Path()
-
-    def absent(self) -> str:
-        return ""
-
     def prepare(self, root: Path) -> None:
-        self._root = root
-        prepare(root)
+        super().prepare(root)
         for module in {module for module, _help in COMMANDS.values()} - {"top"}:  # the screen is no part of this
             import_module(f"holdfast.interfaces.cli.{module}")
 

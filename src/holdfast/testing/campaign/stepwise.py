@@ -7,35 +7,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.campaign.grounds import Grounds
 from holdfast.testing.engines.image import why_not
 from holdfast.testing.matrix import contained, gitfaults
 from holdfast.testing.matrix.cases import ENGINE, EXIT, GIT, KILL, Case, parse
-from holdfast.testing.matrix.runner import Runner, playable, prepare, second_faults, single_faults, usurpations
+from holdfast.testing.matrix.runner import Runner, playable, second_faults, single_faults, usurpations
 
 Reached = dict[str, list[tuple[str, int, bool]]]
 _passed: dict[str, Reached] = {}
 
 
-class Stepwise:
+class Stepwise(Grounds):
     """`broken`: a check of ours that is left out on purpose, to see whether the family would notice."""
 
     name = ""
     about = ""
 
     def __init__(self, broken: str = "") -> None:
-        self._broken = broken
-        self._root = Path()
+        super().__init__(broken)
         self._runner: Runner | None = None
-
-    def absent(self) -> str:
-        return ""
-
-    def prepare(self, root: Path) -> None:
-        self._root = root
-        prepare(root)
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         raise NotImplementedError

@@ -24,9 +24,9 @@ from holdfast.api.queries import Queries
 from holdfast.invariants import fingerprint, violations
 from holdfast.invariants.evidence import Evidence
 from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.campaign.grounds import Grounds
 from holdfast.testing.campaign.storm import living
 from holdfast.testing.matrix.cases import Case
-from holdfast.testing.matrix.runner import prepare
 from holdfast.testing.matrix.steps import add, commands_of, state, task_id, write
 from holdfast.testing.matrix.world import Stuck, World
 
@@ -64,22 +64,11 @@ class Word:
         return self.victim == SUPERVISOR and (self.is_long or self.is_patient) and self.moment == "working"
 
 
-class Stopped:
+class Stopped(Grounds):
     name = "stopped"
     about = "SIGSTOP for supervisors, keepers, agents and git beyond lease and patience, then SIGCONT"
     USUAL = 16
     LONG_CASES = ("supervisor/working/on/100", "supervisor/working/usurped/100")
-
-    def __init__(self, broken: str = "") -> None:
-        self._broken = broken
-        self._root = Path()
-
-    def absent(self) -> str:
-        return ""
-
-    def prepare(self, root: Path) -> None:
-        self._root = root
-        prepare(root)
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         chance = random.Random(scope.seed)

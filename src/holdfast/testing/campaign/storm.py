@@ -22,8 +22,9 @@ from holdfast.api.queries import Queries
 from holdfast.errors import HoldfastError
 from holdfast.invariants import fingerprint, violations
 from holdfast.testing.campaign.family import Played, Run, Scope
+from holdfast.testing.campaign.grounds import Grounds
 from holdfast.testing.matrix.cases import Case
-from holdfast.testing.matrix.runner import has_cgroups, prepare
+from holdfast.testing.matrix.runner import has_cgroups
 from holdfast.testing.matrix.steps import COMMIT, RAN, write
 from holdfast.testing.matrix.world import Stuck, World
 
@@ -47,21 +48,10 @@ every = "1s"
 """
 
 
-class Storm:
+class Storm(Grounds):
     name = "storm"
     about = f"SIGKILL for supervisors, keepers and agents at random instants, {TASKS} tasks and {KILLS} kills each"
     USUAL = 10
-
-    def __init__(self, broken: str = "") -> None:
-        self._broken = broken
-        self._root = Path()
-
-    def absent(self) -> str:
-        return ""
-
-    def prepare(self, root: Path) -> None:
-        self._root = root
-        prepare(root)
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         chance = random.Random(scope.seed)

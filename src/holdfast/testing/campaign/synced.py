@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.testing.campaign.family import Played, Run, Scope
-from holdfast.testing.matrix.runner import prepare
+from holdfast.testing.campaign.grounds import Grounds
 
 AGENT = ": the-agent-of-this-case"
 CALLS = "openat,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,execve,exit_group"
@@ -47,13 +47,9 @@ class Call:
     done: int
 
 
-class Synced:
+class Synced(Grounds):
     name = "synced"
     about = "each record and each commit is synced before anybody relies on it (strace)"
-
-    def __init__(self, broken: str = "") -> None:
-        self._broken = broken
-        self._root = Path()
 
     def absent(self) -> str:
         if not shutil.which("strace"):
@@ -61,10 +57,6 @@ class Synced:
         command = ["strace", "-f", "-e", "trace=none", "true"]
         tried = subprocess.run(command, capture_output=True, text=True, check=False)
         return f"strace may not trace here ({tried.stderr.strip()[:100]})" if tried.returncode else ""
-
-    def prepare(self, root: Path) -> None:
-        self._root = root
-        prepare(root)
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         return [*RECORDS, COMMIT]
