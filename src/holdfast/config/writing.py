@@ -17,7 +17,7 @@ from typing import Any
 from holdfast import faults
 from holdfast.config.files import read_file
 from holdfast.config.settings import SETTINGS, shown
-from holdfast.errors import Refused
+from holdfast.errors import Refused, UsageError
 
 _ONE_LINE = re.compile(r"^(?P<head>\s*[^#=\[]*=\s*)(?P<value>.*?)(?P<tail>\s*(?:#.*)?)$")
 
@@ -95,6 +95,8 @@ def _replace(path: str, text: str) -> None:
     """In one step, through a link if it is one, with the mode that it had."""
     real = os.path.realpath(path)
     os.makedirs(os.path.dirname(real), exist_ok=True)
+    if os.path.exists(real) and not os.path.isfile(real):  # a link to /dev/null, say
+        raise UsageError(f"{path} leads to {real}, which is no file. Nothing was changed.")
     aside = f"{real}.holdfast-{os.getpid()}"
     try:
         mode = os.stat(real).st_mode & 0o777

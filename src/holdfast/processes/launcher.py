@@ -65,6 +65,8 @@ class KeptProcesses(Strays):
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
         with contextlib.ExitStack() as closing, contextlib.ExitStack() as on_failure:
             closing.callback(os.close, lock)
+            if directory.is_given_up() and not faults.skips("given-up"):
+                raise LaunchError(f"Run {spec.run_id} was given up by another supervisor: it is not started any more.")
             ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
             on_failure.callback(os.close, ready_r)
             closing.callback(os.close, ready_w)
@@ -230,6 +232,8 @@ class KeptRun:
             raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # passing: we are asked again
         is_whole = self._keeper is None or self._children.ended_well(self._keeper)
         if (self._directory.is_empty() and is_whole) or faults.skips("emptiness"):
+            if self._directory.is_given_up():
+                return ProcessEnd(cause=Cause.NEVER_STARTED)
             ending = self._directory.ending()
             return ending or ProcessEnd(cause=Cause.KEEPER_DIED, detail="it left no exit record")
         return await self._without_keeper()
@@ -256,6 +260,8 @@ class KeptRun:
             swept = self._children.end_strays()
         identities = self._directory.identities()
         if identities is None and not self._started:
+            if not self._directory.give_up(clock.now().wall):
+                raise OSError(errno.EBUSY, "somebody is about to start it")  # passing: we are asked again
             return ProcessEnd(cause=Cause.NEVER_STARTED)  # the go-pipe: an agent that is not recorded never ran
         if not swept and self._directory.is_of_an_earlier_boot():
             return self._proven(REBOOTED, "reboot")

@@ -19,6 +19,7 @@ from holdfast.text import one_line
 
 PROTOCOL = 1
 ROOM = 4096
+GIVEN_UP = "never started"  # the proof of a run that nobody started, and nobody will
 BOOT_SLACK = 1.0  # seconds by which wall time and boot time may disagree
 CHANNEL = "channel"  # a directory of its own: what the agent writes to us, and all that a container gets to see
 MOST_LEFT = 1 << 20  # bytes of a file that the agent left for us
@@ -173,6 +174,23 @@ class RunDirectory:
         os.rename(room, self.file("empty.json"))
         self._sync()
         faults.passed("rundir.empty")
+
+    def give_up(self, at: float) -> bool:
+        """Nobody starts this run any more: said under its lock, which whoever starts it holds. A supervisor that stood
+        still, and was overtaken, may be about to. False: somebody has the lock."""
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        lock = self.take_lock()
+        if lock is None:
+            return False
+        try:
+            self.declare_empty(GIVEN_UP, at)
+        finally:
+            os.close(lock)
+        return True
+
+    def is_given_up(self) -> bool:
+        record = self._read("empty.json")
+        return record is not None and record.get("proof") == GIVEN_UP and self.identities() is None
 
     def _make_way(self, name: str) -> None:
         """Whatever the agent put where a record belongs is kept under another name."""

@@ -82,14 +82,16 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 def _write(path: str, text: str) -> None:
     """All of it or nothing: a file that was there is whole until the new one is."""
-    part = f"{path}.{os.getpid()}.part"
+    is_plain = not os.path.exists(path) or os.path.isfile(path)
+    part = f"{path}.{os.getpid()}.part" if is_plain else path  # a pipe or a device is written to, never replaced
     try:
         try:
             with open(part, "w", encoding="utf-8") as file:
                 file.write(text)
-            os.replace(part, path)
+            if is_plain:
+                os.replace(part, path)
         except OSError:
-            if os.path.lexists(part):
+            if is_plain and os.path.lexists(part):
                 os.unlink(part)
             raise
     except OSError as error:

@@ -217,7 +217,8 @@ def _is_one_line(text: str) -> bool:
     )
 
 
-HARMLESS = ("/", "/dev/null", "/proc/self/mem", "/dev/null/x", "/proc/none", "/bin/true")
+# Nothing that a command of ours could replace: it once replaced /dev/null itself.
+HARMLESS = ("/", "/proc/self/mem", "/dev/null/x", "/proc/none")
 
 
 def confined(argv: list[str], place: Path, draw: random.Random) -> list[str]:

@@ -148,7 +148,7 @@ class Files:
             os.mkfifo(path)
             return "a pipe"
         if dice < 0.28:
-            path.symlink_to(draw.choice(("/nowhere", "/dev/null", "/", str(path), "..")))
+            path.symlink_to(draw.choice(("/nowhere", "/proc/self/mem", "/", str(path), "..")))
             return "a link"
         try:
             content = bent.written(draw, bent.bend(draw, json.loads(kept)))
