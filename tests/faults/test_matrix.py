@@ -81,6 +81,7 @@ ELSEWHERE = {
     "tx.schedule.say": "likewise",
     "tx.schedule.skip": "likewise",
     "tx.worker.pardon": "tests/contracts/staffing_contract.py: crashes that were part of a mass death",
+    "rundir.give_up": "only after another fault: a supervisor that died before it started a run",
     "tx.workspace.cleanup_failed": "only after another fault: a clean-up that failed",
     "cgroup.leave": "a look without a supervisor: `doctor`, in many tests",
     "domain.fork": "tests/hostile/test_forgeries.py: a child that was there before us",

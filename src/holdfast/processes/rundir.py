@@ -178,6 +178,7 @@ class RunDirectory:
     def give_up(self, at: float) -> bool:
         """Nobody starts this run any more: said under its lock, which whoever starts it holds. A supervisor that stood
         still, and was overtaken, may be about to. False: somebody has the lock."""
+        faults.effect("rundir.give_up")
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         lock = self.take_lock()
         if lock is None:
