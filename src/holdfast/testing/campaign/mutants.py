@@ -63,7 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("death-first", "a cancel is answered only after the agent's death", "single", "stubborn", "leaked: process"),
     Mutant(
         "intent-file",
-        "intent.json before the keeper is spawned",
+        "intent.json before the keeper is spawned, and the look at the lock without one",
         "single",
         "overtaken/keeper/keeper.forked:1:stop+up/nursery.answered:1:kill",
         "twice: agent",
