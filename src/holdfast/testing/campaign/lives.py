@@ -159,7 +159,10 @@ def look(world: World, role: str, number: int) -> None:
     """Until the supervisor has looked at everything since: a task that was added now has ended."""
     prompt = f"look {number}"
     add(world, prompt, "true", role=f"look{number}", workspace="directory")
-    if not world.wait_until(lambda: state(world, prompt) == "completed", f"'{prompt}' ended", while_running=role):
+    if world.wait_until(lambda: state(world, prompt) == "completed", f"'{prompt}' ended", while_running=role):
+        return
+    world.up(f"{role}-{prompt}".replace(" ", "-"))  # what waited was over, and there was nothing else to stay for
+    if state(world, prompt) != "completed":
         raise Stuck(f"{role} ended, and '{prompt}' is {state(world, prompt)}")
 
 

@@ -42,7 +42,8 @@ def _figures(kept: Row) -> str:
     return (
         f"## The last campaign\n\n{kept['at']}, commit {kept['commit']}, seed {kept['seed']}, {kept['machine']}: "
         f"**{total['cases']} cases, {kept['points']} distinct crash points, {total['violations']} violations**. Cases "
-        "whose fault did not come about in three tries are counted as not reached.\n\n" + _table(head, rows)
+        f"whose fault did not come about in three tries are counted as not reached. {kept.get('note', '')}\n\n"
+        + _table(head, rows)
     )
 
 
