@@ -44,12 +44,12 @@ test-agents: $(STAMP)
 # --only FAMILY, ...; RECORD=1 keeps the figures for docs/reliability.md (then: make docs).
 faults: $(STAMP)
 	@./scripts/setup_engine.sh
-	$(BIN)/python -m holdfast.testing.campaign $(if $(RECORD),--record docs/campaign.json) $(FAULTS_ARGS)
+	$(BIN)/python -m tests.harness.campaign $(if $(RECORD),--record docs/campaign.json) $(FAULTS_ARGS)
 
 # All of it, every await walk, more fuzzing: hours. FAULTS_ARGS="--seed N --go-on FILE" goes on where it was interrupted.
 faults-long: $(STAMP)
 	@./scripts/setup_engine.sh
-	$(BIN)/python -m holdfast.testing.campaign --long $(FAULTS_ARGS)
+	$(BIN)/python -m tests.harness.campaign --long $(FAULTS_ARGS)
 	HOLDFAST_WALK_ALL=1 $(BIN)/pytest -q -n $$(nproc) tests/faults -k walk
 	HOLDFAST_FUZZ_COUNT=10000 HOLDFAST_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -n $$(nproc) tests/fuzz
 	HOLDFAST_TREE_FUZZ_COUNT=1000 HOLDFAST_TREE_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -s -n $$(nproc) tests/fuzz/test_tree_states.py

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from tests.engine_sitter import PATIENCE
 from tests.fleet import Fleet, wait_until
-
-from holdfast.testing.engines.image import IMAGE, why_not
+from tests.harness.engines.image import IMAGE, why_not
 
 SITTER = Path(__file__).with_name("engine_sitter.py")
 

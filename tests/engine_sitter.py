@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.testing.engines.image import IMAGE, image
+from tests.harness.engines.image import IMAGE, image
 
 PR_SET_PDEATHSIG = 1
 PATIENCE = 60.0

@@ -1,4 +1,4 @@
-"""A repository's tracker, played by holdfast/testing/standin_br.py: its issues, how it behaves, what others do."""
+"""A repository's tracker, played by tests/harness/tracker_stand_in.py: its issues, how it behaves, what others do."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing import standin_br
+from tests.harness import tracker_stand_in
 
-SCRIPT = Path(standin_br.__file__)
+SCRIPT = Path(tracker_stand_in.__file__)
 
 
 class StandIn:

@@ -289,8 +289,8 @@ def _import_everything() -> None:
     from holdfast.store import sqlite
 
     for package in (agents, api, cli, sqlite):
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{module.name}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     for name in _ALSO:
         importlib.import_module(name)
     sql = importlib.import_module("holdfast.store.sqlite.sql")
@@ -305,7 +305,7 @@ _ALSO = (
     "holdfast.__main__",
     "holdfast.roster",
     "holdfast.storage",
-    "holdfast.testing.player",
+    "holdfast.rehearsal.scripted_player",
     "holdfast.tuning",
     "holdfast.wiring",
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.engine import Docks, docks, engine_folder  # noqa: F401 - fixtures
 from tests.fleet import Fleet, lives, wait_until
+from tests.harness.engines.image import IMAGE
 
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engines import Engines
@@ -18,7 +19,6 @@ from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.core.rules import ContainerRules
 from holdfast.core.states import WorkspaceState
 from holdfast.processes.cgroups import base_name
-from holdfast.testing.engines.image import IMAGE
 
 LOOK = """
 cat > prompt.txt

@@ -30,7 +30,7 @@ class Workshop:
         return AgentChoice(command=("sh", "-c", count + (script or f"echo {name} done")))
 
     def scripted(self, *steps: Mapping[str, object]) -> AgentChoice:
-        from holdfast.testing.scenario import load
+        from holdfast.rehearsal.scenario import load
 
         return AgentChoice(scenario=tuple(load(str(self.fleet.scenario(*steps)))))
 

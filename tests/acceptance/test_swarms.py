@@ -10,7 +10,7 @@ from tests.fleet import Fleet, in_company, lives, processes_of, wait_until
 from tests.swarm import draft, queue_swarm, results, wait_members
 
 from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
-from holdfast.testing.scenario import check
+from holdfast.rehearsal.scenario import check
 
 STOPPED_FOR = float(os.environ.get("HOLDFAST_TEST_STOPPED_FOR", "1"))  # seconds; R-TREE-17 says 100
 

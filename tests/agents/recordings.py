@@ -22,10 +22,11 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+from tests.harness.recordings import GOLDEN, RECORDED_AT, Recording, judged, lines_of, recordings
+
 from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.core.agentevents import AgentEvent, Failure, Raw, Retry
 from holdfast.roster import AGENTS
-from holdfast.testing.recordings import GOLDEN, RECORDED_AT, Recording, judged, lines_of, recordings
 
 __all__ = ["GOLDEN", "RECORDED_AT", "Recording", "events_of", "judged", "lines_of", "recordings"]
 

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-
-from holdfast.testing.campaign.families import FAMILIES
-from holdfast.testing.campaign.trackrecord import Found, found
+from tests.harness.campaign.families import FAMILIES
+from tests.harness.campaign.track_record import Found, found
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = re.compile(r"(tests/[\w/.]+)(?:::(\w+))?")

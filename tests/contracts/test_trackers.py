@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.harness import tracker_stand_in
 from tests.standin import StandIn
 
 from holdfast.api.commands import check_prompt
 from holdfast.core.tracking import LONGEST_BODY, Issue, prompt_of
-from holdfast.testing import standin_br
 from holdfast.text import is_text
 from holdfast.trackers.answers import issues_in
 from holdfast.trackers.beads import Beads
@@ -36,7 +36,7 @@ async def run(argv: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            standin_br.main(list(argv[1:]), cwd, env)
+            tracker_stand_in.main(list(argv[1:]), cwd, env)
         except SystemExit as end:
             code = int(end.code or 0)
     return code, out.getvalue().encode(), err.getvalue().encode()

@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.faults.conftest import assert_free, assert_no_process
 from tests.fleet import Fleet, in_company
+from tests.harness.await_case import run_case
 
 from holdfast import clock, config, wiring
 from holdfast.api.commands import Commands, NewTask
@@ -32,7 +33,6 @@ from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.lock import HomeLock
-from holdfast.testing.stepping import run_case
 from holdfast.workspaces.furnishing import Furnisher
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.worktree import WorktreeStrategy

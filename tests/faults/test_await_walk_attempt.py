@@ -8,13 +8,13 @@ import contextlib
 import pytest
 from tests.faults.stage import Stage, Work, cleanup_bound
 from tests.fleet import Fleet
+from tests.harness.await_walker import Ended, walk
 from tests.sampling import amount
 
 from holdfast.core.model import StopWhy
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.loop import Supervisor
-from holdfast.testing.awaits import Ended, walk
 
 
 @pytest.fixture

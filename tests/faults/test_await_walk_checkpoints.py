@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.test_await_walk_workspaces import FEW, Trees
+from tests.harness.await_walker import Ended, walk
 from tests.integration.conftest import Workshop
 
 from holdfast.core.model import Workspace
 from holdfast.core.rules import SalvageRules
-from holdfast.testing.awaits import Ended, walk
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import Kept
 

@@ -8,11 +8,11 @@ import asyncio
 import pytest
 from tests.faults.stage import Stage, Work, cleanup_bound
 from tests.fleet import Fleet
+from tests.harness.await_walker import Ended, walk
 from tests.swarm import draft, queue_swarm, results
 
 from holdfast.core.model import StopWhy
 from holdfast.supervisor.attempt import Attempt
-from holdfast.testing.awaits import Ended, walk
 
 # By design: whoever is cancelled leaves its agents to their keepers.
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")

@@ -9,11 +9,11 @@ import subprocess
 
 from tests.faults.conftest import assert_free, assert_no_process
 from tests.fleet import Fleet, wait_until
+from tests.harness.await_walker import Ended, walk
 
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
-from holdfast.testing.awaits import Ended, walk
 from holdfast.workspaces.repolock import file_lock
 
 

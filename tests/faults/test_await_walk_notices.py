@@ -8,12 +8,12 @@ import os
 from tests.contracts.test_notify_targets import NOTICE
 from tests.faults.conftest import assert_no_process
 from tests.fleet import Fleet
+from tests.harness.await_walker import Ended, walk
 
 from holdfast.notify.command import CommandTarget
 from holdfast.notify.port import Answer
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.testing.awaits import Ended, walk
 
 
 def descriptors() -> int:

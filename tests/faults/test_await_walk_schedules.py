@@ -13,6 +13,7 @@ from typing import cast
 
 import pytest
 from tests.faults.stage import Work
+from tests.harness.await_walker import Ended, walk
 from tests.integration.timetable import Board
 
 from holdfast.core.model import Instant
@@ -23,7 +24,6 @@ from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor import reloading
 from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.scheduling import Scheduling
-from holdfast.testing.awaits import Ended, walk
 
 BEGIN = 1_800_000_000.0
 SECONDS = 2

@@ -6,12 +6,13 @@ import asyncio
 import itertools
 from pathlib import Path
 
+from tests.harness.await_walker import Ended, walk
+
 from holdfast import clock
 from holdfast.core.model import Event
 from holdfast.store.port import Transaction
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
-from holdfast.testing.awaits import Ended, walk
 
 KIND = "recovery.completed"  # any event will do
 

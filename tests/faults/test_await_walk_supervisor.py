@@ -11,10 +11,9 @@ import asyncio
 import pytest
 from tests.faults.stage import Stage, Work, cleanup_bound
 from tests.fleet import Fleet
+from tests.harness.await_case import run_case
+from tests.harness.await_walker import Ended, walk
 from tests.sampling import amount
-
-from holdfast.testing.awaits import Ended, walk
-from holdfast.testing.stepping import run_case
 
 WORK = "echo work >> work.txt"
 # By design: whoever is cancelled leaves its agents to their keepers.

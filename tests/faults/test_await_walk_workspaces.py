@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from tests.faults.conftest import assert_free, assert_no_process
+from tests.harness.await_walker import Ended, walk
 from tests.integration.conftest import Workshop
 from tests.sampling import amount
 
 from holdfast.core.model import Strategy, Workspace
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.testing.awaits import Ended, walk
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.names import REPO_LOCK, salvage_ref

@@ -11,8 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-
-from holdfast.testing.awaits import LATE, SOON, Case, Ended, WalkFailed, walk
+from tests.harness.await_walker import LATE, SOON, Case, Ended, WalkFailed, walk
 
 Make = Callable[[], Coroutine[Any, Any, Any]]
 

@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 from tests.faults.test_matrix import SEED
 from tests.fleet import wait_until
+from tests.harness import ROOT
+from tests.harness.campaign.clocks import Clocks
+from tests.harness.campaign.fsync_order import Synced
 from tests.sampling import amount
-
-from holdfast.testing.campaign.clocks import Clocks
-from holdfast.testing.campaign.synced import Synced
 
 
 def campaign(*words: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "holdfast.testing.campaign", *map(str, words)],
+        [sys.executable, "-m", "tests.harness.campaign", *map(str, words)],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
@@ -103,8 +104,8 @@ def test_bad_circumstances_are_survived() -> None:
 ENDLESS = """
 import signal, sys
 from pathlib import Path
-from holdfast.testing.campaign.family import Scope
-from holdfast.testing.campaign.running import Campaign
+from tests.harness.campaign.family import Scope
+from tests.harness.campaign.runner import Campaign
 
 class Endless:
     name = about = "endless"
@@ -146,8 +147,8 @@ def test_a_campaign_that_is_told_to_end_ends_and_cleans_up(tmp_path: Path, to_al
 
 HALF_SAID = """
 import os, signal
-from holdfast.testing.campaign.family import Played, Scope
-from holdfast.testing.campaign.running import Campaign
+from tests.harness.campaign.family import Played, Scope
+from tests.harness.campaign.runner import Campaign
 
 class Ended:
     def __reduce__(self):
@@ -178,7 +179,7 @@ def test_a_campaign_that_is_ended_leaves_no_process(tmp_path: Path, number: sign
     """Found by a SIGTERM for the family `clock`, whose supervisors lived on, and by SIGKILL: workers did."""
     if why := Clocks().absent():
         pytest.skip(f"NOT RUN: {why}")
-    words = [sys.executable, "-m", "holdfast.testing.campaign", "--replay", "clock:work/working/none", "--times", "9"]
+    words = [sys.executable, "-m", "tests.harness.campaign", "--replay", "clock:work/working/none", "--times", "9"]
     marked = {**os.environ, "PATH": f"{os.environ['PATH']}:{tmp_path}"}  # all that it starts has that, too
     process = subprocess.Popen([*words, "--jobs", "1"], env=marked, start_new_session=True, stdout=subprocess.DEVNULL)
     try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.faults.test_campaign import campaign
 from tests.faults.test_matrix import SEED
-
-from holdfast.testing.campaign.engines import EngineFaults
+from tests.harness.campaign.engines import EngineFaults
 
 CASES = ("start:1:killed", "create:1:lost", "create:1:error", "attach:1:kill", "remove:1:kill")
 

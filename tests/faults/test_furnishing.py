@@ -12,6 +12,7 @@ import pytest
 from tests.faults.conftest import assert_no_process
 from tests.faults.stage import Stage, cleanup_bound
 from tests.fleet import Fleet
+from tests.harness.await_walker import Ended, walk
 from tests.integration.conftest import Workshop
 
 from holdfast.core.results import GateResult
@@ -19,7 +20,6 @@ from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.retention import Retention
-from holdfast.testing.awaits import Ended, walk
 from holdfast.workspaces.furnishing import Furnisher
 from holdfast.workspaces.names import setup_log, setup_logs
 from holdfast.workspaces.port import Failed

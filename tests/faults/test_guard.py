@@ -14,6 +14,7 @@ import pytest
 from tests.faults.conftest import assert_no_process
 from tests.faults.stage import Stage, cleanup_bound
 from tests.fleet import Fleet
+from tests.harness.await_walker import Ended, walk
 
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.states import WorkspaceState
@@ -24,7 +25,6 @@ from holdfast.supervisor.ending import settle
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.supervisor.sweep import Sweep
-from holdfast.testing.awaits import Ended, walk
 from holdfast.workspaces.threads import in_thread
 
 CANCELLED = Verdict(outcome=Outcome.CANCELLED, reason="cancelled by tess: enough")

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from tests.architecture.points import points_in_source
+from tests.harness import ROOT
 from tests.sampling import ALL, amount
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "20773"))  # the same sample in every run; `make faults` plays all
@@ -186,7 +187,8 @@ ELSEWHERE = {
 
 def matrix(*arguments: object, timeout: float = 500) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "holdfast.testing.matrix", *map(str, arguments)],
+        [sys.executable, "-m", "tests.harness.matrix", *map(str, arguments)],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

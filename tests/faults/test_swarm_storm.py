@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from tests.faults.stage import Stage
 from tests.fleet import Fleet
+from tests.harness.await_case import Case, Mode, run_case
 from tests.swarm import draft
 
 from holdfast import clock, faults
@@ -23,7 +24,6 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Timetable
 from holdfast.supervisor.scheduling import Scheduling
-from holdfast.testing.stepping import Case, Mode, run_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 FIRES = int(os.environ.get("HOLDFAST_STORM_FIRES", "3"))

@@ -10,9 +10,8 @@ import os
 import random
 import traceback
 
+from tests.harness.fuzz.streams import broken, drawn
 from tests.sampling import amount
-
-from holdfast.testing.fuzz.streams import broken, drawn
 
 SEED = os.environ.get("HOLDFAST_FUZZ_SEED", "7")
 CASE = os.environ.get("HOLDFAST_FUZZ_CASE")

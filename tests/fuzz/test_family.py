@@ -6,9 +6,8 @@ import re
 import time
 
 from tests.faults.test_campaign import campaign
+from tests.harness.fuzz.kinds import KINDS
 from tests.sampling import ALL, amount
-
-from holdfast.testing.fuzz.kinds import KINDS
 
 SEED = int(time.time()) if ALL else 7  # a run of every change plays the same; looking for more is the campaign's
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.fleet import Fleet
+from tests.harness import ROOT
+from tests.harness.campaign.traps import Ground, make_trap, set_traps, sprung
 
 from holdfast.errors import UsageError
-from holdfast.testing.campaign.traps import Ground, make_trap, set_traps, sprung
 from holdfast.workspaces import git
 from holdfast.workspaces.hardening import search_path
 
@@ -164,7 +165,7 @@ def test_programs_are_not_looked_for_where_we_are(monkeypatch: pytest.MonkeyPatc
 
 def test_a_case_of_the_family() -> None:
     """One place and all traps together; `make faults` plays others by its seed."""
-    campaign = [sys.executable, "-m", "holdfast.testing.campaign", "--replay", "hostile-repo:agent/all/good"]
-    done = subprocess.run(campaign, capture_output=True, text=True, check=False, timeout=300)
+    campaign = [sys.executable, "-m", "tests.harness.campaign", "--replay", "hostile-repo:agent/all/good"]
+    done = subprocess.run(campaign, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout[-4000:]
     assert done.stdout.endswith("held\n")

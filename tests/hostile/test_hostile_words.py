@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.harness import ROOT
 
 from holdfast.api.repos import locate
 from holdfast.core.agentevents import SessionStarted
@@ -59,7 +60,7 @@ def test_a_repository_whose_path_misleads_is_refused(tmp_path: Path, name: str) 
 
 def test_a_case_of_the_family() -> None:
     """One door and one kind of words; `make faults` plays others by its seed."""
-    campaign = [sys.executable, "-m", "holdfast.testing.campaign", "--replay", "hostile-words:tasks/escapes"]
-    done = subprocess.run(campaign, capture_output=True, text=True, check=False, timeout=300)
+    campaign = [sys.executable, "-m", "tests.harness.campaign", "--replay", "hostile-words:tasks/escapes"]
+    done = subprocess.run(campaign, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout[-4000:]
     assert done.stdout.endswith("held\n")

@@ -24,11 +24,11 @@ from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.errors import Conflict, NotOwner
+from holdfast.rehearsal.scenario import check
 from holdfast.store.port import Grip, Host, Role
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.places import Places
-from holdfast.testing.scenario import check
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 

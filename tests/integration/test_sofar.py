@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from tests.faults.conftest import assert_no_process
+from tests.harness.await_walker import Ended, walk
 from tests.integration.conftest import Workshop
 
 from holdfast.core.handover import Changes, hand_over
 from holdfast.core.model import Strategy
-from holdfast.testing.awaits import Ended, walk
 from holdfast.workspaces.sofar import MOST_FILES, SoFar
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.fleet import wait_filled, wait_until
 
-from holdfast.testing.stub import SCENARIOS, StubServer
+from holdfast.rehearsal.stub import SCENARIOS, StubServer
 
 Json = dict[str, Any]
 STRINGS = {"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}}
@@ -315,7 +315,7 @@ def test_what_is_no_request_is_refused(stub: StubServer, protocol: str, capfd: p
 
 def test_beside_a_program_with_a_log(tmp_path: Path) -> None:
     port, log = tmp_path / "port", tmp_path / "log.jsonl"
-    command = [sys.executable, "-m", "holdfast.testing.stub", "--port-file", str(port), "--log", str(log)]
+    command = [sys.executable, "-m", "holdfast.rehearsal.stub", "--port-file", str(port), "--log", str(log)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ})
     try:
         number = int(wait_filled(port, "the stub has said its port"))

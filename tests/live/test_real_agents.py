@@ -10,8 +10,8 @@ from tests.fleet import lives
 from tests.live.stage import Stage, seconds
 
 from holdfast.agents.cli import CliAgent
-from holdfast.testing.stub.catalogue import OUT_FILE, OUT_TEXT
-from holdfast.testing.stub.scenarios import LIMIT_TEXT, SLOW
+from holdfast.rehearsal.stub.catalogue import OUT_FILE, OUT_TEXT
+from holdfast.rehearsal.stub.scenarios import LIMIT_TEXT, SLOW
 
 pytestmark = pytest.mark.agents
 EVERYTHING = len(wanted()) > 2  # `make test-agents`

@@ -26,9 +26,9 @@ from holdfast.core.eventsigns import signs_of
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.signs import Sign, SignKind
 from holdfast.core.spending import Spending
-from holdfast.testing import player
+from holdfast.rehearsal import scripted_player
 
-PLAYER = os.path.abspath(player.__file__)
+PLAYER = os.path.abspath(scripted_player.__file__)
 _LIMITS = {
     "rate": Outcome.RATE_LIMITED,
     "usage": Outcome.USAGE_LIMITED,

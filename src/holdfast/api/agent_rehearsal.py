@@ -20,10 +20,10 @@ from holdfast.api.queries import Queries
 from holdfast.api.rehearsal import left_behind, make_repository
 from holdfast.config.settings import variable_of
 from holdfast.errors import Unavailable, UsageError
+from holdfast.rehearsal.stub import StubServer
+from holdfast.rehearsal.stub.catalogue import unknown
+from holdfast.rehearsal.stub.stands import STANDS
 from holdfast.roster import AGENTS
-from holdfast.testing.stands import STANDS
-from holdfast.testing.stub import StubServer
-from holdfast.testing.stub.catalogue import unknown
 from holdfast.workspaces.trash import delete_tree
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.testing.scenario import load
-from holdfast.testing.stub.catalogue import SCENARIOS as STUB_SCENARIOS
+from holdfast.rehearsal.scenario import load
+from holdfast.rehearsal.stub.catalogue import SCENARIOS as STUB_SCENARIOS
 
 __all__ = ["STUB_SCENARIOS", "load_scenario"]
 

@@ -37,7 +37,7 @@ class FilesBeside:
 
     def scenario(self, value: object) -> Steps:
         """The steps of a scenario, written here or in a file; ValueError says what is wrong."""
-        from holdfast.testing.scenario import check
+        from holdfast.rehearsal.scenario import check
 
         document: object = {"step": value}
         name = "here"

@@ -1,0 +1,113 @@
+"""Choosing among the tools that a CLI offers, and filling in what its schema asks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from typing import Any
+
+from holdfast.rehearsal.stub.messages import Call, Conversation, Json, Tool
+
+WRITERS = ("Write", "write_file", "write", "create", "create_file", "apply_patch", "edit")
+SCRIPTS = "exec"  # codex, with models that it knows: takes JavaScript, in which the other tools are functions
+SHELLS = ("Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell", "local_shell", SCRIPTS)
+_ROLES = {
+    "path": "path",
+    "filepath": "path",
+    "absolutepath": "path",
+    "filename": "path",
+    "content": "content",
+    "filetext": "content",
+    "newstring": "content",
+    "newstr": "content",
+    "input": "patch",
+    "patch": "patch",
+    "patchtext": "patch",
+    "command": "command",
+    "cmd": "command",
+}
+# Values for what is not the point of a call. The waits are long, so that a slow command stays a tool call in progress.
+_OTHERS: dict[str, Any] = {
+    "oldstring": "",
+    "oldstr": "",
+    "description": "Rehearsal",
+    "mode": "sync",
+    "isbackground": False,
+    "timeout": 600_000,
+    "timeoutms": 600_000,
+    "initialwait": 600,
+    "yieldtimems": 600_000,
+}
+_WORKING_DIRECTORY = re.compile(
+    r"(?:working (?:in the )?directory|workspace director(?:y|ies)|current directory|<cwd>)(?: is)?[\s:*`-]{0,12}"
+    r"(/[^\n<`\"']+)",
+    re.I,
+)
+
+
+def write_file(conversation: Conversation, name: str, content: str) -> Call | None:
+    """A call that writes `name`: by a tool for files if there is one, else by a shell; None if no tool can."""
+    tool = _first(conversation.tools, WRITERS)
+    if tool is None:
+        return run_command(conversation, f"printf '%s\\n' {shlex.quote(content)} > {shlex.quote(name)}")
+    patch = f"*** Begin Patch\n*** Add File: {name}\n+{content}\n*** End Patch\n"
+    values = {"path": _absolute(conversation, name), "content": content + "\n", "patch": patch}
+    return _call(conversation, tool, values)
+
+
+def run_command(conversation: Conversation, command: str) -> Call | None:
+    tool = _first(conversation.tools, SHELLS)
+    return None if tool is None else _call(conversation, tool, {"command": command})
+
+
+def _first(tools: tuple[Tool, ...], names: tuple[str, ...]) -> Tool | None:
+    offered = {tool.name: tool for tool in tools}
+    return next((offered[name] for name in names if name in offered), None)
+
+
+def _call(conversation: Conversation, tool: Tool, values: dict[str, str]) -> Call:
+    arguments = {"input": _free_text(tool, values)} if tool.freeform else _filled(tool, values)
+    return Call(tool=tool, arguments=arguments, number=len(conversation.calls) + 1)
+
+
+def _free_text(tool: Tool, values: dict[str, str]) -> str:
+    if tool.name != SCRIPTS:
+        return values.get("patch", "")
+    arguments = json.dumps({"cmd": values["command"], "yield_time_ms": 30_000})
+    return f'// @exec: {{"yield_time_ms": 600000}}\ntext(await tools.exec_command({arguments}));\n'
+
+
+def _filled(tool: Tool, values: dict[str, str]) -> Json:
+    required = tool.schema.get("required") or []
+    filled = {}
+    for name, schema in (tool.schema.get("properties") or {}).items():
+        plain = name.replace("_", "").lower()
+        role = _ROLES.get(plain)
+        if role in values:
+            filled[name] = _shaped(values[role], schema)
+        elif plain in _OTHERS and (name in required or plain != "description"):
+            filled[name] = _OTHERS[plain]
+        elif name in required:
+            filled[name] = _anything(schema)
+    return filled
+
+
+def _shaped(value: str, schema: Json) -> object:
+    return ["bash", "-lc", value] if schema.get("type") == "array" else value
+
+
+def _anything(schema: Json) -> object:
+    if schema.get("enum"):
+        return schema["enum"][0]
+    kind = str(schema.get("type", "string")).lower()
+    return {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}.get(kind, "rehearsal")
+
+
+def _absolute(conversation: Conversation, name: str) -> str:
+    """Some tools want absolute paths; every CLI tells the model its working directory, each in its own words."""
+    for text in (conversation.system, *conversation.prompts):
+        if found := _WORKING_DIRECTORY.search(text):
+            return os.path.join(found.group(1).strip().rstrip("."), name)
+    return name

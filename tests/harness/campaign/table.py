@@ -1,0 +1,108 @@
+"""The one table of a campaign, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.harness.campaign.family import Tally
+from tests.harness.campaign.mutants import Judged
+
+HEAD = ("family", "cases", "faults", "seconds", "CPU s", "violations")
+
+
+def lines(tallies: Sequence[Tally]) -> list[str]:
+    rows = [(HEAD, ""), *(row for tally in tallies for row in _rows(tally)), (_cells(whole(tallies)), "")]
+    widths = [max(len(cells[column]) for cells, _note in rows) for column in range(len(HEAD))]
+    shown = [
+        f"{cells[0]:<{widths[0]}}  "
+        + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True))
+        + (f"  {note}" if note else "")
+        for cells, note in rows
+    ]
+    return [*shown, f"{len(whole(tallies).points)} distinct crash points"]
+
+
+def whole(tallies: Sequence[Tally]) -> Tally:
+    """All of them in one line."""
+    return Tally(
+        "all",
+        cases=sum(tally.cases for tally in tallies),
+        faults=sum(tally.faults for tally in tallies),
+        seconds=sum(tally.seconds for tally in tallies),
+        cpu=sum(tally.cpu for tally in tallies),
+        points=set().union(*(tally.points for tally in tallies)),
+        violating=[played for tally in tallies for played in tally.violating],
+    )
+
+
+def _rows(tally: Tally) -> list[tuple[tuple[str, ...], str]]:
+    """Its line, and one for each kind of its faults, where it has several."""
+    kinds = [((f"  {kind}", "", str(faults), "", "", ""), "") for kind, faults in sorted(tally.kinds.items())]
+    return [(_cells(tally), _note(tally)), *kinds]
+
+
+def _cells(tally: Tally) -> tuple[str, ...]:
+    counts = (tally.cases, tally.faults, round(tally.seconds), round(tally.cpu), len(tally.violating))
+    return (tally.family, *map(str, counts))
+
+
+def _note(tally: Tally) -> str:
+    if tally.absent:
+        return f"NOT RUN: {tally.absent}"
+    return f"{len(tally.missed)} not reached" if tally.missed else ""
+
+
+def record(path: Path, tallies: Sequence[Tally], judged: Sequence[Judged], *, seed: int, long: bool) -> None:
+    """What docs/reliability.md is made of."""
+    found: dict[str, Any] = {
+        "at": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": _commit(),
+        "seed": seed,
+        "long": long,
+        "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}",
+        "points": len(whole(tallies).points),
+        "families": [
+            {
+                "family": tally.family,
+                "about": tally.about,
+                "cases": tally.cases,
+                "faults": tally.faults,
+                "seconds": round(tally.seconds),
+                "cpu": round(tally.cpu),
+                "violations": len(tally.violating),
+                "not_reached": len(tally.missed),
+                "kinds": dict(sorted(tally.kinds.items())),
+                "absent": tally.absent,
+            }
+            for tally in tallies
+        ],
+        "mutants": [
+            {
+                "mutant": one.mutant.name,
+                "removes": one.mutant.removes,
+                "case": f"{one.mutant.family}:{one.mutant.case}",
+                "verdict": one.verdict,
+                "says": one.words.partition(": ")[2],
+            }
+            for one in judged
+        ],
+    }
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _commit() -> str:
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout.strip()

@@ -1,0 +1,78 @@
+"""Work comes home: merged into the branch that is checked out, into another one, and its branches are pruned."""
+
+from __future__ import annotations
+
+import subprocess
+
+from tests.harness.matrix.scenario import Scenario
+from tests.harness.matrix.steps import COMMIT, add, insist, state, task_id, up_to_the_end, write
+from tests.harness.matrix.world import World
+
+from holdfast.api.branches import branches, removable, remove
+from holdfast.api.merging import merge
+from holdfast.api.queries import Queries
+
+FIRST, SECOND, ASIDE, KEPT = "be merged first", "be merged second", "be merged aside", "stay on its branch"
+TARGETS = {FIRST: "main", SECOND: "main", ASIDE: "aside"}
+
+
+def merged(world: World) -> None:
+    """Two into the checked-out branch (a fast-forward, then a merge commit), one into a branch that nobody looks at."""
+    _git(world, "branch", "aside")
+    for number, prompt in enumerate((*TARGETS, KEPT)):
+        again = COMMIT.replace("\n", " || :\n")  # for one that is started again, and has nothing to commit
+        add(world, prompt, write(_file(prompt), prompt) + again, role=f"add{number}")
+    up_to_the_end(world, "up")
+    for number, (prompt, target) in enumerate(TARGETS.items()):
+        if state(world, prompt) == "completed":
+            insist(world, f"merge{number}", lambda p=prompt, t=target: _merge(world, p, t), lambda: False)  # type: ignore[misc]  # bound now
+    insist(world, "prune", lambda: _prune(world), lambda: False)
+
+
+def problems(world: World) -> list[str]:
+    """Each is where it belongs, the user's checkout whole, every merge told; what is unmerged keeps its branch."""
+    found = []
+    events = [event for event in Queries(str(world.home)).events() if event["kind"] == "branch.merged"]
+    for prompt, target in TARGETS.items():
+        if state(world, prompt) != "completed":
+            continue
+        if _git(world, "show", f"{target}:{_file(prompt)}") != prompt:
+            found.append(f"lost: the work of '{prompt}' is not on {target}")
+        told = [event for event in events if event["task"] == task_id(world, prompt)]
+        if len(told) != 1:
+            found.append(f"{'silent' if not told else 'twice'}: the merge of '{prompt}' was told {len(told)} times")
+    if changed := _git(world, "status", "--porcelain"):
+        found.append(f"lost: the user's checkout is not what was merged: {changed}")
+    branch = f"holdfast/{task_id(world, KEPT)}"
+    if state(world, KEPT) == "completed" and _git(world, "show", f"{branch}:{_file(KEPT)}") != KEPT:
+        found.append(f"lost: {branch} was pruned, and nothing else had it")
+    return found
+
+
+def _merge(world: World, prompt: str, target: str) -> None:
+    queries = Queries(str(world.home))
+    merge(str(world.home), queries.task(task_id(world, prompt)), target, no_ff=False)
+
+
+def _prune(world: World) -> None:
+    for branch in removable(branches(Queries(str(world.home))), unmerged=False):
+        remove(str(world.home), branch)
+
+
+def _file(prompt: str) -> str:
+    return prompt.replace(" ", "-")
+
+
+def _git(world: World, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=world.repo, capture_output=True, text=True, check=False).stdout.strip()
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "merge": Scenario(
+        merged,
+        dict.fromkeys((*TARGETS, KEPT), ("completed",)),
+        "merged into the checked-out branch, into another, and pruned",
+        is_variation=True,
+        also=problems,
+    )
+}

@@ -1,0 +1,43 @@
+"""Operators who pause and resume: what waits, what runs, and what has no resumes left."""
+
+from __future__ import annotations
+
+from tests.harness.matrix.steps import add, commands_of, events_tell, insist, state, task_id, up_to_the_end, write
+from tests.harness.matrix.world import World
+
+from holdfast.api.pausing import pause
+
+HELD, WAITING, REFUSED = "be held at work", "be held while it waits", "be held once too often"
+
+
+def paused(world: World) -> None:
+    """One task is paused at work and two while they wait; each is resumed, one of them beyond its limit."""
+    work = "[ -e $WORLD/go-on ] || { touch $WORLD/working; exec sleep 1000; }\n"
+    add(world, WAITING, write("waited.txt", "waited"), role="add1")
+    add(world, REFUSED, "true", role="add2", max_resumes=0)
+    for number, prompt in enumerate((WAITING, REFUSED)):
+        _pause(world, f"pause{number}", prompt)
+    add(world, HELD, write("early.txt", "early") + work + write("late.txt", "late"), role="add3")
+    world.start("up")
+    world.wait_until((world.root / "working").exists, "the agent works", while_running="up")
+    _pause(world, "pause", HELD)
+    world.wait("up")
+    if state(world, HELD) != "paused":
+        up_to_the_end(world, "up-to-pause")  # a request that the first one died on
+    (world.root / "go-on").touch()
+    for number, prompt in enumerate((HELD, WAITING, REFUSED)):
+        _resume(world, f"resume{number}", prompt)
+    up_to_the_end(world, "up2")
+
+
+def _pause(world: World, role: str, prompt: str) -> None:
+    if state(world, prompt) in ("queued", "running"):
+        task = task_id(world, prompt)
+        asked = lambda: state(world, prompt) == "paused" or events_tell(world, "run.stopping")  # noqa: E731 - two facts
+        insist(world, role, lambda: pause(str(world.home), task), asked)
+
+
+def _resume(world: World, role: str, prompt: str) -> None:
+    if state(world, prompt) == "paused":
+        task = task_id(world, prompt)
+        insist(world, role, lambda: commands_of(world).resume(task), lambda: state(world, prompt) != "paused")
