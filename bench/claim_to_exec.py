@@ -9,8 +9,8 @@ from bench.figures import Figure, Scale, percentile
 from bench.stage import Stage
 
 from holdfast.api.queries import Queries
+from holdfast.base.ids import new_id
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.ids import new_id
 
 
 def run(scale: Scale, folder: Path) -> list[Figure]:

@@ -14,8 +14,8 @@ from bench.history import fill
 from bench.stage import Stage
 
 import holdfast
+from holdfast.base.ids import new_id
 from holdfast.core.model import TaskSpec
-from holdfast.ids import new_id
 from holdfast.store.sqlite.rows import settings_of
 
 LISTED = 50  # of all tasks, how many `ps` shows: the rest are finished

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.figures import Figure, Scale, percentile
 from bench.stage import Stage
 
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.core.model import Event
 from holdfast.store.sqlite.store import SqliteStore
 

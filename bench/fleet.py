@@ -15,8 +15,8 @@ from bench.stage import Stage
 
 from holdfast.agents.port import WorkOrder
 from holdfast.agents.scripted import ScriptedAgent
+from holdfast.base.ids import new_id
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.ids import new_id
 
 STEPS = [{"do": "print", "with": "working", "run": None}]
 

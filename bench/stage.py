@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast import clock
 from holdfast.api.queries import Queries
+from holdfast.base import clock
+from holdfast.base.errors import Unavailable
 from holdfast.core.model import TaskSpec
-from holdfast.errors import Unavailable
 from holdfast.store import doorbell
 from holdfast.store.port import Transaction
 from holdfast.store.sqlite.store import SqliteStore

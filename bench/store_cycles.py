@@ -17,14 +17,14 @@ from bench.history import fill
 from bench.plain_store import PlainStore
 from bench.plain_store import cycle as plain_cycle
 
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.ids import new_id
 from holdfast.core.budgets import Limits
 from holdfast.core.model import TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import decide
 from holdfast.core.preserve import resolve
 from holdfast.core.states import TaskState
-from holdfast.ids import new_id
 from holdfast.store.port import Grip, Host
 from holdfast.store.sqlite.rows import settings_of
 from holdfast.store.sqlite.store import SqliteStore

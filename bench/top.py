@@ -21,8 +21,8 @@ from bench.living import Living
 from bench.screen import Screen
 from bench.stage import Stage
 
+from holdfast.base.ids import new_id
 from holdfast.core.model import TaskSpec
-from holdfast.ids import new_id
 
 CALM = 3.0
 RATE = 1_000  # events a second

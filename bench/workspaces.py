@@ -14,9 +14,9 @@ from bench.figures import Figure, Scale, median
 from bench.stage import Stage
 
 from holdfast.api.queries import Queries
+from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Strategy, TaskSpec, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.ids import new_id
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.workspaces.git import Git

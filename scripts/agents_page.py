@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.agents.cli import CliAgent
 from holdfast.agents.port import Permission, Surroundings, WorkOrder
-from holdfast.roster import AGENTS
+from holdfast.agents.registry import AGENTS
 
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ROOT / "tests" / "live" / "measured"

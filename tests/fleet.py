@@ -352,7 +352,7 @@ class Fleet:
 
     def supervisor_pid(self) -> int | None:
         from holdfast.api.queries import Queries
-        from holdfast.errors import Unavailable
+        from holdfast.base.errors import Unavailable
 
         try:
             running = Queries(str(self.home)).supervisor()

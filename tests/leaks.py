@@ -11,11 +11,11 @@ from pathlib import Path
 import apsw
 from tests.fleet import Fleet
 
-from holdfast import clock
 from holdfast.api.commands import Commands, NewTask
+from holdfast.base import clock
+from holdfast.base.ids import new_id
 from holdfast.core.model import Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.ids import new_id
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.store.port import Grip, Host

@@ -29,7 +29,7 @@ _PACKAGES = (holdfast, apsw, rich)
 _NEEDED = ("holdfast", "apsw", "rich", "markdown_it", "mdurl", "pygments")
 # The supervisor starts its keepers with its own interpreter, so that must work too (setpriv itself can still read all).
 _PROBE = """
-import os, subprocess, sys, apsw, rich, holdfast.wiring
+import os, subprocess, sys, apsw, rich, holdfast.wiring.supervisor
 subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True)
 caps = [line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "CapPrm"))]
 assert os.getuid() == os.geteuid() == {uid} and os.getgroups() == [] and set(caps) == {{"0" * 16}}, caps

@@ -233,7 +233,8 @@ def _become(request: dict[str, object], descriptors: array.array[int] | list[int
         sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
         sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
         sys.orig_argv[:] = argv
-        from holdfast import __main__, faults
+        from holdfast import __main__
+        from holdfast.base import faults
 
         sys.argv = [__main__.__file__, *argv[3:]]
         faults.arm(*(env.get(f"HOLDFAST_{name}", "") for name in ("FAULT", "FAULT_TRACE", "BREAK")))
@@ -303,11 +304,11 @@ _ALSO = (
     "concurrent.futures.thread",
     "encodings.ascii",
     "holdfast.__main__",
-    "holdfast.roster",
-    "holdfast.storage",
+    "holdfast.agents.registry",
+    "holdfast.store.open",
     "holdfast.rehearsal.scripted_player",
-    "holdfast.tuning",
-    "holdfast.wiring",
+    "holdfast.wiring.reload",
+    "holdfast.wiring.supervisor",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from holdfast import starving
+from holdfast.base import low_memory
 
 
 def main() -> None:
@@ -15,9 +15,9 @@ def main() -> None:
         settle_in()
         code = run(sys.argv[1:])
     except (MemoryError, RuntimeError, ImportError, SystemError) as error:  # on the way there, or while it was told
-        if not starving.is_starved(error):
+        if not low_memory.is_starved(error):
             raise
-        code = starving.tell()
+        code = low_memory.tell()
     sys.exit(code)
 
 

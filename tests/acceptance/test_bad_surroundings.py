@@ -291,8 +291,8 @@ def test_a_clock_that_makes_no_sense(fleet: Fleet) -> None:
 
 def test_a_user_without_a_directory(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """No HOME, no entry in the list of users (a container started with --user): the refusal says what to set."""
-    from holdfast import home
-    from holdfast.errors import Unavailable
+    from holdfast.base import home
+    from holdfast.base.errors import Unavailable
 
     for name in ("HOME", "HOLDFAST_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)

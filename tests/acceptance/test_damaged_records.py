@@ -13,7 +13,7 @@ import pytest
 from tests.fleet import Fleet
 
 from holdfast.api import archive
-from holdfast.errors import Refused
+from holdfast.base.errors import Refused
 
 SPOILT = {
     "a state that there is not": ("UPDATE tasks SET state = 'fled'", "cancel"),

@@ -12,11 +12,11 @@ import pytest
 from tests.acceptance.test_config import user_file
 from tests.fleet import Fleet, lives, wait_until
 
-from holdfast import clock
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.scenarios import load_scenario
+from holdfast.base import clock
 from holdfast.core.holds import MOST_STORMS, Hold, Scope
-from holdfast.storage import open_store
+from holdfast.store.open import open_store
 
 FAST = {
     "HOLDFAST_BREAKER_HOLD": "150ms",

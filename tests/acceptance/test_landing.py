@@ -14,7 +14,7 @@ from holdfast.api.branches import branches, remove
 from holdfast.api.merging import Merged, merge
 from holdfast.api.queries import Queries
 from holdfast.api.salvages import restore_branch
-from holdfast.errors import Conflict, NotFound, Refused, UsageError
+from holdfast.base.errors import Conflict, NotFound, Refused, UsageError
 
 KILLS = int(os.environ.get("HOLDFAST_FUZZ_MERGES", "1"))
 

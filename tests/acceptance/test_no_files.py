@@ -12,8 +12,8 @@ import pytest
 from tests.fleet import Fleet
 
 from holdfast.api.backup import _refuse_overwriting
+from holdfast.base.errors import Conflict, UsageError
 from holdfast.config.writing import _replace
-from holdfast.errors import Conflict, UsageError
 
 
 def is_pipe(path: Path) -> bool:

@@ -11,7 +11,7 @@ from tests.acceptance.test_config import user_file
 from tests.fleet import Fleet, wait_filled, wait_until
 
 from holdfast.api.workspaces import clean, keep
-from holdfast.errors import Conflict
+from holdfast.base.errors import Conflict
 
 WRITE = {"write": {"path": "w.txt", "text": "work\n"}}
 FAIL = "echo work > w.txt; exit 1"

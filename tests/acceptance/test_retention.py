@@ -14,7 +14,7 @@ from tests.fleet import Fleet, processes_of, wait_until
 from tests.sampling import sampled
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound
+from holdfast.base.errors import NotFound
 
 AT_ONCE = {"HOLDFAST_RETENTION_EVENTS": "1ms", "HOLDFAST_RETENTION_RUNS": "1ms", "HOLDFAST_RETENTION_TASKS": "1ms"}
 POINTS = "rundir.delete rundir.deleted tx.history.events tx.history.task tx.history.small".split()  # noqa: SIM905

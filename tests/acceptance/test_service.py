@@ -14,7 +14,7 @@ import pytest
 from tests.fleet import Fleet
 
 from holdfast.api import service as api
-from holdfast.errors import Conflict
+from holdfast.base.errors import Conflict
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 LIBEXEC = "usr/local/libexec/holdfast"

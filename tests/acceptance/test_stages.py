@@ -11,7 +11,7 @@ from tests.fleet import Fleet, lives, processes_of, wait_until
 
 from holdfast.core.drafts import AgentChoice, Draft, StageDraft
 from holdfast.core.results import Result
-from holdfast.storage import open_store
+from holdfast.store.open import open_store
 
 Rows = list[dict[str, Any]]
 

@@ -90,4 +90,4 @@ def test_asking_is_cheap(fleet: Fleet) -> None:
     )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "holdfast.api.stats" in imported
-    assert imported & {"asyncio", "rich", "tomllib", "holdfast.config", "holdfast.wiring"} == set()
+    assert imported & {"asyncio", "rich", "tomllib", "holdfast.config", "holdfast.wiring.supervisor"} == set()

@@ -9,7 +9,7 @@ import pytest
 from tests.fleet import Fleet, processes_of, wait_until
 
 from holdfast.api.family import chosen_parent, refuse_waiting
-from holdfast.errors import Conflict
+from holdfast.base.errors import Conflict
 
 ADD = f"{sys.executable} -m holdfast add"
 COMMIT = "git add -A && git -c user.name=A -c user.email=a@localhost commit -qm work"

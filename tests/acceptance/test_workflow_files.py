@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.fleet import Fleet
 
 from holdfast.core.model import TaskSpec
-from holdfast.storage import open_store
+from holdfast.store.open import open_store
 
 FLOW = """\
 [workflow.mine]

@@ -25,8 +25,8 @@ from pathlib import Path
 from tests.harness.recordings import GOLDEN, RECORDED_AT, Recording, judged, lines_of, recordings
 
 from holdfast.agents.port import AgentAdapter, Stream
+from holdfast.agents.registry import AGENTS
 from holdfast.core.agentevents import AgentEvent, Failure, Raw, Retry
-from holdfast.roster import AGENTS
 
 __all__ = ["GOLDEN", "RECORDED_AT", "Recording", "events_of", "judged", "lines_of", "recordings"]
 

@@ -8,10 +8,10 @@ import pytest
 from tests.agents.recordings import RECORDED_AT, Recording, events_of, judged, recordings
 
 from holdfast.agents.cli import CliAgent
+from holdfast.agents.registry import AGENTS
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.core.model import StopWhy
 from holdfast.core.outcome import Outcome, classify
-from holdfast.roster import AGENTS
 
 ALL = list(recordings())
 SAID_NOTHING = (Outcome.CRASHED, Outcome.NETWORK)  # the recorder ended it; no word of a limit, a login or a success

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import UsageError
+from holdfast.base.errors import UsageError
 from holdfast.interfaces.cli.main import COMMANDS, Parser, _parse, parser_of
 
 ROOT = Path(__file__).resolve().parents[2]

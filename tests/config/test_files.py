@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.base.units import parse_duration, parse_size
 from holdfast.config.files import read_file
 from holdfast.config.parsers import age, boolean, count, one_of, pairs, text, words, write
 from holdfast.config.reading import LARGEST_FILE
 from holdfast.config.settings import SETTINGS, shown
 from holdfast.config.template import template
-from holdfast.units import parse_duration, parse_size
 
 many = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.units import (
-    LARGEST,
-    LONGEST,
-    parse_duration,
-    parse_size,
-    show_size,
-    write_duration,
-    write_size,
-)
+from holdfast.base.units import LARGEST, LONGEST, parse_duration, parse_size, show_size, write_duration, write_size
 
 
 @pytest.mark.parametrize(

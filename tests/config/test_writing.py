@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.base.errors import Refused
 from holdfast.config.writing import record
-from holdfast.errors import Refused
 
 KEY = "permissions.mode"
 

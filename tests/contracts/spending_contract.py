@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tests.contracts.store_contract import COMPLETE, PAUSE, START, Scene, ended_with
 
+from holdfast.base.errors import Conflict, NotFound
 from holdfast.core.caps import Allowance, Cap, Used
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.outcome import Outcome, RunUsage
 from holdfast.core.policy import Action, Decision
 from holdfast.core.rules import BudgetRules
-from holdfast.errors import Conflict, NotFound
 from holdfast.store.budgeting import purses_of
 from holdfast.store.port import Transaction
 

@@ -8,13 +8,13 @@ import pytest
 from tests.contracts.store_contract import REQUEUE, Scene, ended_with, grip_of
 from tests.contracts.store_contract import scene as scene
 
+from holdfast.base.errors import Conflict, HoldfastError, NotFound
 from holdfast.core.crashes import Answer
 from holdfast.core.dispatch import Lane, Terms
 from holdfast.core.model import Task
 from holdfast.core.outcome import Outcome
 from holdfast.core.policy import Decision
 from holdfast.core.staffing import CrashDecision, WorkerRecord, WorkerState
-from holdfast.errors import Conflict, HoldfastError, NotFound
 from holdfast.store.port import Operation
 from holdfast.store.staffing import WorkerCrash
 

@@ -22,6 +22,8 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from holdfast.base.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
+from holdfast.base.ids import new_id
 from holdfast.core.accounts import Parking, ShutOut
 from holdfast.core.adaptive import Allotted
 from holdfast.core.budgets import Budget
@@ -57,8 +59,6 @@ from holdfast.core.rules import (
 )
 from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
 from holdfast.core.workflows import Member, OnFailure, Stage
-from holdfast.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
-from holdfast.ids import new_id
 from holdfast.store.port import AgentNews, Grip, Host, Operation, Salvaged, Store, Transaction, Writer
 
 T = TypeVar("T")
@@ -472,7 +472,7 @@ class TestAdd:
 
     @pytest.mark.parametrize("changes", ["same id", "unknown repo"])
     def test_a_spec_that_contradicts_the_store_is_a_typed_refusal(self, scene: Scene, changes: str) -> None:
-        """Interfaces know only `holdfast.errors`; anything else reaches a person as a traceback."""
+        """Interfaces know only `holdfast.base.errors`; anything else reaches a person as a traceback."""
         task = scene.add()
         with pytest.raises(HoldfastError):
             scene.add(**({"id": task.id} if changes == "same id" else {"repo_id": "nosuch"}))

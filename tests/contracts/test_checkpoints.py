@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import NotFound, NotOwner
 from holdfast.core.model import Instant, PauseReason, Repo, Task, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
-from holdfast.errors import NotFound, NotOwner
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Host
 from holdfast.store.sqlite.store import SqliteStore

@@ -10,12 +10,12 @@ import pytest
 from tests.contracts.store_contract import CLEAN, COMPLETE, COMPLETED, FAIL, KEEP, START, Scene, ended_with
 from tests.contracts.test_sqlite_store import SqliteBench
 
+from holdfast.base.errors import NotOwner
 from holdfast.core.budgets import Limits
 from holdfast.core.model import Instant
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Decision, decide
 from holdfast.core.states import TaskState
-from holdfast.errors import NotOwner
 from holdfast.store.port import Grip
 
 SEGFAULT = ended_with(Outcome.CRASHED, error_tail="first line\nSegmentation fault\n")

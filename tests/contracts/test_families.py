@@ -22,13 +22,13 @@ from tests.contracts.store_contract import (
 )
 from tests.contracts.test_sqlite_store import SqliteBench
 
+from holdfast.base.errors import Conflict
 from holdfast.core.family import FATES, WORDS, Fate, fate
 from holdfast.core.model import RequestKind, Task, TaskSpec
 from holdfast.core.outcome import Outcome
 from holdfast.core.policy import Decision
 from holdfast.core.rules import SubtaskRules
 from holdfast.core.states import TaskState
-from holdfast.errors import Conflict
 from holdfast.store.port import Grip, Transaction
 
 

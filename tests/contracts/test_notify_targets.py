@@ -21,9 +21,9 @@ from holdfast.notify.command import CommandTarget
 from holdfast.notify.port import LONGEST_TOLD, Answer, Target
 from holdfast.notify.tail import KEPT, Tail
 from holdfast.notify.webhook import WebhookTarget, seconds_of
-from holdfast.outlets import target_of
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
+from holdfast.wiring.alerts import target_of
 
 SECRET = "s3cret-of-the-receiver"
 PATIENT, IMPATIENT = 20.0, 0.4

@@ -9,12 +9,12 @@ import pytest
 from tests.contracts.store_contract import PAUSE, START, Scene, at_once, ended_with, grip_of, scene
 from tests.contracts.test_sqlite_store import bench
 
+from holdfast.base.errors import Conflict, HoldfastError, NotFound
 from holdfast.core.accounts import ShutOut
 from holdfast.core.dispatch import ForOperators, Terms
 from holdfast.core.model import PauseReason, RequestKind, StopWhy
 from holdfast.core.outcome import Outcome
 from holdfast.core.policy import Action, Decision
-from holdfast.errors import Conflict, HoldfastError, NotFound
 
 __all__ = ["bench", "scene"]
 PAUSED = Decision(action=Action.PAUSE, reason="paused by ann", pause=PauseReason.OPERATOR)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.errors import Conflict, NotOwner
 from holdfast.core.accounts import ShutOut
 from holdfast.core.advancing import Following, StageEnd, Step, follow, is_over
 from holdfast.core.budgets import Budget, lost_without_progress
@@ -18,7 +19,6 @@ from holdfast.core.policy import Action, Decision
 from holdfast.core.results import Result
 from holdfast.core.states import TaskState
 from holdfast.core.workflows import Progress, Stage
-from holdfast.errors import Conflict, NotOwner
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Host, Transaction
 from holdfast.store.sqlite.store import SqliteStore

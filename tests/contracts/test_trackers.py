@@ -16,8 +16,8 @@ from tests.harness import tracker_stand_in
 from tests.standin import StandIn
 
 from holdfast.api.commands import check_prompt
+from holdfast.base.text import is_text
 from holdfast.core.tracking import LONGEST_BODY, Issue, prompt_of
-from holdfast.text import is_text
 from holdfast.trackers.answers import issues_in
 from holdfast.trackers.beads import Beads
 from holdfast.trackers.builtin import Builtin

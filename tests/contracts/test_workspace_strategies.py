@@ -10,9 +10,9 @@ import pytest
 from tests.fleet import Fleet
 from tests.integration.conftest import Workshop
 
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import WorkspaceProblem
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.workspaces.clone import CloneStrategy

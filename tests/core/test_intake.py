@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.base.errors import UsageError
 from holdfast.core.intake import Listed, checklist, file_of_folder, in_order, jsonl, key_of, unique
-from holdfast.errors import UsageError
 
 LIST = """\
 # Tasks

@@ -15,24 +15,26 @@ from tests.faults.conftest import assert_free, assert_no_process
 from tests.fleet import Fleet, in_company
 from tests.harness.await_case import run_case
 
-from holdfast import clock, config, wiring
+from holdfast import config
+from holdfast.agents.registry import AGENTS
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
+from holdfast.base import clock
+from holdfast.base.ids import new_id
 from holdfast.config.budgets import limits_of
 from holdfast.core.model import Task
-from holdfast.ids import new_id
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
-from holdfast.roster import AGENTS
 from holdfast.store.port import Host
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.lock import HomeLock
+from holdfast.wiring import supervisor
 from holdfast.workspaces.furnishing import Furnisher
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.worktree import WorktreeStrategy
@@ -74,7 +76,7 @@ class Stage:
         lock = HomeLock(self.home)
         lock.take()
         try:
-            await wiring.supervise(self.home, config.load(), Settings(agents=2, idle_exit=0.0), lock)
+            await supervisor.supervise(self.home, config.load(), Settings(agents=2, idle_exit=0.0), lock)
         finally:
             lock.release()
 
@@ -175,7 +177,7 @@ class Stage:
             processes=processes,
             strategy_of=lambda _spec: strategy,
             agents=AGENTS,
-            environment=partial(wiring.agent_environment, home=self.home),
+            environment=partial(supervisor.agent_environment, home=self.home),
             limits=limits_of(config.load()),
             settings=Settings(agents=1),
             furnishing=Furnisher(self.home, Git(runner), runner),

@@ -16,6 +16,7 @@ from tests.faults.stage import Stage, cleanup_bound
 from tests.fleet import Fleet
 from tests.harness.await_walker import Ended, walk
 
+from holdfast.base.concurrency import in_thread
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port import Grip
@@ -25,7 +26,6 @@ from holdfast.supervisor.ending import settle
 from holdfast.supervisor.guard import WorkspaceGuard
 from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.supervisor.sweep import Sweep
-from holdfast.workspaces.threads import in_thread
 
 CANCELLED = Verdict(outcome=Outcome.CANCELLED, reason="cancelled by tess: enough")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import apsw
 
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.ids import new_id
 from holdfast.core.model import TaskSpec
-from holdfast.ids import new_id
 from holdfast.store.sqlite.store import SqliteStore
 
 TASKS = 8

@@ -15,8 +15,8 @@ from tests.fleet import Fleet
 from tests.harness.await_case import Case, Mode, run_case
 from tests.swarm import draft
 
-from holdfast import clock, faults
 from holdfast.api.commands import Commands, NewTask
+from holdfast.base import clock, faults
 from holdfast.core.model import Instant, Repo, Task
 from holdfast.core.schedules import Schedule
 from holdfast.store.port import Transaction

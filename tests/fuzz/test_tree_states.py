@@ -17,7 +17,7 @@ import pytest
 from tests.fuzz.tree_states import EMPTY, Agent, Expected, blob, expectation
 from tests.integration.conftest import Workshop
 
-from holdfast.errors import WorkspaceProblem
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.workspaces.port import Saved
 
 COUNT = int(os.environ.get("HOLDFAST_TREE_FUZZ_COUNT", "20"))

@@ -17,15 +17,15 @@ from tests.sampling import amount
 
 from holdfast import config
 from holdfast.agents.port import WorkOrder
-from holdfast.api.newtask import NewTask
-from holdfast.api.workflows import Crew, crew_of
+from holdfast.agents.registry import AGENTS
+from holdfast.base.errors import HoldfastError
 from holdfast.config.files import read_file
 from holdfast.config.workflowkeys import MEMBER_KEYS, STAGE_KEYS
 from holdfast.config.workflows import needing_trust
 from holdfast.core import templates
 from holdfast.core.drafts import Draft, flaws, prompts
-from holdfast.errors import HoldfastError
-from holdfast.roster import AGENTS
+from holdfast.intake.new_task import NewTask
+from holdfast.intake.workflow import Crew, crew_of
 
 SEED = os.environ.get("HOLDFAST_FUZZ_SEED", "7")
 COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", amount(300, in_all=10_000)))

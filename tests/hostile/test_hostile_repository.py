@@ -13,7 +13,7 @@ from tests.fleet import Fleet
 from tests.harness import ROOT
 from tests.harness.campaign.traps import Ground, make_trap, set_traps, sprung
 
-from holdfast.errors import UsageError
+from holdfast.base.errors import UsageError
 from holdfast.workspaces import git
 from holdfast.workspaces.hardening import search_path
 

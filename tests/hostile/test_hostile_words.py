@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.harness import ROOT
 
-from holdfast.api.repos import locate
+from holdfast.base.errors import UsageError
+from holdfast.base.text import quoted
 from holdfast.core.agentevents import SessionStarted
 from holdfast.core.digest import Digest
-from holdfast.errors import UsageError
+from holdfast.intake.repository import locate
 from holdfast.interfaces.cli.render import print_json, table
-from holdfast.text import quoted
 
 HOSTILE = "\x9b31m \x7f \u202eturned \u2028line \u200b \U000e0041 é 日本 😀"
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.agents.port import Account, Capabilities, Command, Ended, Surroundings, WorkOrder
+from holdfast.base.ids import new_id
 from holdfast.core.agentevents import AgentEvent
 from holdfast.core.budgets import Limits
 from holdfast.core.holds import Sight
@@ -28,7 +29,6 @@ from holdfast.core.results import GateResult
 from holdfast.core.signs import Sign
 from holdfast.core.staffing import Staff
 from holdfast.core.streams import Stream
-from holdfast.ids import new_id
 from holdfast.processes.port import Batch, LaunchSpec
 from holdfast.store.port import Host, Transaction
 from holdfast.store.sqlite.store import SqliteStore

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from tests.integration.played import Ending, World
 
 from holdfast.api import holding
+from holdfast.base.errors import HoldfastError
 from holdfast.core.budgets import Limits
 from holdfast.core.holds import MOST_STORMS, Scope
 from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.outcome import Cause, Outcome
 from holdfast.core.workflows import Member, OnFailure, Stage, Stages
-from holdfast.errors import HoldfastError
 from holdfast.store.holding import MASS_DEATH_ALERT
 
 YEAR = 365.25 * 86400

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import LaunchError, Unavailable
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import Engine, Order
 from holdfast.containers.engines import Engines
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.rules import ContainerRules, RunLimits
-from holdfast.errors import LaunchError, Unavailable
 from holdfast.processes import boxed
-from holdfast.workspaces.threads import in_thread
 
 CUT = object()  # the connection is closed without an answer
 Answer = object

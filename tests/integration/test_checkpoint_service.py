@@ -15,11 +15,11 @@ from tests.faults.stage import Stage
 from tests.fleet import Fleet
 from tests.integration.test_listening import until
 
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
-from holdfast.errors import WorkspaceProblem
 from holdfast.processes.trees import activity
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Transaction

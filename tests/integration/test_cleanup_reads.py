@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.pressure import Pressure
 from holdfast.core.states import WorkspaceState

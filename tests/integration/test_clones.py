@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Workshop
 
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
-from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces.clone import CloneStrategy
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.base.errors import Unavailable
 from holdfast.containers import shell
 from holdfast.containers.enclosure import Enclosure, inside
 from holdfast.containers.engine import IDLE, WORKSPACE, Engine
@@ -21,7 +22,6 @@ from holdfast.core.model import Strategy, TaskSpec, Workspace
 from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.core.rules import ContainerRules
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import Unavailable
 
 
 @dataclass

@@ -22,7 +22,7 @@ from holdfast.api.fleetview import FleetReader, Picture
 from holdfast.api.livecost import Cost, LiveCosts
 from holdfast.api.pausing import pause
 from holdfast.api.queries import Queries
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.base.errors import HoldfastError, Unavailable
 
 Row = dict[str, Any]
 

@@ -7,7 +7,7 @@ import os
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.errors import HoldfastError
+from holdfast.base.errors import HoldfastError
 from holdfast.interfaces.tui.task.changes import lines
 from holdfast.interfaces.tui.task.paper import Line
 from holdfast.workspaces import git

@@ -17,13 +17,13 @@ from tests.faults.stage import Stage
 from tests.fleet import Fleet, lives, wait_until
 from tests.swarm import draft, queue_swarm, results
 
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, NotOwner
 from holdfast.core import groups
 from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
-from holdfast.errors import Conflict, NotOwner
 from holdfast.rehearsal.scenario import check
 from holdfast.store.port import Grip, Host, Role
 from holdfast.store.sqlite.store import SqliteStore

@@ -13,8 +13,8 @@ from tests.faults.stage import Stage
 from tests.fleet import Fleet
 from tests.swarm import draft, queue_swarm, results
 
-from holdfast import clock
 from holdfast.api.queries import Queries
+from holdfast.base import clock
 from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.core.workflows import OnFailure
 from holdfast.processes.launcher import KeptRun

@@ -15,13 +15,13 @@ import pytest
 from tests.faults.stage import Stage
 from tests.fleet import Fleet
 
-from holdfast import clock
 from holdfast.agents.port import sign_reader
 from holdfast.agents.scripted import ScriptedAgent
+from holdfast.base import clock
+from holdfast.base.ids import new_id
 from holdfast.core.model import StopWhy, Strategy, Workspace
 from holdfast.core.rules import HealthRules
 from holdfast.core.states import WorkspaceState
-from holdfast.ids import new_id
 from holdfast.processes.identity import identify
 from holdfast.processes.port import Seen
 from holdfast.store.port import Grip

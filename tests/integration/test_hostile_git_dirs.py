@@ -11,8 +11,8 @@ import pytest
 from tests.integration.conftest import Workshop
 
 from holdfast.api import diffing
+from holdfast.base.errors import Refused
 from holdfast.core.model import Strategy, Workspace
-from holdfast.errors import Refused
 from holdfast.workspaces import git, marker, refs
 from holdfast.workspaces.admin import entry_of, is_checked_out
 from holdfast.workspaces.clone import CloneStrategy

@@ -9,7 +9,7 @@ import pytest
 from tests.fleet import Fleet
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NewerStore, Unavailable
+from holdfast.base.errors import NewerStore, Unavailable
 from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite import copies
 

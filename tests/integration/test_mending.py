@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from tests.fleet import Fleet
 
-from holdfast import clock
 from holdfast.api.commands import Commands
 from holdfast.api.mending import mend
 from holdfast.api.pausing import pause
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, NotFound, Refused
 from holdfast.core.accounts import Parking
 from holdfast.core.holds import Hold, Scope
 from holdfast.core.outcome import Outcome
-from holdfast.errors import Conflict, NotFound, Refused
 from holdfast.store.port import Transaction
 from holdfast.store.sqlite.accounts import Under
 

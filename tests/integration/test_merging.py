@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.gitrun import run_here
-from holdfast.errors import Refused
+from holdfast.base.errors import Refused
 from holdfast.workspaces import git
 from holdfast.workspaces.merging import (
     Merge,

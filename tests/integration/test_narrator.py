@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.core.model import Event
 from holdfast.store.port import Transaction
 from holdfast.store.sqlite.store import SqliteStore

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.newtask import NewTask, agent_of, budget_of
+from holdfast.base.errors import UsageError
 from holdfast.config.layers import merge
 from holdfast.core.rules import BudgetRules
-from holdfast.errors import UsageError
+from holdfast.intake.new_task import NewTask, agent_of, budget_of
 
 WITH_CLAUDE = merge([]).but({"agent": "claude"})
 

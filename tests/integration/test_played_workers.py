@@ -286,7 +286,7 @@ def _of_a_worker(world: World, run_id: str) -> bool:
 
 def _ask(world: World, what: str) -> None:
     """An operator's word; a conflict is an answer too."""
-    from holdfast.errors import Conflict
+    from holdfast.base.errors import Conflict
 
     try:
         if what in ("stop", "stop-now"):

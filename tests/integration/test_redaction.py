@@ -14,15 +14,15 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast import redaction
 from holdfast.agents.environment import allowed
 from holdfast.agents.port import Stream
 from holdfast.api.logwindow import LogWindow
 from holdfast.api.transcript import Transcript
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.config.known_secrets import without_secrets
 from holdfast.core.workflows import Progress, progress_from
-from holdfast.errors import WorkspaceProblem
-from holdfast.redaction import Flow, Redactor, is_secret_name, secrets_in
-from holdfast.secretsources import without_secrets
+from holdfast.secrets import redact
+from holdfast.secrets.redact import Flow, Redactor, is_secret_name, secrets_in
 from holdfast.store.sqlite.rows import written_progress
 from holdfast.supervisor.saying import say_trouble
 
@@ -152,8 +152,8 @@ def test_our_own_patterns_let_no_login_of_a_tool_through() -> None:
 
 
 def test_a_text_in_pieces_hides_what_lies_across_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_redactor", taught(MY_TOKEN=SECRET))
-    redaction._short.cache_clear()
+    monkeypatch.setattr(redact, "_redactor", taught(MY_TOKEN=SECRET))
+    redact._short.cache_clear()
     chance = random.Random(7)
     text = f"a word {SECRET} another, {KEY_BLOCK} and the end"
     for _case in range(200):
@@ -176,8 +176,8 @@ def test_an_agents_pieces_of_one_text_are_told_without_the_secret_across_them(
 ) -> None:
     """Gemini tells an answer piece by piece: a terminal would put the halves together again."""
     secret = "Zk9x7qLmN0pQrstuvwx"
-    monkeypatch.setattr(redaction, "_redactor", taught(MY_TOKEN=secret))
-    redaction._short.cache_clear()
+    monkeypatch.setattr(redact, "_redactor", taught(MY_TOKEN=secret))
+    redact._short.cache_clear()
     pieces = ("The key is ", secret[:7], secret[7:13], secret[13:] + " as", " you see")
     events = [{"type": "message", "role": "assistant", "content": piece, "delta": True} for piece in pieces]
     (tmp_path / "out.log").write_text("".join(json.dumps(event) + "\n" for event in events))
@@ -210,7 +210,7 @@ def test_who_shows_output_learns_from_every_supervisor_that_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`top` is opened before the supervisor is started, and stays open over the next one."""
-    monkeypatch.setattr(redaction, "_redactor", Redactor())
+    monkeypatch.setattr(redact, "_redactor", Redactor())
     home = str(tmp_path)
     for number in (1, 2):
         secret = f"of-supervisor-{number}-0123456789"
@@ -227,7 +227,7 @@ def test_who_shows_output_learns_from_every_supervisor_that_comes(
             (tmp_path / "new").rename(tmp_path / "supervisor.lock")
             assert without_secrets(f"it is {secret}", home) == "it is [redacted: MY_TOKEN]"
             supervisor.communicate(b"\n", timeout=60)
-    redaction._short.cache_clear()
+    redact._short.cache_clear()
 
 
 def test_what_the_supervisor_says_drives_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,10 +258,10 @@ def test_a_word_that_a_secret_begins_or_ends_with_stays() -> None:
 
 def test_by_what_a_task_finds_its_way_is_not_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often a stage sent back is kept by its name: under another one nobody would count, and it would loop."""
-    monkeypatch.setattr(redaction, "_redactor", taught(SORT_KEY="review-42", OTHER_KEY="feedback_of_42"))
-    redaction._short.cache_clear()
+    monkeypatch.setattr(redact, "_redactor", taught(SORT_KEY="review-42", OTHER_KEY="feedback_of_42"))
+    redact._short.cache_clear()
     kept = written_progress(Progress(turns={"review-42": 2}, checks="review-42", feedback="it said review-42"))
-    redaction._short.cache_clear()
+    redact._short.cache_clear()
     assert kept is not None
     assert progress_from(json.loads(kept)) == Progress(
         turns={"review-42": 2}, checks="review-42", feedback="it said [redacted: SORT_KEY]"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.model import Repo
-from holdfast.issues import SHORTEST_POLL, RepoTrackers
+from holdfast.wiring.trackers import SHORTEST_POLL, RepoTrackers
 
 BEADS = '[tracker]\nkind = "beads"\ncommand = ["~/bin/br"]\npoll = "0s"\n'
 

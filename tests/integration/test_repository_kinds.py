@@ -12,8 +12,8 @@ import pytest
 from tests.fleet import Fleet
 from tests.integration.conftest import Workshop
 
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo
-from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces.git import GitFailed
 from holdfast.workspaces.port import Saved
 

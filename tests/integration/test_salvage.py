@@ -12,7 +12,7 @@ import pytest
 from tests.fleet import Fleet
 from tests.integration.conftest import Workshop
 
-from holdfast.errors import WorkspaceProblem
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.workspaces.names import salvage_ref, trash_path
 
 Mess = Callable[[Fleet, Path], None]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.integration.test_scheduling import DONE, EVERY_SECOND, HOUR, HOURLY, Clockwork, a, at_once, hour, live
 
+from holdfast.base.errors import LeaseLost, Unavailable
+from holdfast.base.ids import new_id
 from holdfast.core import firing, occurrences
 from holdfast.core.model import Repo
 from holdfast.core.schedules import Misfire, Overlap, Schedule
-from holdfast.errors import LeaseLost, Unavailable
-from holdfast.ids import new_id
 from holdfast.store.port import Host
 from holdfast.supervisor import scheduling
 from holdfast.supervisor.context import Timetable

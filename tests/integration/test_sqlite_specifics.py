@@ -34,10 +34,10 @@ from tests.fleet import wait_until, waits_for_lock
 from tests.sampling import leave_out
 
 import holdfast
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.errors import NotFound, NotOwner, Unavailable
+from holdfast.base.ids import new_id
 from holdfast.core.model import Event, RequestKind, Task, TaskSpec
-from holdfast.errors import NotFound, NotOwner, Unavailable
-from holdfast.ids import new_id
 from holdfast.store import doorbell
 from holdfast.store.port import Grip, Host
 from holdfast.store.sqlite import connection as opening
@@ -105,7 +105,7 @@ PRELUDE = """
 import asyncio, os, sys
 from holdfast import clock
 from holdfast.core.model import Event, TaskSpec
-from holdfast.ids import new_id
+from holdfast.base.ids import new_id
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter
 
@@ -918,7 +918,7 @@ class TestBackups:
     ) -> None:
         for _ in range(3):
             store.backup("before")
-        monkeypatch.setattr("holdfast.clock._offset", lambda: -86400.0)
+        monkeypatch.setattr("holdfast.base.clock._offset", lambda: -86400.0)
         assert os.path.exists(store.backup("after"))
 
 

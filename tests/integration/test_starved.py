@@ -16,11 +16,11 @@ import pytest
 from tests.fleet import Fleet
 from tests.refusals import small_disk
 
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.errors import DiskFull, Unavailable, WorkspaceProblem, is_passing
+from holdfast.base.ids import new_id
+from holdfast.base.low_memory import is_starved
 from holdfast.core.model import Task, TaskSpec
-from holdfast.errors import DiskFull, Unavailable, WorkspaceProblem, is_passing
-from holdfast.ids import new_id
-from holdfast.starving import is_starved
 from holdfast.store.sqlite.reserve import free_bytes
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.transaction import SqliteTransaction

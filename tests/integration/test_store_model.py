@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.sampling import amount
 
+from holdfast.base.errors import Conflict, HoldfastError, NotOwner
+from holdfast.base.ids import new_id
 from holdfast.core.budgets import Budget
 from holdfast.core.model import Instant, PauseReason, StopWhy, Strategy, TaskSpec
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
-from holdfast.errors import Conflict, HoldfastError, NotOwner
-from holdfast.ids import new_id
 from holdfast.store.port import Grip, Host, Transaction
 from holdfast.store.sqlite.store import SqliteStore
 

@@ -11,14 +11,14 @@ import pytest
 from tests.fleet import Fleet
 
 from holdfast.api.setup import give_trust, question, revoke_trust
+from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules import Schedule
-from holdfast.errors import HoldfastError
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
-from holdfast.storage import open_store
-from holdfast.timetables import RepoTimetables
+from holdfast.store.open import open_store
+from holdfast.wiring.schedules import RepoTimetables
 from holdfast.workspaces.git import Git
 
 HEAD = 'agent = "command"\n[command]\nargv = ["sh"]\n'

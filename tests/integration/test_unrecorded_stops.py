@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.base.errors import Unavailable
 from holdfast.core.health import STOP_WHY
 from holdfast.core.model import StopWhy, TaskSpec
-from holdfast.errors import Unavailable
 from holdfast.store.grip import Grip
 from holdfast.store.sqlite.rows import added_task
 from holdfast.supervisor.running import RunDriver

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 from tests.fleet import wait_until
 
-from holdfast import clock
 from holdfast.agents.command import CommandAgent
 from holdfast.agents.port import Stream
 from holdfast.agents.scripted import ScriptedAgent
+from holdfast.base import clock
+from holdfast.base.files import data_lines
 from holdfast.core.liveness import Identity
 from holdfast.core.signs import Sign, SignKind, SignReader
 from holdfast.processes import changes
@@ -32,7 +33,6 @@ from holdfast.processes.reading import BLOCK, LONGEST_LINE, MOST_LINES, OutputRe
 from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.trees import trees
 from holdfast.processes.view import STATE, RunView, started_moment
-from holdfast.sparse import data_lines
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 

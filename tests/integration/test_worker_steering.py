@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import clock, config
+from holdfast import config
 from holdfast.api.workers import steer, workers
-from holdfast.errors import NotFound
-from holdfast.home import ensure_home
-from holdfast.storage import open_store
+from holdfast.base import clock
+from holdfast.base.errors import NotFound
+from holdfast.base.home import ensure_home
+from holdfast.store.open import open_store
 
 
 def test_a_worker_of_before_can_be_stopped_while_the_file_has_a_mistake(

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from tests.integration.conftest import Workshop
 
+from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.leftovers import Action, Finding
 from holdfast.core.model import Strategy
-from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.processes.children import Children
 from holdfast.processes.gitusers import may_be_held
 from holdfast.processes.helpers import HelperRunner

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from holdfast.base.errors import LaunchError
+from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Strategy, Task, TaskSpec
 from holdfast.core.schedules import Schedule
-from holdfast.errors import LaunchError
-from holdfast.ids import new_id
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Timetable
 

@@ -7,9 +7,9 @@ from tests.agents_cache import cli_path
 from tests.fleet import Fleet
 from tests.live.stage import Stage
 
+from holdfast.agents.registry import AGENTS
 from holdfast.rehearsal.stub import StubServer
 from holdfast.rehearsal.stub.stands import STANDS
-from holdfast.roster import AGENTS
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from typing import Any
 from tests.fleet import Fleet, processes_of, wait_until
 
 from holdfast.agents.cli import CliAgent
+from holdfast.agents.registry import AGENTS
 from holdfast.rehearsal.stub import StubServer
 from holdfast.rehearsal.stub.stands import STANDS
-from holdfast.roster import AGENTS
 
 # The first time it never ends; whoever comes after a kill, with or without a memory of it, gets on.
 ONCE = "test -e once.txt || { touch once.txt; sleep 1004; }"

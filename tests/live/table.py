@@ -16,10 +16,10 @@ from tests.fleet import wait_until
 from tests.live.stage import PATIENCE, Stage, seconds
 
 from holdfast.agents.cli import CliAgent
+from holdfast.agents.registry import AGENTS
 from holdfast.api.commands import Commands
+from holdfast.base.errors import HoldfastError
 from holdfast.core.outcome import Outcome
-from holdfast.errors import HoldfastError
-from holdfast.roster import AGENTS
 
 MEASURED = Path(__file__).with_name("measured")  # one file per agent; docs/agents.md is made of them
 STUCK_AFTER, STARTUP = 25.0, 60.0  # health.stuck_after, health.startup_timeout

@@ -99,8 +99,8 @@ def test_three_kills_are_seen_alerted_once_and_the_worker_restarted_by_a_key(
 
 def raise_alert(fleet: Fleet, key: str, message: str, level: str = "critical", **details: object) -> None:
     """As a supervisor does it."""
-    from holdfast import clock
     from holdfast.api.commands import Commands
+    from holdfast.base import clock
     from holdfast.core.model import Level
 
     Commands(str(fleet.home)).write(
@@ -110,8 +110,8 @@ def raise_alert(fleet: Fleet, key: str, message: str, level: str = "critical", *
 
 def tell_ending(fleet: Fleet, run: str, outcome: str) -> None:
     """As the store tells of an agent's end, before it is decided what follows."""
-    from holdfast import clock
     from holdfast.api.commands import Commands
+    from holdfast.base import clock
     from holdfast.core.model import Event
 
     told = Event(

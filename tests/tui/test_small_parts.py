@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 
-from holdfast.errors import Refused
+from holdfast.base.errors import Refused
 from holdfast.interfaces.tui.errands import Errands
 from holdfast.interfaces.tui.listing import has_words
 

@@ -10,8 +10,8 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from holdfast import faults
-from holdfast.text import one_line
+from holdfast.base import faults
+from holdfast.base.text import one_line
 
 PATIENCE = 5.0  # seconds for all of them; the slowest take two and a half on an idle machine
 _ENOUGH = 4096

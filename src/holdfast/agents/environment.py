@@ -5,8 +5,8 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping
 
-from holdfast import faults
-from holdfast.redaction import is_secret_name
+from holdfast.base import faults
+from holdfast.secrets.redact import is_secret_name
 
 ALLOWED = (
     "PATH",

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast import clock, config
-from holdfast.accounts import UserAccounts
+from holdfast import config
 from holdfast.api.holding import holds
 from holdfast.api.queries import Queries
 from holdfast.api.show import moment
+from holdfast.base import clock
+from holdfast.base.errors import NotFound, UsageError
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.core.accounts import ShutAccount, full_name
 from holdfast.core.outcome import Outcome
-from holdfast.errors import NotFound, UsageError
+from holdfast.intake.accounts import UserAccounts
 
 if TYPE_CHECKING:
     from holdfast.store.port import Transaction
@@ -57,8 +58,8 @@ def resume_account(home: str, word: str) -> list[str]:
         raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
 
     from holdfast.api.commands import who  # those who only look have to start fast
-    from holdfast.storage import open_store
     from holdfast.store import doorbell
+    from holdfast.store.open import open_store
 
     def open_it(tx: Transaction) -> list[str]:
         waiting = tx.accounts.resume(agent, name, who(), clock.now())

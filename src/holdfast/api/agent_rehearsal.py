@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
+from holdfast.agents.registry import AGENTS
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.daemon import run_here
 from holdfast.api.queries import Queries
 from holdfast.api.rehearsal import left_behind, make_repository
+from holdfast.base.errors import Unavailable, UsageError
 from holdfast.config.settings import variable_of
-from holdfast.errors import Unavailable, UsageError
 from holdfast.rehearsal.stub import StubServer
 from holdfast.rehearsal.stub.catalogue import unknown
 from holdfast.rehearsal.stub.stands import STANDS
-from holdfast.roster import AGENTS
 from holdfast.workspaces.trash import delete_tree
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from holdfast import config
 from holdfast.api.agentcheck import Finding
 from holdfast.api.notices import undelivered
 from holdfast.api.queries import Queries
-from holdfast.secretplaces import NotThere, look_up
+from holdfast.secrets.references import NotThere, look_up
 
 SHOWN = 5
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, UsageError
 from holdfast.core.caps import Cap, labels_of
 from holdfast.core.model import PauseReason, Task
-from holdfast.errors import Conflict, UsageError
 from holdfast.store.budgeting import cap_of, purses_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def allow_or_refuse(tx: Transaction, task_id: str, given: Cap, by: str, *, force
 
 
 def _refuse_untold(task: Task, given: Cap) -> None:
-    from holdfast.roster import AGENTS
+    from holdfast.agents.registry import AGENTS
 
     tells = AGENTS[task.spec.agent].capabilities
     for part, is_told, what in ((given.usd, tells.cost, "what it costs"), (given.tokens, tells.tokens, "its tokens")):

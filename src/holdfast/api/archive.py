@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import faults
-from holdfast.errors import Refused
+from holdfast.base import faults
+from holdfast.base.errors import Refused
 
 FORMAT = 1
 MANIFEST = "manifest.json"

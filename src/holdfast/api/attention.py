@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.records import recorded
+from holdfast.base.stored_json import recorded
 
 Row = dict[str, Any]
 Episode = tuple[int, float]  # an alert's number and when it was raised: after a restore, numbers come again

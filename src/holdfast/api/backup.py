@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from holdfast import __version__, clock, faults
+from holdfast import __version__
 from holdfast.api import archive
-from holdfast.errors import Conflict, Unavailable, UsageError
-from holdfast.folders import listed
-from holdfast.storage import open_store
+from holdfast.base import clock, faults
+from holdfast.base.errors import Conflict, Unavailable, UsageError
+from holdfast.base.folders import listed
+from holdfast.store.open import open_store
 from holdfast.store.sqlite import copies
 from holdfast.workspaces.bundles import write_bundle
 from holdfast.workspaces.trash import delete_tree

@@ -13,14 +13,14 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import clock, faults
 from holdfast.api.gitrun import run_here
 from holdfast.api.queries import Queries
+from holdfast.base import clock, faults
+from holdfast.base.errors import Refused, WorkspaceProblem
+from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import TASK_TERMINAL
-from holdfast.errors import Refused, WorkspaceProblem
-from holdfast.ids import new_id
-from holdfast.storage import open_store
+from holdfast.store.open import open_store
 from holdfast.store.port import Salvaged
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.workspaces import git

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.show import duration, moment, money
-from holdfast.records import recorded, understood
+from holdfast.base.stored_json import recorded, understood
 
 if TYPE_CHECKING:  # who only lists tasks has to start fast
     from holdfast.api.queries import Queries
@@ -20,7 +20,8 @@ _IN_TIME = ("outage", "wait")
 @understood
 def budgets(queries: Queries, task: Row) -> Row:
     """Name → {spent, limit, left, …}, of the present generation. The limits are those of this machine's settings."""
-    from holdfast import clock, config
+    from holdfast import config
+    from holdfast.base import clock
     from holdfast.config.budgets import limits_of
 
     now, limits = clock.now(), limits_of(config.best_effort())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.api.queries import Queries, Row
-from holdfast.errors import NotFound, Refused
+from holdfast.base.errors import NotFound, Refused
 
 
 def find(queries: Queries, task_id: str, number: int) -> Row:

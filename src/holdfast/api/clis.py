@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from holdfast import config, faults
-from holdfast.accounts import account_of, names_of
+from holdfast import config
 from holdfast.agents.cli import CliAgent
 from holdfast.agents.clis import PATIENCE, ask_versions
 from holdfast.agents.port import DEFAULT_ACCOUNT, Account, Command, Permission, WorkOrder
+from holdfast.base import faults
+from holdfast.base.errors import LaunchError
 from holdfast.config.accounts import AccountTable
-from holdfast.errors import LaunchError
-from holdfast.places import surroundings
+from holdfast.intake.accounts import account_of, names_of
+from holdfast.intake.agent_host import surroundings
 
 REMEMBERED = "clis.json"  # in the home: what was asked is not asked again before the file changes
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
@@ -77,13 +78,13 @@ def all_clis(settings: config.Config, home: str | None = None, patience: float =
 
 
 def known_agents() -> list[str]:
-    from holdfast.roster import AGENTS
+    from holdfast.agents.registry import AGENTS
 
     return list(AGENTS)
 
 
 def _real_agents() -> Iterator[CliAgent]:
-    from holdfast.roster import AGENTS
+    from holdfast.agents.registry import AGENTS
 
     for name in AGENTS:
         agent = AGENTS[name]

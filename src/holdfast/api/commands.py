@@ -8,24 +8,25 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast import clock, config
-from holdfast.api import repos
-from holdfast.api.newtask import NewTask as NewTask
-from holdfast.api.newtask import provider_of
-from holdfast.api.workflows import crew_of, rules_of, span_of
+from holdfast import config
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, NotFound, UsageError
+from holdfast.base.ids import new_id
+from holdfast.base.text import is_text
+from holdfast.config.env_secrets import environment_of
 from holdfast.config.files import Layer
-from holdfast.config.heldvalues import environment_of
+from holdfast.config.known_secrets import without_secrets
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
 from holdfast.core.states import TASK_TERMINAL, TaskState
-from holdfast.errors import Conflict, NotFound, UsageError
-from holdfast.ids import new_id
-from holdfast.secretsources import without_secrets
-from holdfast.storage import open_store
+from holdfast.intake import repository
+from holdfast.intake.new_task import NewTask as NewTask
+from holdfast.intake.new_task import provider_of
+from holdfast.intake.workflow import crew_of, rules_of, span_of
 from holdfast.store import doorbell
+from holdfast.store.open import open_store
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.text import is_text
 
 BIGGEST_PROMPT = 1024 * 1024
 
@@ -43,7 +44,7 @@ class Commands:
 
     def register(self, directory: str, moved_from: str | None = None) -> Repo:
         """Make a repository known; `moved_from` is where it was when its tasks were queued."""
-        top, common = repos.locate(directory)
+        top, common = repository.locate(directory)
         if moved_from is None:
             return self._store.write(lambda tx: tx.workspaces.register_repo(top, common, clock.now()))
         old = os.path.normpath(moved_from)
@@ -160,12 +161,12 @@ class Commands:
 
     def _repo_of(self, directory: str) -> tuple[str, str]:
         """An agent adds tasks from its workspace; what they are for is the repository that this was made of."""
-        repo_id = repos.of_workspace(self.home, directory)
+        repo_id = repository.of_workspace(self.home, directory)
         if repo_id is not None:
             with contextlib.suppress(NotFound):
                 repo = self._store.write(lambda tx: tx.workspaces.repo(repo_id))
-                return repos.locate(repo.path)
-        return repos.locate(directory)
+                return repository.locate(repo.path)
+        return repository.locate(directory)
 
     def cancel(self, task_id: str, why: str, *, assume_dead: bool = False, subtasks: bool = True) -> int | None:
         """None: done (it was waiting). A number: the request that the supervisor has to carry out. With its subtasks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.api.show import moment
-from holdfast.text import one_line
+from holdfast.base.text import one_line
 
 Row = dict[str, Any]
 SHOWN = 5  # the newest; `holdfast crashes ID` has all

@@ -8,33 +8,34 @@ import sys
 import threading
 import time
 
-from holdfast import faults
 from holdfast.api.queries import Queries
-from holdfast.errors import Conflict, Unavailable
-from holdfast.folders import privately
-from holdfast.home import ensure_home
-from holdfast.storage import open_store
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, Unavailable
+from holdfast.base.folders import privately
+from holdfast.base.home import ensure_home
+from holdfast.store.open import open_store
 
 START_PATIENCE = 30.0
 
 
 def run_here(home: str, *, agents: int | None, idle_exit: float | None) -> None:
     """Blocks until the supervisor has stopped."""
-    from holdfast import config, tuning, wiring
+    from holdfast import config
     from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, staff_of
     from holdfast.supervisor.context import Settings
+    from holdfast.wiring import reload, supervisor
 
     ensure_home(home)
     flags = {"agents": agents}
     settings = config.load(flags=flags)
-    wiring.run_supervisor(
+    supervisor.run_supervisor(
         home,
         settings,
         Settings(
             agents=settings["agents"],
             idle_exit=idle_exit,
-            keeping=tuning.keeping_of(settings),
-            pressure=tuning.pressure_of(settings),
+            keeping=reload.keeping_of(settings),
+            pressure=reload.pressure_of(settings),
             checkpoint=checkpoint_rules_of(settings),
             holds=hold_rules_of(settings),
             staff=staff_of(settings),

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from holdfast import faults
 from holdfast.api.checkpoints import find
 from holdfast.api.gitrun import run_here
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound, Refused
+from holdfast.base import faults
+from holdfast.base.errors import NotFound, Refused
 from holdfast.workspaces import git, lease, scratch
 from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.names import shadow_path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast import config
 from holdfast.api.work import size_of
-from holdfast.units import show_size
+from holdfast.base.units import show_size
 from holdfast.workspaces.names import TRASH
 
 

@@ -14,12 +14,12 @@ from holdfast.api.holding import holds, words
 from holdfast.api.leftovers import leftovers
 from holdfast.api.queries import Queries
 from holdfast.api.schedulecheck import schedule_findings
+from holdfast.base.errors import HoldfastError
+from holdfast.base.folders import listed
+from holdfast.base.platform import LINUX_ONLY, missing
 from holdfast.core.leftovers import LEAVES_ALONE, Action
-from holdfast.errors import HoldfastError
-from holdfast.folders import listed
 from holdfast.processes.strays import marked_processes
-from holdfast.storage import open_store
-from holdfast.system import LINUX_ONLY, missing
+from holdfast.store.open import open_store
 from holdfast.workspaces import git
 
 _REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import Conflict, NotFound, Unavailable
+from holdfast.base.errors import Conflict, NotFound, Unavailable
 
 Row = dict[str, Any]
 NOBODY = "none"

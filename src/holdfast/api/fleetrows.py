@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.stages import standing
-from holdfast.records import understood
+from holdfast.base.stored_json import understood
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries

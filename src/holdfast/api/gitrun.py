@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.workspaces.git import TIMED_OUT
 
 

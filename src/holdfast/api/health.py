@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast import clock
 from holdfast.agents.port import sign_reader
 from holdfast.api.queries import Queries
+from holdfast.base import clock
 from holdfast.core.cputrail import CpuTrail
 from holdfast.core.health import Condition, Facts, TreeFacts, judge, window_of
 from holdfast.core.liveness import Identity
@@ -49,7 +49,7 @@ def _verdicts(queries: Queries, task: Row, ended: list[Row]) -> list[str]:
 
 
 def _now(queries: Queries, task: Row, run: Row) -> list[str]:
-    from holdfast.roster import AGENTS
+    from holdfast.agents.registry import AGENTS
 
     path = queries.run_directory(run["id"])
     identities = RunDirectory(path).identities()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast import clock
 from holdfast.api.queries import Queries
 from holdfast.api.show import moment
-from holdfast.errors import NotFound
-from holdfast.records import recorded, understood
+from holdfast.base import clock
+from holdfast.base.errors import NotFound
+from holdfast.base.stored_json import recorded, understood
 
 if TYPE_CHECKING:
     from holdfast.store.port import Transaction
@@ -81,8 +81,8 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
     """Let what is held back start now: one hold by name, or all; what was released, and the tasks that go on."""
     from holdfast.api.commands import who  # those who only look have to start fast
     from holdfast.core.holds import Scope
-    from holdfast.storage import open_store
     from holdfast.store import doorbell
+    from holdfast.store.open import open_store
 
     def let_go(tx: Transaction) -> tuple[list[str], list[str]]:
         now, by = clock.now(), f"released by {who()}"

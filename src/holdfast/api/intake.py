@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast import clock
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.api.repos import current_base
 from holdfast.api.show import duration_of
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, HoldfastError, UsageError
+from holdfast.base.text import is_text
 from holdfast.core.intake import (
     MOST_ITEMS,
     MOST_WAITS,
@@ -28,8 +29,7 @@ from holdfast.core.intake import (
 )
 from holdfast.core.intake import Listed as Listed  # interfaces see it from here
 from holdfast.core.intake import Problem as Problem
-from holdfast.errors import Conflict, HoldfastError, UsageError
-from holdfast.text import is_text
+from holdfast.intake.repository import current_base
 
 BIGGEST_LIST = 16 * 1024 * 1024  # bytes
 FORMATS = ("prompt", "checklist", "jsonl", "folder")

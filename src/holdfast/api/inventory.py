@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.folders import listed
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import WorkspaceProblem
-from holdfast.folders import listed
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.workspaces import admin, bundles, git, marker
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_path

@@ -9,20 +9,20 @@ import os
 import time
 from typing import Any
 
-from holdfast import clock
 from holdfast.api.commands import who
 from holdfast.api.queries import Queries
+from holdfast.base import clock
+from holdfast.base.errors import Unavailable
+from holdfast.base.platform import missing
 from holdfast.containers.engines import Engines
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.core.leftovers import Action, Finding, compare
 from holdfast.core.model import Repo, RequestKind
 from holdfast.core.scene import Scene
-from holdfast.errors import Unavailable
 from holdfast.processes.strays import find_strays
-from holdfast.storage import open_store
 from holdfast.store import doorbell
 from holdfast.store.ledger import read_ledger
-from holdfast.system import missing
+from holdfast.store.open import open_store
 from holdfast.workspaces.sweeper import look_now
 
 Row = dict[str, Any]
@@ -65,9 +65,10 @@ def sweep(home: str) -> Row:
     """By the supervisor, if one is up; else here, under its lock. What was done, as in the event `sweep.completed`."""
     queries = Queries(home)
     if queries.supervisor() is None:
-        from holdfast import config, wiring
+        from holdfast import config
+        from holdfast.wiring import supervisor
 
-        return wiring.sweep_here(home, config.load()).data()
+        return supervisor.sweep_here(home, config.load()).data()
     store = open_store(home, create=False)
     try:
         request = store.write(lambda tx: tx.requests.ask(RequestKind.SWEEP, None, who(), "", {}, clock.now()))

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from holdfast.agents.port import Stream
 from holdfast.api.transcript import GrowingLines, Spoken, Transcript, adapter_of, speaks_events
-from holdfast.redaction import Flow, redacted
-from holdfast.sparse import extents, open_plain
+from holdfast.base.files import extents, open_plain
+from holdfast.secrets.redact import Flow, redacted
 
 Row = dict[str, Any]
 PIECE = 64 << 10  # bytes of one piece

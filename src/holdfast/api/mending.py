@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound, Refused
+from holdfast.base.errors import NotFound, Refused
 from holdfast.store.holding import MASS_DEATH_ALERT
 
 Row = dict[str, Any]

@@ -6,14 +6,14 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import clock
 from holdfast.api.commands import who
 from holdfast.api.queries import Queries
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, NotFound, Refused, UsageError
+from holdfast.base.text import one_line
 from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL
-from holdfast.errors import Conflict, NotFound, Refused, UsageError
-from holdfast.storage import open_store
-from holdfast.text import one_line
+from holdfast.store.open import open_store
 from holdfast.workspaces.merging import (
     Merge,
     ahead_of,

@@ -8,9 +8,9 @@ from typing import Any
 
 from holdfast import config
 from holdfast.api.queries import Queries
+from holdfast.base.ids import new_id
 from holdfast.core.model import Level
 from holdfast.core.notices import Notice, Transition, body_of
-from holdfast.ids import new_id
 
 Row = dict[str, Any]
 
@@ -19,9 +19,9 @@ def send_test(by: str) -> list[Row]:
     """One notice to each target, past the outbox: what each answered. Nothing is recorded; its key is its own."""
     import asyncio
 
-    from holdfast.outlets import names_of, target_of
     from holdfast.processes.children import Children
     from holdfast.processes.helpers import HelperRunner
+    from holdfast.wiring.alerts import names_of, target_of
 
     children = Children()
     children.become_subreaper()  # what a command leaves behind comes back to us, and is ended

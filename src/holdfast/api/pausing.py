@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast import clock
 from holdfast.api.commands import who
+from holdfast.base import clock
+from holdfast.base.errors import Conflict
 from holdfast.core.model import RequestKind
 from holdfast.core.states import TaskState
-from holdfast.errors import Conflict
-from holdfast.storage import open_store
 from holdfast.store import doorbell
+from holdfast.store.open import open_store
 from holdfast.store.port import Transaction
 
 PAUSED = "the task is paused"  # what the supervisor answers when it is

@@ -8,11 +8,11 @@ import subprocess
 import apsw
 
 from holdfast import config
-from holdfast.errors import Unavailable, UsageError
+from holdfast.base.errors import Unavailable, UsageError
+from holdfast.base.platform import refuse_unsupported
 from holdfast.invariants import Violation, violations
 from holdfast.invariants.check import Limits
 from holdfast.invariants.witness import read_witness
-from holdfast.system import refuse_unsupported
 
 
 def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from holdfast.api.queries import Queries, Row
-from holdfast.errors import NotFound, UsageError
-from holdfast.sparse import open_plain
+from holdfast.base.errors import NotFound, UsageError
+from holdfast.base.files import open_plain
 
 MOST = 4 << 20  # bytes; a prompt has one MiB at most, and what stands around it is small
 

@@ -8,10 +8,10 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import faults
 from holdfast.api.merging import branch_of
-from holdfast.errors import Refused
-from holdfast.text import one_line
+from holdfast.base import faults
+from holdfast.base.errors import Refused
+from holdfast.base.text import one_line
 from holdfast.workspaces import git
 from holdfast.workspaces.hardening import of_the_users, search_path
 

@@ -13,22 +13,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
-from holdfast import clock, faults
 from holdfast.api.gitrun import run_here
 from holdfast.api.inventory import OF_THE_HOME, Inventory, RepoThings, SavedWork, strangers_in, take_stock
 from holdfast.api.restore import refuse_living
+from holdfast.base import clock, faults
+from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError, WorkspaceProblem
+from holdfast.base.folders import listed
+from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import Conflict, NotFound, Refused, Unavailable, UsageError, WorkspaceProblem
-from holdfast.folders import listed
-from holdfast.ids import new_id
 from holdfast.processes.children import Children
 from holdfast.processes.gitusers import may_be_held
 from holdfast.processes.groupbases import Bases
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.openers import processes_with_open
-from holdfast.storage import open_store
+from holdfast.store.open import open_store
 from holdfast.store.port import Salvaged
 from holdfast.store.sqlite.copies import sync_file
 from holdfast.store.sqlite.reader import DATABASE

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.api.stages import standing
-from holdfast.errors import Conflict, NotFound
-from holdfast.records import recorded, understood
-from holdfast.storage import open_reader
+from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.stored_json import recorded, understood
+from holdfast.store.open import open_reader
 
 Row = dict[str, Any]
 _SETTINGS = ("labels", "max_resumes", "timeout", "grace", "orphan_grace")

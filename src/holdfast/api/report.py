@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.results import headings, in_words, results, why_not
 from holdfast.api.show import duration, took
-from holdfast.text import clean, one_line
+from holdfast.base.text import clean, one_line
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries

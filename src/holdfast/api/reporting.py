@@ -10,9 +10,9 @@ import os
 import stat
 from collections.abc import Mapping
 
-from holdfast import faults
-from holdfast.errors import Unavailable, UsageError
-from holdfast.text import one_line
+from holdfast.base import faults
+from holdfast.base.errors import Unavailable, UsageError
+from holdfast.base.text import one_line
 
 MOST_MESSAGE = 900  # characters; with every one of four bytes a report still fits into its 4 KiB
 _FLAGS = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

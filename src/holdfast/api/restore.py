@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import clock, faults
 from holdfast.api import archive
 from holdfast.api.backup import alone
+from holdfast.base import clock, faults
+from holdfast.base.errors import Conflict, NotFound, Unavailable, UsageError
+from holdfast.base.home import ensure_home
 from holdfast.core.model import Event
-from holdfast.errors import Conflict, NotFound, Unavailable, UsageError
-from holdfast.home import ensure_home
 from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.strays import marked_processes
 from holdfast.store.sqlite import copies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.records import recorded, understood
+from holdfast.base.stored_json import recorded, understood
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries

@@ -10,12 +10,13 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import clock, config, faults
+from holdfast import config
 from holdfast.api.commands import who
 from holdfast.api.gitrun import run_here
 from holdfast.api.queries import Queries, Row
-from holdfast.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
-from holdfast.storage import open_store
+from holdfast.base import clock, faults
+from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
+from holdfast.store.open import open_store
 from holdfast.store.salvaging import Dropped
 from holdfast.workspaces import git
 from holdfast.workspaces.names import shadow_path

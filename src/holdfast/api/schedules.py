@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast import clock
 from holdfast.api.queries import Queries
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.stored_json import recorded, understood
 from holdfast.config.timetable import read_timetable
 from holdfast.core.schedules import Schedule
-from holdfast.errors import Conflict, NotFound
-from holdfast.records import recorded, understood
 
 if TYPE_CHECKING:  # those who only look have to start fast
     from holdfast.core.model import Task
@@ -72,8 +72,8 @@ def upcoming(row: Row, count: int) -> list[float]:
 def fire(home: str, row: Row) -> tuple[Row, bool]:
     """A task out of turn, now; its times stay as they are. The task, and whether a supervisor is there for it."""
     from holdfast.api.commands import who
-    from holdfast.api.firing import accepting
-    from holdfast.storage import open_store
+    from holdfast.intake.scheduled_task import accepting
+    from holdfast.store.open import open_store
 
     schedule = _schedule(row)
     accept = accepting(home, schedule, clock.now().wall)
@@ -91,7 +91,7 @@ def fire(home: str, row: Row) -> tuple[Row, bool]:
 def switch(home: str, row: Row, *, on: bool) -> tuple[bool, bool]:
     """Let it fire, or not, whatever its file says. Whether that changed anything, and whether a supervisor is there."""
     from holdfast.api.commands import who
-    from holdfast.storage import open_store
+    from holdfast.store.open import open_store
 
     schedule = _schedule(row)
 

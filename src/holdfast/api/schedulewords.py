@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from holdfast.api.times import in_words
-from holdfast.text import clean, one_line
-from holdfast.units import show_duration
+from holdfast.base.text import clean, one_line
+from holdfast.base.units import show_duration
 
 Row = dict[str, Any]
 

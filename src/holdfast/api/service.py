@@ -17,11 +17,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast import faults
 from holdfast.api.units import Unit, state_of, text_of
-from holdfast.errors import Conflict, NotFound, Refused, Unavailable, UsageError
-from holdfast.folders import listed
-from holdfast.home import home_directory
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError
+from holdfast.base.folders import listed
+from holdfast.base.home import home_directory
 from holdfast.workspaces import deleter
 
 PROGRAMS = ("holdfast-cleanup", "rootsweep.py", "deleter.py")

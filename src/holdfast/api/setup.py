@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import clock, faults
-from holdfast.api import repos
 from holdfast.api.clis import Cli
 from holdfast.api.commands import who
+from holdfast.base import clock, faults
+from holdfast.base.errors import Refused, UsageError
 from holdfast.config import SETTINGS, ConfigError, repo_file, shown, trust, user_file, variable_of
 from holdfast.config.files import read_file
 from holdfast.config.parsers import toml
@@ -19,7 +19,7 @@ from holdfast.config.schedules import trust_lines, trust_values
 from holdfast.config.template import template
 from holdfast.config.writing import record
 from holdfast.core.schedules import Schedule
-from holdfast.errors import Refused, UsageError
+from holdfast.intake import repository
 
 AGENT, PERMISSIONS = "agent", "permissions.mode"  # what `init` asks for, once
 
@@ -45,7 +45,7 @@ class TrustQuestion:
 
 def question(home: str, directory: str) -> TrustQuestion:
     """Read the repository's file; ConfigError when it has mistakes."""
-    top, _common = repos.locate(directory)
+    top, _common = repository.locate(directory)
     layer = read_file(repo_file(top), of_repository=True)
     if layer.problems:
         raise ConfigError(layer.problems)
@@ -65,7 +65,7 @@ def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
     """Take trust back, of a checkout that is gone as well; its path, and whether there was any."""
     path = os.path.realpath(directory)
     with contextlib.suppress(UsageError):
-        path = repos.locate(directory)[0]
+        path = repository.locate(directory)[0]
     return path, trust.revoke(home, path)
 
 

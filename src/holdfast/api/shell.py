@@ -8,11 +8,11 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast import faults
 from holdfast.api.queries import Queries
-from holdfast.errors import Conflict, Refused
-from holdfast.storage import open_store
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, Refused
 from holdfast.store import doorbell
+from holdfast.store.open import open_store
 from holdfast.workspaces import lease
 
 Row = dict[str, Any]

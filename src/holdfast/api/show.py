@@ -6,9 +6,9 @@ import math
 import time
 from typing import Any
 
-from holdfast.errors import UsageError
-from holdfast.text import one_line
-from holdfast.units import parse_duration, parse_size, show_duration
+from holdfast.base.errors import UsageError
+from holdfast.base.text import one_line
+from holdfast.base.units import parse_duration, parse_size, show_duration
 
 Row = dict[str, Any]
 

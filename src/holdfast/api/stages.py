@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from holdfast.records import recorded, understood
+from holdfast.base.stored_json import recorded, understood
 
 Row = dict[str, Any]
 
@@ -86,10 +86,10 @@ def how_to_approve(task_id: str) -> str:
 
 def approve(home: str, task_id: str, changes: str | None = None) -> str:
     """A person's word on what the last stage did; what follows, in words."""
-    from holdfast import clock
     from holdfast.api.commands import check_prompt, who
-    from holdfast.storage import open_store
+    from holdfast.base import clock
     from holdfast.store import doorbell
+    from holdfast.store.open import open_store
 
     if changes is not None:
         check_prompt(changes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
 
-from holdfast import clock
-from holdfast.units import show_duration
+from holdfast.base import clock
+from holdfast.base.units import show_duration
 
 _WEEK = 6 * 86400.0
 _YEAR = 300 * 86400.0

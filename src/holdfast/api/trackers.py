@@ -25,8 +25,8 @@ def links(home: str, *, everything: bool) -> list[Row]:
 
 def sync(home: str) -> bool:
     """Every tracker is to be looked at now, whatever it was waiting for. False: no supervisor is there to do it."""
-    from holdfast.storage import open_store
     from holdfast.store import doorbell
+    from holdfast.store.open import open_store
 
     open_store(home, create=False).write(lambda tx: tx.links.ask_at_once())
     doorbell.ring(home)

@@ -13,6 +13,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from holdfast.agents.port import AgentAdapter, Stream
+from holdfast.base.files import data_blocks, open_plain
+from holdfast.config.known_secrets import learn_for_showing
 from holdfast.core.agentevents import (
     AgentEvent,
     Failure,
@@ -29,9 +31,7 @@ from holdfast.core.agentevents import (
 )
 from holdfast.core.digest import Digest
 from holdfast.core.resets import reset_time
-from holdfast.redaction import Flow, redacted_in
-from holdfast.secretsources import learn_for_showing
-from holdfast.sparse import data_blocks, open_plain
+from holdfast.secrets.redact import Flow, redacted_in
 
 Row = dict[str, Any]
 LONGEST_LINE = 16 << 20  # bytes; of a longer line only its length is told
@@ -55,7 +55,7 @@ NAMES: dict[type, str] = {
 
 def adapter_of(agent: str) -> AgentAdapter | None:
     """None: an agent that this version does not know, of a task that another one added."""
-    from holdfast.roster import AGENTS
+    from holdfast.agents.registry import AGENTS
 
     return AGENTS.get(agent)
 

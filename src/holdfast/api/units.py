@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from holdfast.errors import UsageError
+from holdfast.base.errors import UsageError
 
 _MARK = "# Written by `holdfast service install`. Your own changes belong into a drop-in: systemctl {scope}edit {name}"
 _SUM = "# sha256 of what follows: "

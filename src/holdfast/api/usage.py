@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.show import took
-from holdfast.records import understood
+from holdfast.base.stored_json import understood
 
 if TYPE_CHECKING:  # `show` and `why` of other agents have to start fast
     from holdfast.agents.cli import CliAgent

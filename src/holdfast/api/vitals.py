@@ -10,10 +10,11 @@ import os
 import time
 from typing import Any
 
-from holdfast import __version__, clock, config
+from holdfast import __version__, config
 from holdfast.api.counting import Counts
 from holdfast.api.holding import holds
 from holdfast.api.queries import Queries
+from holdfast.base import clock
 from holdfast.processes.groupbases import Bases
 from holdfast.processes.pressure import Machine
 

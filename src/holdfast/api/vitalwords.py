@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from holdfast import __version__
-from holdfast.units import show_duration, show_size
+from holdfast.base.units import show_duration, show_size
 
 Row = dict[str, Any]
 ORDER = ("running", "queued", "paused", "failed", "completed", "cancelled")

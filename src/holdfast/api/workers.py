@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast import clock, config
+from holdfast import config
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound
-from holdfast.records import recorded
+from holdfast.base import clock
+from holdfast.base.errors import NotFound
+from holdfast.base.stored_json import recorded
 
 if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
     from holdfast.core.budgets import Limits
@@ -63,9 +64,9 @@ def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
         raise NotFound(_unknown(name, names))
 
     from holdfast.api.commands import who  # those who only look have to start fast
-    from holdfast.home import ensure_home
-    from holdfast.storage import open_store
+    from holdfast.base.home import ensure_home
     from holdfast.store import doorbell
+    from holdfast.store.open import open_store
 
     def wish(tx: Transaction) -> WorkerRecord:
         if action == "stop":
@@ -87,7 +88,7 @@ def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
 
 def _is_known(home: str, name: str) -> bool:
     """To the store: while the file has a mistake, a supervisor goes on with those of before."""
-    from holdfast.errors import Unavailable
+    from holdfast.base.errors import Unavailable
 
     try:
         return any(row["name"] == name and row["state"] != "retired" for row in Queries(home).view("workers"))

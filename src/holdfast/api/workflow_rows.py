@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
-from holdfast.api.newtask import NewTask
-from holdfast.api.workflows import known_workflows, no_such_workflow, stages_of
+from holdfast.base.errors import NotFound, UsageError
 from holdfast.config.survey import survey
-from holdfast.errors import NotFound, UsageError
+from holdfast.intake.new_task import NewTask
+from holdfast.intake.workflow import known_workflows, no_such_workflow, stages_of
 
 if TYPE_CHECKING:
     from holdfast.core.drafts import AgentChoice, Draft, StageDraft

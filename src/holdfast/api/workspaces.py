@@ -6,14 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import clock
 from holdfast.api.commands import who
 from holdfast.api.queries import Queries, Row
 from holdfast.api.work import size_of
+from holdfast.base import clock
+from holdfast.base.errors import Conflict
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
-from holdfast.errors import Conflict
-from holdfast.storage import open_store
 from holdfast.store import doorbell
+from holdfast.store.open import open_store
 
 
 def listing(queries: Queries, *, everything: bool) -> list[Row]:

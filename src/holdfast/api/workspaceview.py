@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.api.queries import Queries
 from holdfast.api.sizes import Size, Sizes
-from holdfast.units import show_duration
+from holdfast.base.units import show_duration
 from holdfast.workspaces.names import TRASH
 
 Row = dict[str, Any]

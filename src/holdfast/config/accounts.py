@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.base.text import is_text
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.tablevalues import flag, meant, text
-from holdfast.text import is_text
 
 SECTION = "accounts"
 DEFAULT = "default"

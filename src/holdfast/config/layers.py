@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base.errors import Refused
 from holdfast.config.accounts import SECTION as ACCOUNTS
 from holdfast.config.accounts import Accounts, AccountTable
 from holdfast.config.files import Layer, read_file, repo_file, user_file
@@ -18,7 +19,6 @@ from holdfast.config.problems import ConfigError, Problem, where
 from holdfast.config.settings import SETTINGS, variable_of
 from holdfast.config.workers import SECTION as WORKERS
 from holdfast.config.workers import Workers, place_of
-from holdfast.errors import Refused
 
 if TYPE_CHECKING:
     from holdfast.core.caps import LabelCap
@@ -132,8 +132,8 @@ def _as_before(layer: Layer) -> Layer:
 
 def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
     """Take the dangerous values out of a repository's layer unless they are trusted; the keys taken out."""
+    from holdfast.base.home import home_directory
     from holdfast.config import trust
-    from holdfast.home import home_directory
 
     dangerous = layer.needs_trust
     if not dangerous or trust.is_trusted(home or home_directory(), repo, dangerous):
@@ -152,9 +152,9 @@ def withhold_schedules(layer: Layer, repo: str, home: str | None) -> list[str]:
     themselves, so a clone's file must not have its way."""
     if not layer.schedules:
         return []
+    from holdfast.base.home import home_directory
     from holdfast.config import trust
     from holdfast.config.schedules import trust_values
-    from holdfast.home import home_directory
 
     if trust.is_trusted_with(home or home_directory(), repo, trust_values(layer.schedules)):
         return []

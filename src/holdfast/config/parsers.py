@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.text import is_text
-from holdfast.units import parse_duration, parse_size, write_duration, write_size
+from holdfast.base.text import is_text
+from holdfast.base.units import parse_duration, parse_size, write_duration, write_size
 
 BIGGEST_NUMBER = 2**31 - 1  # what the store and argparse agree on
 FOREVER = "forever"

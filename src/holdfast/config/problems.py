@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.errors import UsageError
+from holdfast.base.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base.units import write_duration
 from holdfast.config.parsers import shown, toml
 from holdfast.config.problems import where
 from holdfast.config.schedulekeys import KEYS, READERS, TASK_KEYS
 from holdfast.config.tablevalues import meant
-from holdfast.units import write_duration
 
 if TYPE_CHECKING:  # all pay for what every command reads
     from holdfast.core.schedules import Schedule

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from holdfast.base.errors import HoldfastError
 from holdfast.config.accounts import holds_secrets
 from holdfast.config.files import Layer, read_file, repo_file
 from holdfast.config.layers import (
@@ -21,7 +22,6 @@ from holdfast.config.layers import (
 )
 from holdfast.config.problems import Problem
 from holdfast.config.variables import strangers
-from holdfast.errors import HoldfastError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

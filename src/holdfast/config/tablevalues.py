@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.text import is_text
+from holdfast.base.text import is_text
 
 
 def text(value: object) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.base.units import parse_duration
 from holdfast.config.parsers import boolean, one_of, text, words
 from holdfast.config.setting import DANGEROUS, Setting
-from holdfast.units import parse_duration
 
 TRACKERS: dict[str, Setting] = {
     "tracker.kind": Setting(

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Unavailable
+from holdfast.base.home import ensure_home
 from holdfast.config.settings import SETTINGS
-from holdfast.errors import Unavailable
-from holdfast.home import ensure_home
 
 NAME = "trust.json"
 VERSION = 1

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.base.text import is_text
 from holdfast.config.accounts import DEFAULT as OWN_LOGIN
 from holdfast.config.accounts import Accounts
 from holdfast.config.overrides import AGENTS
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.tablevalues import flag, meant, text
-from holdfast.text import is_text
 
 SECTION = "worker"
 KEYS = ("name", "agent", "account", "labels", "restart")

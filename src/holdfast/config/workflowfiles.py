@@ -8,11 +8,11 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.base.errors import UsageError
+from holdfast.base.text import is_text
 from holdfast.config.parsers import shown
 from holdfast.config.reading import bytes_of
 from holdfast.config.tablevalues import words as text
-from holdfast.errors import UsageError
-from holdfast.text import is_text
 
 LARGEST = 64 * 1024  # of one
 LARGEST_TOGETHER = 1024 * 1024  # of all that one file of settings names

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.base.text import is_text
+from holdfast.base.units import parse_duration
 from holdfast.config.overrides import AGENTS
 from holdfast.config.parsers import count, one_of, shown
 from holdfast.config.tablevalues import flag, meant
 from holdfast.config.tablevalues import words as text
 from holdfast.core.drafts import NAME, NAMES
 from holdfast.core.workflows import OnFailure
-from holdfast.text import is_text
-from holdfast.units import parse_duration
 
 MOST_TRIES = 100
 LONGEST_TEXT = 1000  # characters of a value that is no prompt

@@ -14,10 +14,10 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Refused, UsageError
 from holdfast.config.files import read_file
 from holdfast.config.settings import SETTINGS, shown
-from holdfast.errors import Refused, UsageError
 
 _ONE_LINE = re.compile(r"^(?P<head>\s*[^#=\[]*=\s*)(?P<value>.*?)(?P<tail>\s*(?:#.*)?)$")
 

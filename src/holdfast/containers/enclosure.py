@@ -9,20 +9,20 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import HoldfastError
+from holdfast.base.threads import in_engines_thread
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Order, socket_of
 from holdfast.containers.engines import Engines
-from holdfast.containers.threads import in_engines_thread
 from holdfast.core.liveness import Identity
 from holdfast.core.model import TaskSpec, Workspace
 from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.core.rules import RunLimits
-from holdfast.errors import HoldfastError
 from holdfast.processes import boxed
 from holdfast.processes.cgroups import base_name
 from holdfast.processes.identity import identify
 from holdfast.processes.port import LaunchSpec
-from holdfast.workspaces.threads import in_thread
 
 # What means the same inside. PATH, HOME and the toolchains' places are the machine's own: the image has its own.
 _ALSO_INSIDE = (

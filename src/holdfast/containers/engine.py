@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import HoldfastError, LaunchError, Unavailable
 from holdfast.core.rules import ContainerRules, RunLimits
-from holdfast.errors import HoldfastError, LaunchError, Unavailable
 from holdfast.processes.boxed import ask
 
 LABEL = "dev.holdfast."

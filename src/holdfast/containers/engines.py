@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import HoldfastError
+from holdfast.base.folders import privately
 from holdfast.containers.engine import Engine
-from holdfast.errors import HoldfastError
-from holdfast.folders import privately
 
 NAME = "engines"
 

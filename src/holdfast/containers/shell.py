@@ -9,10 +9,10 @@ import shutil
 import sys
 from typing import Any
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import HoldfastError, NotFound, Refused
 from holdfast.containers.engine import IDLE, Engine
 from holdfast.containers.engines import Engines
-from holdfast.errors import HoldfastError, NotFound, Refused
 
 CLIENTS = ("docker", "podman")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from holdfast.base.errors import HoldfastError
+from holdfast.base.threads import in_engines_thread
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE
 from holdfast.containers.engines import Engines
-from holdfast.containers.threads import in_engines_thread
 from holdfast.core.scene import Container
-from holdfast.errors import HoldfastError
 from holdfast.processes.cgroups import base_name
 
 

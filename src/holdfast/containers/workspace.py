@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.base.threads import in_engines_thread
 from holdfast.containers.engine import WORKSPACE, Engine
-from holdfast.containers.threads import in_engines_thread
 from holdfast.core.model import Repo, Workspace
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.git import Git

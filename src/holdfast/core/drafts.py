@@ -1,6 +1,6 @@
 """A workflow as it was written, before agents and settings are resolved, and what can be wrong with it. Pure.
 
-Files and the built-in workflows become drafts; `api/workflows.py` makes the stages of a task out of one.
+Files and the built-in workflows become drafts; `intake/workflow.py` makes the stages of a task out of one.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.base.text import clean
 from holdfast.core.recollection import Recollection
-from holdfast.text import clean
 
 MOST = 24 * 1024  # bytes beside the task's own prompt
 MOST_RUNS = 3  # whose words are given; of all others only how they ended

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from holdfast.base.ids import new_id
+from holdfast.base.text import clean, one_line
+from holdfast.base.units import show_duration
 from holdfast.core.notices import Notice
-from holdfast.ids import new_id
 from holdfast.notify.port import LATE, LONGEST_TOLD, Answer, Runner
 from holdfast.notify.tail import Tail
-from holdfast.redaction import redacted
-from holdfast.text import clean, one_line
-from holdfast.units import show_duration
+from holdfast.secrets.redact import redacted
 
 
 class CommandTarget:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
+from holdfast.base.ids import new_id
+from holdfast.base.text import one_line
 from holdfast.core.notices import LONGEST_WAIT, Notice
-from holdfast.ids import new_id
 from holdfast.notify import poster
 from holdfast.notify.port import LONGEST_TOLD, Answer, Runner
-from holdfast.text import one_line
 
 START_UP = 10.0  # seconds for an interpreter on a loaded machine, beside the request's own time
 SCHEME = "v1"

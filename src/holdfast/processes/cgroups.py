@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.core.rules import RunLimits
 
 PROBE = f"probe-{os.getpid()}"

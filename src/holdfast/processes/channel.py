@@ -13,9 +13,9 @@ import os
 import stat
 from collections.abc import Iterator
 
+from holdfast.base.text import one_line
 from holdfast.core.model import Report, ReportKind
 from holdfast.processes.port import Batch
-from holdfast.text import one_line
 
 REPORTS = "reports"
 MOST_LINE = 4096  # bytes of one report

@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.core.liveness import Identity
 from holdfast.processes.identity import identify, sight, signal_exactly
 from holdfast.processes.openers import has_open

@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.processes.children import Children
 
 

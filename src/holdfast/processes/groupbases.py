@@ -9,8 +9,8 @@ import contextlib
 import os
 from collections.abc import Iterable
 
-from holdfast import faults
-from holdfast.folders import listed
+from holdfast.base import faults
+from holdfast.base.folders import listed
 from holdfast.processes.cgroups import base_name, remove_group
 
 NAME = "cgroups"

@@ -11,8 +11,8 @@ import os
 import signal
 import time
 
-from holdfast import faults
-from holdfast.errors import Unavailable
+from holdfast.base import faults
+from holdfast.base.errors import Unavailable
 from holdfast.processes.identity import identify, signal_exactly
 from holdfast.processes.openers import processes_with_open
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 
-from holdfast import clock, faults
+from holdfast.base import clock, faults
 from holdfast.core.liveness import Identity, Life, Sighting, judge
 
 

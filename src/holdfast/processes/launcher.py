@@ -12,11 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from holdfast import clock, faults
+from holdfast.base import clock, faults
+from holdfast.base.errors import LaunchError
+from holdfast.base.files import data_lines
 from holdfast.core.liveness import Identity, Life
 from holdfast.core.outcome import REBOOTED, Cause, ProcessEnd
 from holdfast.core.streams import Stream
-from holdfast.errors import LaunchError
 from holdfast.processes import cgroups as groups
 from holdfast.processes.cgroups import Cgroups
 from holdfast.processes.channel import Channel
@@ -37,7 +38,6 @@ from holdfast.processes.openers import (
 from holdfast.processes.port import LaunchSpec
 from holdfast.processes.rundir import CHANNEL, RunDirectory
 from holdfast.processes.strays import Strays
-from holdfast.sparse import data_lines
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
 LOOKS_BEFORE_SEARCH = 50

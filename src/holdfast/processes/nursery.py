@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.processes.children import Children
 
 CRADLE = os.path.join(os.path.dirname(__file__), "cradle.py")

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from holdfast import clock
+from holdfast.base import clock
 
 # A flood of one agent must not hold up the others. At most so much per look:
 BLOCK = 1 << 18  # bytes …

@@ -10,12 +10,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast import clock, faults
+from holdfast.base import clock, faults
+from holdfast.base.files import open_plain
+from holdfast.base.text import one_line
 from holdfast.core.liveness import Identity
 from holdfast.core.outcome import Cause, ProcessEnd
 from holdfast.processes.channel import NotPlain, read_plain
-from holdfast.sparse import open_plain
-from holdfast.text import one_line
 
 PROTOCOL = 1
 ROOM = 4096

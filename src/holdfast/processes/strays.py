@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.core.liveness import Identity
 from holdfast.core.scene import Stray
 from holdfast.processes.helpers import wait_readable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from holdfast import clock
+from holdfast.base import clock
 from holdfast.core.liveness import Identity
 from holdfast.processes.port import Tree
 

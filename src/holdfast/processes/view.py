@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from holdfast import clock, faults
+from holdfast.base import clock, faults
 from holdfast.core.liveness import Identity
 from holdfast.core.signs import MOST_WORDS, SignReader, Talk, printable
 from holdfast.core.streams import Stream

@@ -9,8 +9,8 @@ import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.errors import UsageError
-from holdfast.units import parse_duration
+from holdfast.base.errors import UsageError
+from holdfast.base.units import parse_duration
 
 SPAWN_KINDS = ("plain", "group", "session", "daemon", "ignore-term")
 REPORT_KINDS = ("progress", "checkpoint", "complete", "fail")

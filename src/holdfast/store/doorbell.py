@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 
-from holdfast import faults
+from holdfast.base import faults
 
 NAME = "doorbell"
 

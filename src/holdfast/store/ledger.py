@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from holdfast.base.stored_json import understood
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.scene import Holding, KnownTask, Ledger, Scene
 from holdfast.core.states import TaskState, WorkspaceState
-from holdfast.records import understood
 
 View = Callable[..., list[dict[str, Any]]]
 

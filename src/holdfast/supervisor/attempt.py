@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.base.errors import NotOwner
 from holdfast.core.model import StopWhy, Task
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.workflows import stage_of
-from holdfast.errors import NotOwner
 from holdfast.store.port import Grip
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import freeze, settle

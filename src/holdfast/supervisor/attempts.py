@@ -8,10 +8,11 @@ import math
 import traceback
 from dataclasses import replace
 
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import HoldfastError, Unavailable, is_passing
 from holdfast.core.model import Event, Level, Run, StopWhy, Task
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.policy import Action, Decision
-from holdfast.errors import HoldfastError, Unavailable, is_passing
 from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import record_usage
 from holdfast.supervisor.attempt import Attempt
@@ -20,7 +21,6 @@ from holdfast.supervisor.ending import settle
 from holdfast.supervisor.launching import agents_word
 from holdfast.supervisor.members import with_agent_of
 from holdfast.supervisor.saying import say, say_trouble
-from holdfast.workspaces.threads import in_thread
 
 LONGEST_PAUSE = 30.0
 ALERT_FROM = 4.0  # the fourth failure in a row is no passing trouble any more

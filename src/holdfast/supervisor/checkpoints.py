@@ -15,11 +15,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import NotOwner
 from holdfast.core.checkpointing import next_interval
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import NotOwner
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Bell, Context, Subject
@@ -29,7 +30,6 @@ from holdfast.supervisor.saying import debug, say_trouble
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import NO_CHECKPOINTS
 from holdfast.workspaces.stamp import stamp
-from holdfast.workspaces.threads import in_thread
 
 MOST_REASONS = 3  # told of one task until one succeeds
 AT_END = 30.0  # seconds that a settle waits for a checkpoint

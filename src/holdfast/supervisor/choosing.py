@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.agents.port import DEFAULT_ACCOUNT
+from holdfast.base.errors import LaunchError
 from holdfast.core.accounts import Choice, ShutAccount, ShutOut, choose, shut_out
 from holdfast.core.holds import Hold, Scope, accounts_held
 from holdfast.core.model import Task
-from holdfast.errors import LaunchError
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 

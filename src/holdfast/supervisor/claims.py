@@ -5,7 +5,7 @@ The claim is one atomic statement; everything after it is the attempt's.
 
 from __future__ import annotations
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.core.model import Task
 from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts

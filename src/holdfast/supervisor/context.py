@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
-from holdfast.clock import Clock
+from holdfast.base.clock import Clock
 from holdfast.core.allowances import Meter, Till
 from holdfast.core.budgets import Limits
 from holdfast.core.checkpointing import CheckpointRules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.core.advancing import Following, place
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.outcome import Outcome, Verdict

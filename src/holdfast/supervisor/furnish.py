@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import time
 
+from holdfast.base.errors import LaunchError, Unavailable, WorkspaceProblem, is_passing
+from holdfast.base.text import as_text
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.errors import LaunchError, Unavailable, WorkspaceProblem, is_passing
 from holdfast.supervisor.context import Context
-from holdfast.text import as_text
 
 TOLD = 200  # names in an event
 

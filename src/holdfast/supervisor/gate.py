@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from holdfast.base.units import show_size
 from holdfast.core.dispatch import Lane
 from holdfast.core.pressure import Hold, Pressure, hold
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.terms import terms_now
-from holdfast.units import show_size
 
 NOTHING_WAITS = "nothing waits any more"
 DISK_ALERT = "disk:floor"

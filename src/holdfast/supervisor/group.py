@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from holdfast.base.errors import LaunchError
+from holdfast.base.winding import end_all
 from holdfast.core.budgets import lost_too_often
 from holdfast.core.groups import (
     Gathering,
@@ -28,14 +30,12 @@ from holdfast.core.model import Run, StopWhy, Strategy, Task
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.results import Result
 from holdfast.core.workflows import Member, Stage, stage_of
-from holdfast.errors import LaunchError
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.massdeath import OTHERS_DIE_WITHIN, is_of_many, open_for
 from holdfast.supervisor.members import MemberRun, Part, stands
 from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.supervisor.running import RunDriver
-from holdfast.supervisor.winding import end_all
 from holdfast.supervisor.wishes import Stopped, Wish, naming_the_operator, stopped_before
 
 LOOK_EVERY = 5.0  # seconds: backs up every hint, and a clock that stood still while the machine slept

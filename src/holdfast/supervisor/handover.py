@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 
 from holdfast.agents.port import AgentAdapter, Stream
+from holdfast.base.concurrency import in_thread
+from holdfast.base.files import last_lines
 from holdfast.core.handover import MOST_RUNS, Changes, EarlierRun, hand_over
 from holdfast.core.model import Event, Run, Task, Workspace
 from holdfast.core.recollection import Recollection
-from holdfast.redaction import redacted
-from holdfast.sparse import last_lines
+from holdfast.secrets.redact import redacted
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import litter_of
-from holdfast.workspaces.threads import in_thread
 
 MOST_OUTPUT = 2 << 20  # bytes of a run's output, from its end: what was before is history
 MOST_EARLIER = 20  # runs whose ends are told

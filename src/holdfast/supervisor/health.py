@@ -13,7 +13,8 @@ import heapq
 import math
 from collections.abc import Callable, Coroutine, Iterable
 
-from holdfast import clock
+from holdfast.base import clock
+from holdfast.base.concurrency import in_thread
 from holdfast.core.health import STOP_WHY, Condition, Diagnosis
 from holdfast.core.holds import Sight
 from holdfast.core.model import StopWhy
@@ -24,7 +25,6 @@ from holdfast.supervisor.context import Bell, Context, Patient
 from holdfast.supervisor.saying import debug, say_trouble
 from holdfast.supervisor.watch import Watch
 from holdfast.workspaces.changed import Change, changed_since
-from holdfast.workspaces.threads import in_thread
 
 TICK = 30.0  # the backstop (R-TERM-03)
 SAVE_EVERY = 10.0

@@ -6,11 +6,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
+from holdfast.base.concurrency import in_thread
 from holdfast.core.model import Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.supervisor.context import Context
 from holdfast.workspaces.lease import sole_use
-from holdfast.workspaces.threads import in_thread
 
 SOON, LATER = 1.0, 15.0  # seconds between two looks: at first, and in the end
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from holdfast.base.concurrency import in_thread
 from holdfast.core.model import Event, Instant, Level, Repo, Task
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.core.tracking import Issue, Link, LinkState, Step
@@ -13,7 +14,6 @@ from holdfast.store.port import Transaction
 from holdfast.store.tracking import overwritten_alert
 from holdfast.supervisor.context import Context, TrackerSetup
 from holdfast.trackers.port import Done, Found, Missing, Overwrote, Refused, Unknown
-from holdfast.workspaces.threads import in_thread
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 
-from holdfast import faults
-from holdfast.errors import Conflict
+from holdfast.base import faults
+from holdfast.base.errors import Conflict
 
 NAME = "supervisor.lock"
 

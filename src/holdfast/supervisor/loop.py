@@ -10,9 +10,10 @@ import signal
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import HoldfastError, Unavailable
+from holdfast.base.winding import end_all
 from holdfast.core.model import StopWhy
-from holdfast.errors import HoldfastError, Unavailable
 from holdfast.store import doorbell
 from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import Allowances
@@ -40,7 +41,6 @@ from holdfast.supervisor.sweep import Sweep
 from holdfast.supervisor.terms import for_operators
 from holdfast.supervisor.timekeeping import Timekeeping
 from holdfast.supervisor.tracking import Tracking
-from holdfast.supervisor.winding import end_all
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes
 NEAR = 3.0  # seconds; a clean-up that is tried again so soon keeps `--idle-exit` here

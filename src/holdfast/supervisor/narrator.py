@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
+from holdfast.base.text import one_line
 from holdfast.store.port import Store
 from holdfast.supervisor.context import Bell
 from holdfast.supervisor.saying import say
-from holdfast.text import one_line
 
 SLOW_POLL = 5.0  # for what others write without ringing
 AT_MOST_EVERY = 0.25  # many commits are told together

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import HoldfastError
 from holdfast.core.notices import Delivery, NoticeRules, due_in, is_spent, plan, wait_after
-from holdfast.errors import HoldfastError
 from holdfast.notify.port import Answer, Target
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context

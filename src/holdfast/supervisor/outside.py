@@ -12,13 +12,13 @@ import shlex
 import time
 from dataclasses import dataclass
 
+from holdfast.base.concurrency import in_thread
+from holdfast.base.text import as_text
 from holdfast.core.model import Event, Level, Repo, Strategy, Task
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say
-from holdfast.text import as_text
 from holdfast.workspaces.fingerprint import Changes, shared_locks
-from holdfast.workspaces.threads import in_thread
 
 SHOWN, TOLD = 8, 200  # names in a message, names in an event
 SETTLING = 0.2  # seconds that a lock without a holder must stay as it is: other programs than git use them for moments

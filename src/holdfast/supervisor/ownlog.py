@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.supervisor.saying import say
 
 NAME = "supervisor.log"

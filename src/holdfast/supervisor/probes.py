@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.base.errors import LaunchError
 from holdfast.core import holds as rules_of
 from holdfast.core.accounts import full_name
 from holdfast.core.dispatch import Lane
@@ -14,7 +15,6 @@ from holdfast.core.model import Instant, PauseReason, Task
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.workflows import stage_of
-from holdfast.errors import LaunchError
 from holdfast.store.holding import provider_alert
 from holdfast.store.port import Transaction
 from holdfast.supervisor.choosing import NoAccountNow, account_for

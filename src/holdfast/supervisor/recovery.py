@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
+from holdfast.base.errors import NotOwner, Unavailable
 from holdfast.core.model import Event, Task
-from holdfast.errors import NotOwner, Unavailable
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Context
 

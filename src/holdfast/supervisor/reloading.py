@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 
+from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Event, Level
-from holdfast.errors import HoldfastError
 from holdfast.supervisor.context import Context, Tuning
 
 _NEVER = object()

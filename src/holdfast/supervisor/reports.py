@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.clock import Clock
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Conflict
 from holdfast.core.model import StopWhy
-from holdfast.errors import Conflict
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Bell
 from holdfast.supervisor.running import RunDriver

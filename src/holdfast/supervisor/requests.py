@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict
 from holdfast.core.model import Request, RequestKind, StopWhy
 from holdfast.core.resuming import end_of_pause
 from holdfast.core.states import TaskState
-from holdfast.errors import Conflict
 from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Context

@@ -10,16 +10,16 @@ from collections.abc import Iterable
 
 from holdfast.agents.cli import CliAgent
 from holdfast.agents.port import AgentAdapter, Stream
+from holdfast.base.concurrency import in_thread
+from holdfast.base.files import data_lines, last_lines
 from holdfast.core.answers import answer_of, storable
 from holdfast.core.model import Task, Workspace
 from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.results import MOST_TEXT, NOTHING_TOUCHED, GateResult, Result, Touched
 from holdfast.core.states import WorkspaceState
 from holdfast.core.workflows import name_of
-from holdfast.sparse import data_lines, last_lines
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import litter_of
-from holdfast.workspaces.threads import in_thread
 
 MOST_TAIL = 1 << 20  # bytes from the end of an agent's output in which its answer nearly always stands
 _THERE = (WorkspaceState.READY, WorkspaceState.PRESERVED)

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import HoldfastError, WorkspaceProblem
+from holdfast.base.folders import listed
 from holdfast.core.model import Event
-from holdfast.errors import HoldfastError, WorkspaceProblem
-from holdfast.folders import listed
 from holdfast.store.forgetting import EventWindow, OldTask
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
@@ -27,7 +28,6 @@ from holdfast.supervisor.pruning import prune_checkpoints
 from holdfast.supervisor.salvages import expire_salvages
 from holdfast.supervisor.saying import say
 from holdfast.workspaces.names import setup_logs
-from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree
 
 T = TypeVar("T")

@@ -11,15 +11,16 @@ import os
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import LaunchError, NotOwner
+from holdfast.base.ids import new_id
 from holdfast.core.allowances import Meter
 from holdfast.core.claims import conclude
 from holdfast.core.health import STOP_WHY
 from holdfast.core.model import Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.states import RunState
-from holdfast.errors import LaunchError, NotOwner
-from holdfast.ids import new_id
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import ALONE, Grip, Role, Transaction
 from holdfast.supervisor.allowances import NothingLeft, at_rest, at_work, meter_of, record_usage
@@ -35,7 +36,6 @@ from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.supervisor.stageprompts import prompted
 from holdfast.supervisor.watching import look_away, patient_of, told_to_stop
 from holdfast.supervisor.wishes import Stopped, Wish, naming_the_operator, stopped_before
-from holdfast.workspaces.threads import in_thread
 
 T = TypeVar("T")
 _VERDICTS = frozenset(STOP_WHY.values())  # on its health

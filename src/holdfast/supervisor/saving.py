@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, TaskSpec, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.ids import new_id
 from holdfast.store.port import Salvaged
 from holdfast.supervisor.context import Context
 

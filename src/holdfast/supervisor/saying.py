@@ -8,10 +8,10 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from holdfast.errors import HoldfastError
-from holdfast.redaction import redacted
-from holdfast.starving import is_starved
-from holdfast.text import clean
+from holdfast.base.errors import HoldfastError
+from holdfast.base.low_memory import is_starved
+from holdfast.base.text import clean
+from holdfast.secrets.redact import redacted
 
 _DEBUG = bool(os.environ.get("HOLDFAST_DEBUG"))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.base.errors import LaunchError
 from holdfast.core.advancing import Following, StageEnd, Step, follow, is_over, ruling_of
 from holdfast.core.answers import storable
 from holdfast.core.budgets import Budget, Limits, Spend, spent
@@ -17,7 +18,6 @@ from holdfast.core.outcome import Outcome, Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.results import MOST_TEXT, Result
 from holdfast.core.workflows import Ruling, stage_of
-from holdfast.errors import LaunchError
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.preparing import ensure_workspace

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from holdfast.base.text import one_line
 from holdfast.core.model import Task, Workspace
 from holdfast.core.results import GateResult
 from holdfast.core.workflows import Stage
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import commands_environment
-from holdfast.text import one_line
 
 MOST_BEGINNINGS = 5  # as often as a run may be lost
 

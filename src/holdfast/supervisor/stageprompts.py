@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from holdfast.base.errors import LaunchError
 from holdfast.core.model import Task
 from holdfast.core.results import GateResult, Result
 from holdfast.core.templates import TemplateError, parse, render
 from holdfast.core.workflows import Member, stage_of
-from holdfast.errors import LaunchError
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.stageends import turn_of
 

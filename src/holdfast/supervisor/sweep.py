@@ -14,12 +14,12 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.base.errors import NoPermission
 from holdfast.core.leftovers import Action, Finding, compare
 from holdfast.core.model import Event, Level, Repo, Request, Workspace
 from holdfast.core.scene import Container, Scene
 from holdfast.core.states import WorkspaceState
 from holdfast.core.swept import MANY, Swept, warning
-from holdfast.errors import NoPermission
 from holdfast.store.ledger import fates, read_ledger
 from holdfast.store.port import Transaction
 from holdfast.supervisor.cleanup import Cleanup

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.units import show_duration
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.passing import OFF_AT_MOST, Passing, as_json, of_json
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say
-from holdfast.units import show_duration
 
 NAME = "clock.json"  # in the home
 EVERY = 3600.0  # seconds between two notes of what the clocks show

@@ -9,8 +9,8 @@ import os
 import re
 import time
 
-from holdfast import faults
-from holdfast.folders import NotPlain, listed, plainly
+from holdfast.base import faults
+from holdfast.base.folders import NotPlain, listed, plainly
 from holdfast.workspaces.contents import blocks
 from holdfast.workspaces.entry import drop_aside
 from holdfast.workspaces.git import Git

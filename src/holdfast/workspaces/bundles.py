@@ -7,8 +7,8 @@ import fcntl
 import os
 from collections.abc import Iterator
 
-from holdfast import faults
-from holdfast.errors import WorkspaceProblem
+from holdfast.base import faults
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.workspaces import git
 from holdfast.workspaces.names import CHECKPOINT_REFS, SALVAGE_REFS, shadow_path
 from holdfast.workspaces.shadow import PRIVATE, RAW

@@ -15,11 +15,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.folders import NotPlain, listed, plainly
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import SalvageRules
-from holdfast.errors import WorkspaceProblem
-from holdfast.folders import NotPlain, listed, plainly
 from holdfast.workspaces import gitstate
 from holdfast.workspaces.desk import Desk, desk
 from holdfast.workspaces.entries import Entry
@@ -28,7 +29,6 @@ from holdfast.workspaces.port import Kept
 from holdfast.workspaces.shadow import Shadow
 from holdfast.workspaces.snapshot import Snapshot, commit, keep_index, may_be_taken, take
 from holdfast.workspaces.source import Source, source_of, stored
-from holdfast.workspaces.threads import in_thread
 
 TRIES = 3  # an agent that commits while it is looked at; afterwards it is kept as it was seen
 BRANCHES = "branches"  # in the state's tree: `<id> <ref>` per line, of a clone

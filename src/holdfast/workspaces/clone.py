@@ -13,17 +13,17 @@ import re
 import shutil
 from urllib.parse import urlsplit
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
-from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces import marker, names
 from holdfast.workspaces.admin import drop_branch_lock
 from holdfast.workspaces.delivery import bring, deliver, git_dir_of
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.port import Saved
 from holdfast.workspaces.salvage import restore_into, salvage
-from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, move_away
 from holdfast.workspaces.worktree import WorktreeStrategy
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 
-from holdfast.errors import WorkspaceProblem
+from holdfast.base.errors import WorkspaceProblem
 
 
 def refuse_what_git_cannot_hold(path: str, own_git: bool = False) -> tuple[int, int]:

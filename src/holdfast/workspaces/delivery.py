@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
-from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces import names
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.repolock import repo_lock

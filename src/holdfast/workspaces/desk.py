@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from holdfast import faults
-from holdfast.folders import NotPlain, listed, plainly
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.folders import NotPlain, listed, plainly
 from holdfast.workspaces import scratch
 from holdfast.workspaces.entries import QUESTION, Entry, parse, touched
 from holdfast.workspaces.git import GitFailed
 from holdfast.workspaces.shadow import Shadow
-from holdfast.workspaces.threads import in_thread
 
 GITLINK = "160000"
 NOTHING = "0"  # the mode that removes an entry

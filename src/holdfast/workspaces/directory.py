@@ -6,10 +6,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
-from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces import copying, marker, names
 from holdfast.workspaces.checkpoint import checkpoint
 from holdfast.workspaces.git import Git, environment
@@ -17,7 +18,6 @@ from holdfast.workspaces.goingback import fits, go_back, unreadable
 from holdfast.workspaces.port import CommandRunner, Kept, Plan, Saved
 from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.salvage import restore_into, salvage
-from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, move_away
 
 

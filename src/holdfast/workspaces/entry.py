@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
-from holdfast import faults
-from holdfast.folders import plainly
+from holdfast.base import faults
+from holdfast.base.folders import plainly
 from holdfast.workspaces.trash import delete_tree
 
 ASIDE = "holdfast.new-"  # in the common directory, beside `worktrees`, under which git takes everything for an entry

@@ -16,9 +16,9 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from holdfast import faults
-from holdfast.folders import privately
-from holdfast.sparse import open_plain
+from holdfast.base import faults
+from holdfast.base.files import open_plain
+from holdfast.base.folders import privately
 from holdfast.workspaces.names import BRANCH_PREFIX, REPO_LOCK
 
 RECORD = "repo-before.json"  # in the run's directory

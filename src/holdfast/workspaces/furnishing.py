@@ -13,13 +13,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.ids import new_id
+from holdfast.base.text import one_line
+from holdfast.base.units import show_duration
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.results import GateResult
-from holdfast.errors import WorkspaceProblem
-from holdfast.ids import new_id
-from holdfast.text import one_line
-from holdfast.units import show_duration
 from holdfast.workspaces import carrying, marker
 from holdfast.workspaces.gating import run_gate
 from holdfast.workspaces.git import Git, environment

@@ -10,12 +10,12 @@ import errno
 import os
 from collections.abc import Mapping
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.ids import new_id
+from holdfast.base.text import clean, one_line
+from holdfast.base.units import show_duration
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.results import MOST_GATE, GateResult
-from holdfast.ids import new_id
-from holdfast.text import clean, one_line
-from holdfast.units import show_duration
 from holdfast.workspaces.logroom import Bounded
 from holdfast.workspaces.port import CommandRunner
 

@@ -13,8 +13,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast import faults
-from holdfast.errors import Refused, UsageError, WorkspaceProblem
+from holdfast.base import faults
+from holdfast.base.errors import Refused, UsageError, WorkspaceProblem
 from holdfast.workspaces.hardening import RECEIVER, of_the_users
 from holdfast.workspaces.hardening import by_environment as by_environment
 from holdfast.workspaces.hardening import command as command

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from holdfast import faults
+from holdfast.base import faults
 
 HARDENED = (
     "core.fsmonitor=false",

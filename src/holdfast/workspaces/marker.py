@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.folders import plainly, privately
 from holdfast.core.model import Workspace
-from holdfast.folders import plainly, privately
 from holdfast.workspaces.names import OWNER_SUFFIX
 
 

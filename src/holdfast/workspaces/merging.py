@@ -11,9 +11,9 @@ import contextlib
 import os
 from dataclasses import dataclass
 
-from holdfast import faults
-from holdfast.errors import Conflict, Refused
-from holdfast.folders import listed, plainly
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, Refused
+from holdfast.base.folders import listed, plainly
 from holdfast.workspaces import git, scratch
 
 MERGE_TREE = (2, 38)  # the first git that merges without a work tree

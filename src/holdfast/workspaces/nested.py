@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from holdfast.errors import WorkspaceProblem
-from holdfast.folders import listed
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.folders import listed
 from holdfast.workspaces.entries import QUESTION, parse, touched
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.gitstate import LOOKING
-from holdfast.workspaces.threads import in_thread
 
 
 def refuse_own_history(tree: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
-from holdfast.errors import LaunchError, WorkspaceProblem
 from holdfast.workspaces.names import gone
 from holdfast.workspaces.port import NO_CHECKPOINTS, Kept, Plan, Saved
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 
+from holdfast.base.concurrency import in_thread
+from holdfast.base.folders import plainly
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import SalvageRules
-from holdfast.folders import plainly
 from holdfast.workspaces import gitstate, refs
 from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.entries import QUESTION, parse, touched
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.survey import is_sparse
-from holdfast.workspaces.threads import in_thread
 
 # What an agent may have set so that git looks away; and what makes us look for ourselves.
 _SETTINGS = (

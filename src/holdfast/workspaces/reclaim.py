@@ -7,10 +7,10 @@ import contextlib
 import os
 from collections.abc import Mapping
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Unavailable
+from holdfast.base.folders import listed
 from holdfast.core.model import Repo
-from holdfast.errors import Unavailable
-from holdfast.folders import listed
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import CHECKPOINT_REFS, SALVAGE_REFS
 from holdfast.workspaces.repolock import PATIENCE, file_lock

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
+from holdfast.base.concurrency import in_thread
+from holdfast.base.folders import listed
 from holdfast.core.model import Workspace
-from holdfast.folders import listed
 from holdfast.workspaces import marker, names
-from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from holdfast.errors import Unavailable, WorkspaceProblem
+from holdfast.base.errors import Unavailable, WorkspaceProblem
 from holdfast.workspaces.names import REPO_LOCK
 
 PATIENCE = 60.0

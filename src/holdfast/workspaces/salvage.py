@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import gitstate, refs, scratch

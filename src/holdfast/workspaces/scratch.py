@@ -6,8 +6,8 @@ import contextlib
 import os
 import tempfile
 
-from holdfast import faults
-from holdfast.errors import WorkspaceProblem
+from holdfast.base import faults
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.workspaces.trash import delete_tree
 
 FOLDER = "scratch"

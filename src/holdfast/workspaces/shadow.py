@@ -15,10 +15,10 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.folders import listed
 from holdfast.core.model import Repo
-from holdfast.errors import WorkspaceProblem
-from holdfast.folders import listed
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.names import shadow_path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.base.concurrency import in_thread
 from holdfast.core.rules import SalvageRules
 from holdfast.workspaces import gitstate
 from holdfast.workspaces.contents import refuse_pipes
@@ -17,7 +18,6 @@ from holdfast.workspaces.shadow import Shadow
 from holdfast.workspaces.source import Source, bring_commits, is_there
 from holdfast.workspaces.staged import Staged, read_staged
 from holdfast.workspaces.survey import Taken, is_sparse, take_in_the_way, take_work_tree
-from holdfast.workspaces.threads import in_thread
 
 
 @dataclass(kw_only=True, slots=True)

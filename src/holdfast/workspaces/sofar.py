@@ -10,16 +10,16 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.text import as_text
 from holdfast.core.handover import Changes
 from holdfast.core.model import Strategy, Workspace
-from holdfast.errors import WorkspaceProblem
-from holdfast.text import as_text
 from holdfast.workspaces import scratch
 from holdfast.workspaces.desk import copy_plain
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.gitstate import LOOKING
-from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.touched import touched_by as touched_by  # wired beside this
 
 MOST_COMMITS = 30

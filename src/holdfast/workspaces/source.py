@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
-from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces import gitstate, refs
 from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.git import Git, GitFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from holdfast.errors import is_passing
+from holdfast.base.errors import is_passing
 from holdfast.workspaces.desk import Desk
 from holdfast.workspaces.entries import Entry
 from holdfast.workspaces.git import GitFailed

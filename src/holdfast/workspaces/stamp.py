@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast.folders import plainly
+from holdfast.base.folders import plainly
 
 MOST_FILES = 20_000  # beyond, git is asked at once: it does not go into what is ignored
 _OF_GIT = ("index", "HEAD", "logs/HEAD")

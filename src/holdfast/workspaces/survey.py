@@ -7,14 +7,14 @@ import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem, is_passing
 from holdfast.core.rules import SalvageRules
-from holdfast.errors import WorkspaceProblem, is_passing
 from holdfast.workspaces.desk import GITLINK, Desk, Listing
 from holdfast.workspaces.entries import Entry
 from holdfast.workspaces.git import Git, GitFailed
 from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.nested import refuse_changed_submodules, refuse_nested
-from holdfast.workspaces.threads import in_thread
 
 ROUNDS = 4  # what still differs after so many looks is said to be missing
 _CLOSED = "could not open directory"

@@ -10,16 +10,16 @@ import contextlib
 import os
 from collections.abc import Sequence
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.leftovers import Action, Finding
 from holdfast.core.model import Repo
 from holdfast.core.scene import Branch, Scene
-from holdfast.errors import WorkspaceProblem
 from holdfast.workspaces import admin, marker, names
 from holdfast.workspaces.git import Git, GitFailed, call
 from holdfast.workspaces.inventory import SPARE, Inventory, read_mark
 from holdfast.workspaces.repolock import repo_lock
-from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, is_needed_marker
 from holdfast.workspaces.unbranching import delete_branch
 

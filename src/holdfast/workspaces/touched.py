@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.text import as_text
 from holdfast.core.model import Workspace
 from holdfast.core.results import MOST_FILES, Touched
-from holdfast.errors import WorkspaceProblem
-from holdfast.text import as_text
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.refs import head_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 
-from holdfast import faults
-from holdfast.errors import NoPermission, WorkspaceProblem
-from holdfast.folders import listed
+from holdfast.base import faults
+from holdfast.base.errors import NoPermission, WorkspaceProblem
+from holdfast.base.folders import listed
 from holdfast.workspaces import names
 from holdfast.workspaces.deleter import Deleter
 

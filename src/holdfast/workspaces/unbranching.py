@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.workspaces import refs
 from holdfast.workspaces.admin import drop_branch_lock, drop_stale_lock
 from holdfast.workspaces.git import Git, GitFailed

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 
-from holdfast.folders import plainly
+from holdfast.base.folders import plainly
 
 LONGEST = 5.0  # seconds; one that takes longer is at its packing, where it looks at no worktree
 PAUSE = 0.02

@@ -6,10 +6,11 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
-from holdfast.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.workspaces import marker, names, refs
 from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_locks, entry_of, is_checked_out
 from holdfast.workspaces.checkpoint import checkpoint
@@ -24,7 +25,6 @@ from holdfast.workspaces.pristine import is_pristine
 from holdfast.workspaces.remains import delete_remains
 from holdfast.workspaces.repolock import repo_lock
 from holdfast.workspaces.salvage import restore_into, salvage
-from holdfast.workspaces.threads import in_thread
 from holdfast.workspaces.trash import delete_tree, move_away
 from holdfast.workspaces.unbranching import delete_branch, heal
 from holdfast.workspaces.usersgc import UsersGc

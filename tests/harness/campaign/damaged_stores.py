@@ -18,11 +18,11 @@ from pathlib import Path
 
 from tests.harness.campaign.family import Played, Run, Scope
 
-from holdfast import clock, faults
 from holdfast.api.queries import Queries
+from holdfast.base import clock, faults
+from holdfast.base.errors import HoldfastError, NotFound
+from holdfast.base.ids import new_id
 from holdfast.core.model import TaskSpec
-from holdfast.errors import HoldfastError, NotFound
-from holdfast.ids import new_id
 from holdfast.invariants import violations as broken_promises
 from holdfast.store.sqlite.store import SqliteStore
 

@@ -22,7 +22,7 @@ from tests.harness.matrix.steps import RAN
 from tests.harness.matrix.world import PATIENCE, Stuck, World
 
 from holdfast.api.queries import Queries
-from holdfast.errors import HoldfastError
+from holdfast.base.errors import HoldfastError
 from holdfast.interfaces.cli.main import COMMANDS, run
 from holdfast.invariants import fingerprint, violations
 

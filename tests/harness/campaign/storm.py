@@ -26,7 +26,7 @@ from tests.harness.matrix.world import Stuck, World
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.errors import HoldfastError
+from holdfast.base.errors import HoldfastError
 from holdfast.invariants import fingerprint, violations
 
 TASKS, KILLS = 20, 100

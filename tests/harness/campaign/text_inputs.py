@@ -18,7 +18,7 @@ from tests.harness.matrix.steps import RAN
 from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
-from holdfast.text import misleads
+from holdfast.base.text import misleads
 
 _HOOK = 'cat >> "$WORLD/told"; printf "%s\n" "$HOLDFAST_ALERT_MESSAGE" >> "$WORLD/told-in-words"'
 

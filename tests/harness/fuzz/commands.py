@@ -25,7 +25,7 @@ from tests.harness.fuzz.place import DATABASE
 
 from holdfast import config
 from holdfast.api import agent_rehearsal, daemon, rehearsal, scenarios
-from holdfast.home import ensure_home
+from holdfast.base.home import ensure_home
 from holdfast.interfaces.cli import main
 from holdfast.workspaces import git
 

@@ -15,7 +15,7 @@ from tests.harness.fuzz.words import noise
 
 from holdfast import config
 from holdfast.api import scenarios
-from holdfast.errors import HoldfastError
+from holdfast.base.errors import HoldfastError
 
 
 class Kind(Protocol):

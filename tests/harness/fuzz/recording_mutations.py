@@ -13,9 +13,9 @@ from typing import Any
 from tests.harness.recordings import Recording, recordings
 
 from holdfast.agents.port import Stream
+from holdfast.agents.registry import AGENTS
 from holdfast.core.agentevents import Text, ToolFinished, ToolStarted
 from holdfast.core.outcome import Outcome, ProcessEnd
-from holdfast.roster import AGENTS
 
 # Whatever a provider or a CLI was ever seen to say of a failure or of a success. In a model's mouth it means nothing.
 SAYINGS = (

@@ -18,12 +18,12 @@ from tests.harness.fuzz.recording_mutations import SPOILS, Case, is_success, lyi
 from tests.harness.recordings import RECORDED_AT, Recording, judged, lines_of
 
 from holdfast.agents.port import AgentAdapter, Stream, sign_reader
+from holdfast.agents.registry import AGENTS
 from holdfast.api.transcript import Transcript, totals
 from holdfast.core.answers import answer_of
 from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.signs import Talk
 from holdfast.interfaces.cli.telling import Teller
-from holdfast.roster import AGENTS
 
 NEVER_BY_WORDS = frozenset(Outcome) - {Outcome.COMPLETED, Outcome.FAILED, Outcome.CRASHED}
 SLOW = 3.0  # seconds of CPU, for all the lines of a case

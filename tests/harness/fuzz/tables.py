@@ -15,9 +15,8 @@ from tests.harness.fuzz import malformed_json
 from tests.harness.fuzz.words import DURATIONS, Draw, either, noise
 
 from holdfast import config
-from holdfast.api.newtask import NewTask
 from holdfast.api.times import in_words
-from holdfast.api.workflows import crew_of
+from holdfast.base.errors import HoldfastError
 from holdfast.config.files import read_file
 from holdfast.config.schedulekeys import KEYS
 from holdfast.config.schedules import lines_to_show, plain, read_schedules, trust_lines
@@ -25,7 +24,8 @@ from holdfast.config.workflows import needing_trust
 from holdfast.core import templates
 from holdfast.core.drafts import flaws
 from holdfast.core.firing import due_at, upcoming
-from holdfast.errors import HoldfastError
+from holdfast.intake.new_task import NewTask
+from holdfast.intake.workflow import crew_of
 
 HOSTILE = "$(touch PWNED) `x`; é 日本 %s {0} \x1b[2J"
 FIELDS = ("*", "0", "59", "*/5", "1-5", "1,2", "L", "LW", "5L", "1#2", "7", "JAN", "MON-FRI", "0/0", "5-1", "²", "99")

@@ -133,7 +133,7 @@ def start_up(world: World) -> None:
 
 
 def _crash_at(world: World, point: str) -> None:
-    from holdfast import faults
+    from holdfast.base import faults
 
     faults.arm(f"{point}:1:kill")
     world._supervise(2)

@@ -11,7 +11,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.api.stages import approve
 from holdfast.core.drafts import AgentChoice, Draft, StageDraft
-from holdfast.storage import open_store
+from holdfast.store.open import open_store
 
 PROMPT = "go through stages"
 EXPECTED = {PROMPT: ("completed",)}

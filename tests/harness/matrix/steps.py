@@ -13,7 +13,7 @@ from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.errors import Unavailable
+from holdfast.base.errors import Unavailable
 from holdfast.invariants.witness import blob_id
 
 RAN = (

@@ -10,7 +10,7 @@ from tests.harness.matrix.world import World
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
-from holdfast.storage import open_store
+from holdfast.store.open import open_store
 
 PROMPT = "be a swarm"
 EXPECTED = {PROMPT: ("completed",)}

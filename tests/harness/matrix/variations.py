@@ -9,11 +9,11 @@ from typing import Any
 from tests.harness.matrix.steps import COMMIT, add, events_tell, insist, state, task_id, up_to_the_end, write
 from tests.harness.matrix.world import World
 
-from holdfast import clock
 from holdfast.api import workspaces
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.storage import open_store
+from holdfast.base import clock
+from holdfast.store.open import open_store
 from holdfast.store.port import Transaction
 
 _COMMIT = COMMIT.replace("\n", " || :\n")  # after a crash there may be nothing left to commit

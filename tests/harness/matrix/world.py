@@ -22,12 +22,14 @@ from tests.harness.engines import private
 from tests.harness.matrix import git_faults
 from tests.harness.matrix.cases import USURP, Case
 
-from holdfast import config, faults, wiring
+from holdfast import config
+from holdfast.base import faults
+from holdfast.base.errors import HoldfastError
 from holdfast.config.budgets import hold_rules_of, staff_of
 from holdfast.core.pressure import PressureLimits
-from holdfast.errors import HoldfastError
 from holdfast.processes.groupbases import Bases
 from holdfast.supervisor.context import Keeping, Settings
+from holdfast.wiring import supervisor
 
 PATIENCE = 150.0  # a recovery that takes longer than this does not end
 MAIMED_PATIENCE = 30.0  # that one without one of its protections does not end is no news
@@ -112,7 +114,7 @@ class World:
             staff=staff_of(settings),
             holds=hold_rules_of(settings),
         )
-        wiring.run_supervisor(str(self.home), settings, how, _QUICK)
+        supervisor.run_supervisor(str(self.home), settings, how, _QUICK)
 
     def _usurp(self, role: str) -> None:
         """It is stopped at the point, and somebody removed the lock files (with them the next one would end it): a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from holdfast.errors import UsageError
+from holdfast.base.errors import UsageError
 
 ACTIONS = ("heartbeat", "progress", "checkpoint", "complete", "fail")
 _NEED_A_MESSAGE = ("progress", "fail")

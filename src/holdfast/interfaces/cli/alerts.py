@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.platform import refuse_unsupported
+from holdfast.base.text import is_text
 from holdfast.interfaces.cli.render import ago, clean, number, paint, print_json
-from holdfast.system import refuse_unsupported
-from holdfast.text import is_text
 
 Row = dict[str, Any]
 LEVELS = ("debug", "info", "warning", "critical")
@@ -143,7 +143,7 @@ def run_crashes(arguments: argparse.Namespace) -> int:
 
 def _task_of(queries: Queries, word: str) -> str:
     """A task that was forgotten meanwhile still has its crashes, under its whole id."""
-    from holdfast.errors import NotFound
+    from holdfast.base.errors import NotFound
 
     try:
         return queries.resolve(word)

@@ -7,7 +7,7 @@ import sys
 
 from holdfast.api.queries import Queries
 from holdfast.api.stages import approve
-from holdfast.home import home_directory
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, print_json
 
 

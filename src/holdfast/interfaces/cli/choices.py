@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.api.setup import AGENT, PERMISSIONS, choose, chosen
-from holdfast.errors import Refused, UsageError
+from holdfast.base.errors import Refused, UsageError
 from holdfast.interfaces.cli.render import clean, one_line
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 import shlex
 from typing import NamedTuple
 
-from holdfast.errors import HoldfastError
+from holdfast.base.errors import HoldfastError
 
 SHELLS = ("bash", "zsh", "fish")
 # Which tasks a command is about; commands that are not here take any.
@@ -86,8 +86,8 @@ def complete(arguments: list[str]) -> int:
     """`__complete ids COMMAND PREFIX`: a task per line, `id TAB state: prompt`; `schedules` or `workflows` in the place
     of `ids`: names. Never an error: a tab is quiet."""
     from holdfast.api.queries import Queries
-    from holdfast.home import home_directory
-    from holdfast.text import one_line
+    from holdfast.base.home import home_directory
+    from holdfast.base.text import one_line
 
     if len(arguments) == 3 and arguments[0] in NAMED:
         return _complete_schedules(arguments[2]) if arguments[0] == SCHEDULES else _complete_workflows(arguments[2])
@@ -103,7 +103,7 @@ def complete(arguments: list[str]) -> int:
 
 def _complete_schedules(prefix: str) -> int:
     from holdfast.api.schedules import schedules
-    from holdfast.home import home_directory
+    from holdfast.base.home import home_directory
 
     try:
         for row in schedules(home_directory())[0]:
@@ -117,9 +117,9 @@ def _complete_schedules(prefix: str) -> int:
 def _complete_workflows(prefix: str) -> int:
     """Those of the repository that one stands in, too."""
     from holdfast.api.workflow_rows import workflows
-    from holdfast.home import home_directory
+    from holdfast.base.home import home_directory
+    from holdfast.base.text import one_line
     from holdfast.interfaces.cli.workflows import repository_of
-    from holdfast.text import one_line
 
     try:
         for row in workflows(home_directory(), repository_of(".")).rows:

@@ -7,8 +7,8 @@ import argparse
 from holdfast.api.holding import holds, release
 from holdfast.api.queries import Queries
 from holdfast.api.show import moment
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, one_line, print_json, table
 
 _HEADERS = ("HOLD", "SINCE", "UNTIL", "GOES FIRST", "WHY")

@@ -6,8 +6,8 @@ import argparse
 import sys
 import time
 
-from holdfast.errors import Unavailable, UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import Unavailable, UsageError
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, number, paint, print_json, quoted
 
 DOWN_PATIENCE = 120.0
@@ -49,7 +49,7 @@ def _say_what_is_held(home: str) -> None:
     """Who starts a supervisor would wonder why it starts nothing."""
     from holdfast.api.holding import holds, words
     from holdfast.api.queries import Queries
-    from holdfast.errors import Unavailable
+    from holdfast.base.errors import Unavailable
 
     try:
         found = holds(Queries(home))
@@ -110,7 +110,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
         return _check_promises(arguments)
     if arguments.fix:
         from holdfast.api.leftovers import sweep
-        from holdfast.system import refuse_unsupported
+        from holdfast.base.platform import refuse_unsupported
 
         refuse_unsupported("`holdfast doctor --fix`")
         sweep(home_directory())

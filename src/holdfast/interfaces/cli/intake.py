@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import UsageError
+from holdfast.base.errors import UsageError
 from holdfast.interfaces.cli.render import clean, one_line, print_json
 
 if TYPE_CHECKING:  # an ordinary `add` has to start fast

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.queries import Queries
 from holdfast.api.show import duration
+from holdfast.config.known_secrets import without_secrets
 from holdfast.interfaces.cli.render import COLOURS, is_fancy, one_line
-from holdfast.secretsources import without_secrets
 
 if TYPE_CHECKING:  # imported when an agent's events are read: not every agent has some
     from holdfast.api.transcript import Transcript

@@ -6,8 +6,8 @@ import argparse
 
 from holdfast.api.accounts import accounts, resume_account
 from holdfast.api.show import moment
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, one_line, print_json, table
 
 _HEADERS = ("ACCOUNT", "STATE", "UNTIL", "WHY")

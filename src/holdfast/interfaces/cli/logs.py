@@ -10,12 +10,12 @@ from codecs import getincrementaldecoder
 from typing import Any, Protocol
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound, UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import NotFound, UsageError
+from holdfast.base.files import data_blocks, open_plain
+from holdfast.base.home import home_directory
+from holdfast.config.known_secrets import learn_for_showing
 from holdfast.interfaces.cli.render import clean, number, paint, print_json
-from holdfast.redaction import Flow
-from holdfast.secretsources import learn_for_showing
-from holdfast.sparse import data_blocks, open_plain
+from holdfast.secrets.redact import Flow
 
 Row = dict[str, Any]
 LOOK_EVERY = 0.1

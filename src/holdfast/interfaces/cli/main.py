@@ -7,11 +7,11 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-from holdfast import starving
-from holdfast.errors import HoldfastError, Unavailable, UsageError
+from holdfast.base import low_memory
+from holdfast.base.errors import HoldfastError, Unavailable, UsageError
+from holdfast.base.platform import LINUX_ONLY, refuse_unsupported
+from holdfast.base.text import one_line
 from holdfast.interfaces.cli.streams import drop
-from holdfast.system import LINUX_ONLY, refuse_unsupported
-from holdfast.text import one_line
 
 # name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -118,9 +118,9 @@ def run(argv: list[str]) -> int:
     except OSError as error:
         return _refuse(*_trouble(error))
     except (MemoryError, RuntimeError, ImportError, SystemError) as error:
-        if not starving.is_starved(error):
+        if not low_memory.is_starved(error):
             raise
-        return starving.tell()
+        return low_memory.tell()
 
 
 def _run(argv: list[str]) -> int:
@@ -148,7 +148,7 @@ def _refuse(why: object, code: int) -> int:
     except (OSError, ValueError):
         drop(1)
     try:
-        from holdfast.redaction import redacted  # an address with a login in it, say
+        from holdfast.secrets.redact import redacted  # an address with a login in it, say
 
         print(f"holdfast: {redacted(one_line(why))}", file=sys.stderr, flush=True)
     except (OSError, ValueError):

@@ -10,10 +10,10 @@ from holdfast.api.commands import Commands
 from holdfast.api.pausing import PAUSED, pause
 from holdfast.api.queries import Queries
 from holdfast.api.show import duration_of, moment
-from holdfast.errors import Conflict, Refused, Unavailable, UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.text import is_text
 from holdfast.interfaces.cli.render import number, print_json
-from holdfast.text import is_text
 
 PATIENCE = 30.0  # beyond the grace that its agent has
 

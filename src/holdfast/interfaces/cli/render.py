@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from holdfast.text import clean, one_line, quoted
+from holdfast.base.text import clean, one_line, quoted
 
 __all__ = [
     "ago",

@@ -7,8 +7,8 @@ import os
 import sys
 
 from holdfast.api.queries import Queries
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, one_line, paint, print_json, quoted
 
 MOST_NAMES = 20  # of changed files on a terminal

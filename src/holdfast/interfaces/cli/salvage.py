@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.units import show_duration
 from holdfast.interfaces.cli.render import ago, clean, is_terminal, one_line, print_json, quoted, size, table
-from holdfast.units import show_duration
 
 _ACTIONS = ("list", "show", "restore", "prune")
 _STATUS = {"A": "new", "M": "changed", "D": "deleted", "T": "another type"}

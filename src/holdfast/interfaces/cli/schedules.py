@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.api import schedulewords
 from holdfast.api.schedules import find, fire, fires, has_supervisor, schedules, switch, upcoming
 from holdfast.api.times import in_words
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, one_line, paint, print_json, table
 
 Row = dict[str, Any]

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any
 
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
 from holdfast.config import SETTINGS, masked, shown
 from holdfast.config.accounts import lines_to_show
 from holdfast.config.labelbudgets import lines_to_show as label_lines
@@ -15,8 +17,6 @@ from holdfast.config.parsers import toml
 from holdfast.config.schedules import lines_to_show as schedules_to_show
 from holdfast.config.survey import Survey, survey
 from holdfast.config.workers import lines_to_show as workers_to_show
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import clean, paint, print_json
 
 
@@ -45,10 +45,10 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 def _repository(directory: str) -> str | None:
     """The checkout around `directory`. None outside of one: the user's own settings are then all there is."""
-    from holdfast.api import repos
+    from holdfast.intake import repository
 
     try:
-        return repos.locate(os.path.abspath(directory))[0]
+        return repository.locate(os.path.abspath(directory))[0]
     except UsageError:
         if directory != ".":
             raise

@@ -8,8 +8,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Refused
-from holdfast.home import home_directory
+from holdfast.base.errors import Refused
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, print_json, table
 
 if TYPE_CHECKING:  # imported when called: the other command of this module does without
@@ -37,8 +37,8 @@ def run_init(arguments: argparse.Namespace) -> int:
     from holdfast import config
     from holdfast.api.clis import all_clis
     from holdfast.api.commands import Commands
-    from holdfast.api.repos import absolute
     from holdfast.api.setup import write_file
+    from holdfast.intake.repository import absolute
     from holdfast.interfaces.cli.choices import choose_agent, choose_permissions, refuse_unknown
 
     if arguments.agent is not None:

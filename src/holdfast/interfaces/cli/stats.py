@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.text import is_text
 from holdfast.interfaces.cli.render import clean, print_json, table
-from holdfast.text import is_text
 
 Row = dict[str, Any]
 _FORMATS = {"day": ("DAY (UTC)", "%Y-%m-%d"), "hour": ("HOUR (UTC)", "%Y-%m-%d %H:00")}

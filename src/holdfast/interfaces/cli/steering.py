@@ -7,9 +7,9 @@ import time
 
 from holdfast.api.commands import Commands
 from holdfast.api.queries import Queries
-from holdfast.errors import Conflict, Unavailable, UsageError
-from holdfast.home import home_directory
-from holdfast.text import is_text
+from holdfast.base.errors import Conflict, Unavailable, UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.text import is_text
 
 CANCEL_PATIENCE = 30.0
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.api.repos import absolute
 from holdfast.api.subscribe import follow
-from holdfast.errors import Conflict, UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import Conflict, UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.text import is_text
+from holdfast.intake.repository import absolute
 from holdfast.interfaces.cli import intake
 from holdfast.interfaces.cli.live import AgentWords, BottomLine
 from holdfast.interfaces.cli.render import clean, number, one_line, paint, print_json, quoted
-from holdfast.text import is_text
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
 CLEANUP_PATIENCE = 5.0

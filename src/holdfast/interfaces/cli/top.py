@@ -9,8 +9,8 @@ import sys
 
 from holdfast import config
 from holdfast.api.queries import Queries
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import is_terminal
 
 

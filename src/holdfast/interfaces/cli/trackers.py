@@ -6,7 +6,7 @@ import argparse
 
 from holdfast.api.show import moment
 from holdfast.api.trackers import links, sync, trackers
-from holdfast.home import home_directory
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, one_line, print_json, table
 
 _HEADERS = ("ISSUE", "STATE", "TASK", "SINCE", "WHY")

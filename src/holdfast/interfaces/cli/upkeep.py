@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base.errors import Refused
+from holdfast.base.home import home_directory
 from holdfast.config import user_file
-from holdfast.errors import Refused
-from holdfast.home import home_directory
 from holdfast.interfaces.cli.render import clean, print_json, size
 
 if TYPE_CHECKING:  # imported when purged: `backup` must not pay for it

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from holdfast.api.queries import Queries
-from holdfast.home import home_directory
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, is_terminal, number, paint
 
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}

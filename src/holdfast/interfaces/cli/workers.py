@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from holdfast.api.workers import steer, workers
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import ago, clean, one_line, print_json, table
 
 Row = dict[str, Any]

@@ -8,10 +8,10 @@ import sys
 from typing import Any
 
 from holdfast.api.workflow_rows import Workflows, one_workflow, workflows
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.units import show_duration
 from holdfast.interfaces.cli.render import clean, one_line, paint, print_json, table
-from holdfast.units import show_duration
 
 Row = dict[str, Any]
 _HEADERS = ("WORKFLOW", "FROM", "STAGES", "ABOUT")
@@ -51,10 +51,10 @@ def run_workflows(arguments: argparse.Namespace) -> int:
 
 def repository_of(directory: str) -> str | None:
     """The checkout around `directory`. None outside of one: then there are the built-in ones and the user's own."""
-    from holdfast.api import repos
+    from holdfast.intake import repository
 
     try:
-        return repos.locate(os.path.abspath(directory))[0]
+        return repository.locate(os.path.abspath(directory))[0]
     except UsageError:
         if directory != ".":
             raise

@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import UsageError
-from holdfast.home import home_directory
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import ago, one_line, print_json, size, table
 
 _ACTIONS = ("list", "clean")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound
+from holdfast.base.errors import NotFound
 from holdfast.interfaces.tui.deeds import Asked
 from holdfast.interfaces.tui.feed import Feed, Watch
 

@@ -19,7 +19,8 @@ from textual.message import Message
 from textual.worker import Worker, WorkerState
 
 from holdfast.api.vitals import Vitals
-from holdfast.errors import HoldfastError, Refused, Unavailable
+from holdfast.base.errors import HoldfastError, Refused, Unavailable
+from holdfast.base.text import one_line
 from holdfast.interfaces.tui import colours
 from holdfast.interfaces.tui.actions import Action
 from holdfast.interfaces.tui.answers import Answers
@@ -40,7 +41,6 @@ from holdfast.interfaces.tui.views.fleet import FleetView
 from holdfast.interfaces.tui.views.schedules import SchedulesView
 from holdfast.interfaces.tui.views.workers import WorkersView
 from holdfast.interfaces.tui.views.workspaces import WorkspacesView
-from holdfast.text import one_line
 
 Row = dict[str, Any]
 LOOK_FOR_TERMINAL = 5.0  # seconds

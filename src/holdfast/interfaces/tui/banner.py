@@ -11,8 +11,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from holdfast.base.text import one_line
 from holdfast.interfaces.tui.attention import Pressing
-from holdfast.text import one_line
 
 Row = dict[str, Any]
 LONGEST = 1000  # characters: more than three lines of any terminal hold

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import Refused, UsageError
+from holdfast.base.errors import Refused, UsageError
 
 if TYPE_CHECKING:
     from holdfast.api.commands import Commands

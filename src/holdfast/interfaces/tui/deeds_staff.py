@@ -97,7 +97,7 @@ def _switched(home: str, schedule: Row, *, on: bool) -> str:
 def _whole(home: str, schedule: Row) -> Row:
     """As its file has it now: what is on screen may be older."""
     from holdfast.api.schedules import schedules
-    from holdfast.errors import NotFound
+    from holdfast.base.errors import NotFound
 
     for row in schedules(home)[0]:
         if (row["repo"], row["name"]) == (schedule["repo"], schedule["name"]):

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from holdfast.text import clean, one_line
+from holdfast.base.text import clean, one_line
 
 LONGEST_LINE = 2000
 MOST_LINES = 40  # of somebody's error text

@@ -17,8 +17,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from holdfast.base.text import clean
 from holdfast.interfaces.tui.banner import Banner
-from holdfast.text import clean
 
 if TYPE_CHECKING:
     from holdfast.interfaces.tui.app import Top

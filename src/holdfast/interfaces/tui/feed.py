@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.errors import HoldfastError, NewerStore, Unavailable
+from holdfast.base.errors import HoldfastError, NewerStore, Unavailable
 
 LOOK_EVERY = 0.1  # seconds between two glances at the version counter
 LOOK_SELDOM = 0.25  # likewise, when the store has not changed for a while

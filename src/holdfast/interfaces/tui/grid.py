@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from holdfast.text import one_line
+from holdfast.base.text import one_line
 
 Row = dict[str, Any]
 _REVERSE = Style(reverse=True)

@@ -10,11 +10,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
+from holdfast.base.text import one_line
 from holdfast.interfaces.tui.details import Details
 from holdfast.interfaces.tui.filterbar import FilterBar
 from holdfast.interfaces.tui.grid import Grid
 from holdfast.interfaces.tui.listing import Listing, has_words
-from holdfast.text import one_line
 
 Row = dict[str, Any]
 READING = "Reading …"

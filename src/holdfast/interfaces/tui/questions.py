@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.api.queries import Queries
+from holdfast.base.text import one_line
 from holdfast.interfaces.tui.deeds import task_of
-from holdfast.text import one_line
 
 Row = dict[str, Any]
 

@@ -11,8 +11,8 @@ from textual import events
 from textual.widgets import Static
 
 from holdfast.api.vitalwords import Piece, held_up, line
+from holdfast.base.text import one_line
 from holdfast.interfaces.tui.feed import Trouble
-from holdfast.text import one_line
 
 Row = dict[str, Any]
 EVERY = 1.0  # seconds: a supervisor that was killed tells nobody

@@ -7,10 +7,10 @@ from typing import Any
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import NotFound
+from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Instant, Level
-from holdfast.errors import NotFound
-from holdfast.records import understood
 from holdfast.store.checkpointing import Checkpoint, GoingBack
 from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows

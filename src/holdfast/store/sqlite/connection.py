@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import apsw
 
-from holdfast import clock, faults
-from holdfast.errors import DiskFull, NewerStore, Unavailable, UsageError
-from holdfast.records import damaged
+from holdfast.base import clock, faults
+from holdfast.base.errors import DiskFull, NewerStore, Unavailable, UsageError
+from holdfast.base.stored_json import damaged
 from holdfast.store.sqlite.holders import holders, told
 from holdfast.store.sqlite.reserve import free_bytes, is_full
 from holdfast.store.sqlite.sql import migrations

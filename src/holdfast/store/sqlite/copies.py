@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Refused, Unavailable
 from holdfast.core.model import Event, Instant
-from holdfast.errors import Refused, Unavailable
 from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.reader import DATABASE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.core.crashes import Answer, Recovered, answer_to, crash_alert, last_words
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.outcome import Verdict

@@ -11,7 +11,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.redaction import redacted
+from holdfast.secrets.redact import redacted
 from holdfast.store.sqlite.sql import statements
 
 Row = dict[str, Any]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict
 from holdfast.core.budgets import Budget
 from holdfast.core.crashes import CRASHES
 from holdfast.core.model import Event, Instant, Level, PauseReason, Task
@@ -14,7 +15,6 @@ from holdfast.core.outcome import Verdict
 from holdfast.core.policy import Action, Decision
 from holdfast.core.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState
-from holdfast.errors import Conflict
 from holdfast.store.port import Grip
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import NotFound
+from holdfast.base.stored_json import recorded
 from holdfast.core.crashes import crash_alert
 from holdfast.core.model import Event, Instant, Level
-from holdfast.errors import NotFound
-from holdfast.records import recorded
-from holdfast.redaction import redacted
+from holdfast.secrets.redact import redacted
 from holdfast.store.port import stuck_alert, unended_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.rows import encode_words

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict
 from holdfast.core.family import Fate, fate, reaches_children, refusal
 from holdfast.core.model import Event, Instant, RequestKind, Task
 from holdfast.core.states import TaskState
-from holdfast.errors import Conflict
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.hosts import SqliteRequests

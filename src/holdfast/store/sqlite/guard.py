@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import apsw
 
-from holdfast.errors import Conflict, NotOwner
+from holdfast.base.errors import Conflict, NotOwner
 from holdfast.store.port import Grip
 from holdfast.store.sqlite.cursor import Cursor
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict
 from holdfast.core.model import Event, Instant, Repo
-from holdfast.errors import Conflict
 from holdfast.store.forgetting import EventWindow, OldTask, RepoRecords
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents

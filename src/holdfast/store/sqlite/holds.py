@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.stored_json import understood
 from holdfast.core.holds import Hold, Probe, Scope
 from holdfast.core.massdeath import Death, calmed
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.states import TaskState
-from holdfast.records import understood
 from holdfast.store.holding import MASS_DEATH_ALERT, provider_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import LeaseLost, NotFound
 from holdfast.core.model import Event, Instant, Level, Request, RequestKind
-from holdfast.errors import LeaseLost, NotFound
 from holdfast.store.port import Host
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor

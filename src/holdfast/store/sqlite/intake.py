@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.core.intake import Known
 from holdfast.core.model import Instant
 from holdfast.store.sqlite.cursor import Cursor

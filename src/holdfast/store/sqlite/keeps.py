@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict
+from holdfast.base.units import show_duration
 from holdfast.core.model import Event, Instant, Task, Workspace
 from holdfast.core.preserve import Disposition
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState, can_move
-from holdfast.errors import Conflict
 from holdfast.store.ledger import workspace_of
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
-from holdfast.units import show_duration
 
 COMPONENT = "workspace-cleanup"
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict
 from holdfast.core.budgets import Budget
 from holdfast.core.model import Event, Instant, Level, PauseReason, Task
 from holdfast.core.resuming import ResumeDecision, decide_resume
 from holdfast.core.states import TaskState
-from holdfast.errors import Conflict
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.endings import Endings
 from holdfast.store.sqlite.events import SqliteEvents

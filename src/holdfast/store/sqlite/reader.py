@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.errors import Unavailable
+from holdfast.base.errors import Unavailable
 from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite.cursor import Cursor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from holdfast import faults
+from holdfast.base import faults
 
 NAME = "reserve"
 SIZE = 256 * 1024

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.stored_json import understood
 from holdfast.core.results import GateResult, Result
-from holdfast.records import understood
 from holdfast.store.grip import Grip
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.guard import require_owner

@@ -8,6 +8,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
+from holdfast.base.stored_json import recorded, understood
 from holdfast.core.budgets import Budget, Spend
 from holdfast.core.model import (
     Claim,
@@ -38,8 +39,7 @@ from holdfast.core.rules import (
 )
 from holdfast.core.states import RunState, TaskState
 from holdfast.core.workflows import START, Progress, plain_progress, plain_stage, progress_from, stage_from
-from holdfast.records import recorded, understood
-from holdfast.redaction import redacted, redacted_in
+from holdfast.secrets.redact import redacted, redacted_in
 
 Row = dict[str, Any]
 

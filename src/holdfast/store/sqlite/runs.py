@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, NotFound
 from holdfast.core.adaptive import Allotted
 from holdfast.core.model import Event, Instant, Level, Run, StopWhy
 from holdfast.core.outcome import EXPECTED, Outcome, Verdict, reason_word
 from holdfast.core.workflows import WORK
-from holdfast.errors import Conflict, NotFound
 from holdfast.store.port import ALONE, AgentNews, Grip, Role
 from holdfast.store.sqlite import reports, rows
 from holdfast.store.sqlite.accounts import Under

@@ -7,10 +7,10 @@ from typing import Any
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, NotFound
 from holdfast.core.model import Event, Instant
 from holdfast.core.states import TASK_TERMINAL
-from holdfast.errors import Conflict, NotFound
 from holdfast.store.salvaging import Dropped
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.stored_json import understood
 from holdfast.core.allowances import since, used_of
 from holdfast.core.caps import CLOCK_WAS_SET_BACK, DAY, Allowance, Cap, Entry, Used, labels_of
 from holdfast.core.model import Event, Instant, Level, Task
 from holdfast.core.outcome import RunUsage
-from holdfast.errors import Conflict, NotFound
-from holdfast.records import understood
 from holdfast.store.budgeting import SpentBudget, budget_alert
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.cursor import Cursor, Row

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, NotFound
 from holdfast.core.advancing import Following, Step, approved, is_over, place, retried, sent_back
 from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
 from holdfast.core.states import TaskState
 from holdfast.core.workflows import START, Progress, entered, stage_of
-from holdfast.errors import Conflict, NotFound
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.grip import Grip
 from holdfast.store.sqlite import rows

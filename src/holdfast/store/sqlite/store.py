@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import apsw
 
-from holdfast import clock, faults
-from holdfast.errors import Unavailable
+from holdfast.base import clock, faults
+from holdfast.base.errors import Unavailable
 from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.reader import DATABASE

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, NotFound, NotOwner
 from holdfast.core.accounts import ShutOut
 from holdfast.core.budgets import Spend
 from holdfast.core.dispatch import ANY, NO_OPERATORS, ForOperators, Lane, Terms
@@ -18,7 +19,6 @@ from holdfast.core.policy import Decision
 from holdfast.core.preserve import Disposition
 from holdfast.core.resuming import ResumeDecision
 from holdfast.core.states import TaskState
-from holdfast.errors import Conflict, NotFound, NotOwner
 from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.accounts import SqliteAccounts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from holdfast import faults
+from holdfast.base import faults
 from holdfast.core.model import Instant
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from holdfast.errors import Unavailable
+from holdfast.base.errors import Unavailable
 from holdfast.store.sqlite.holders import holders, told
 
 

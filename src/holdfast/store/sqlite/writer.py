@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 import apsw
 
-from holdfast import clock, faults
-from holdfast.errors import DiskFull, LeaseLost, Unavailable
+from holdfast.base import clock, faults
+from holdfast.base.errors import DiskFull, LeaseLost, Unavailable
 from holdfast.store.sqlite import connection as opening
 from holdfast.store.sqlite.reader import DATABASE
 from holdfast.store.sqlite.reserve import Reserve

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from holdfast.api.queries import Queries
-from holdfast.errors import HoldfastError
+from holdfast.base.errors import HoldfastError
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.task.page import Page, Row
 from holdfast.interfaces.tui.task.paper import Line, Paper, printable

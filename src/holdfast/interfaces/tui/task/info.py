@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.widget import Widget
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound
+from holdfast.base.errors import NotFound
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.task.page import Page, Row
 from holdfast.interfaces.tui.task.paper import Line, Paper, lines_of

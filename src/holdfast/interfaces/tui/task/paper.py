@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from holdfast.text import clean
+from holdfast.base.text import clean
 
 LONGEST = 4000  # characters of one line; the rest of it is counted, not shown
 

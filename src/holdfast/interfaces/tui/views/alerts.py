@@ -12,13 +12,13 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from holdfast.api.queries import Queries
+from holdfast.base.text import one_line
+from holdfast.base.units import show_duration
 from holdfast.interfaces.tui.colours import LEVELS
 from holdfast.interfaces.tui.details import Sheet
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.grid import Cell, Column
 from holdfast.interfaces.tui.listing import Listing, has_words
-from holdfast.text import one_line
-from holdfast.units import show_duration
 
 Row = dict[str, Any]
 MOST = 500  # rows; the rest is counted

@@ -17,12 +17,12 @@ from holdfast.api.fleetorder import ABOUT, ORDERS, Wish
 from holdfast.api.fleetview import SIGNS_EVERY, FleetReader, Picture
 from holdfast.api.livecost import Cost, LiveCosts
 from holdfast.api.queries import Queries
+from holdfast.base.text import one_line
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.filterbar import FilterBar
 from holdfast.interfaces.tui.frame import View
 from holdfast.interfaces.tui.grid import Grid
 from holdfast.interfaces.tui.views.fleet_columns import columns, stamp
-from holdfast.text import one_line
 
 Row = dict[str, Any]
 COSTS_EVERY = 5.0  # seconds between two looks at what running agents took

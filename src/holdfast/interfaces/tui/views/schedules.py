@@ -11,11 +11,11 @@ from rich.text import Text
 from holdfast.api import schedulewords
 from holdfast.api.queries import Queries
 from holdfast.api.times import in_words
+from holdfast.base.text import one_line
 from holdfast.interfaces.tui.details import Sheet
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.grid import Cell, Column, Grid
 from holdfast.interfaces.tui.ordered import OrderedListing
-from holdfast.text import one_line
 
 Row = dict[str, Any]
 FILES_EVERY = 5.0  # seconds: files with schedules change without an event

@@ -13,7 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
 from holdfast.api.queries import Queries
-from holdfast.errors import NotFound
+from holdfast.base.errors import NotFound
+from holdfast.base.text import one_line
 from holdfast.interfaces.tui.colours import STATES
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.frame import View
@@ -26,7 +27,6 @@ from holdfast.interfaces.tui.task.runs import RunsPage
 from holdfast.interfaces.tui.task.saved import SavedPage
 from holdfast.interfaces.tui.task.stages import StagesPage
 from holdfast.interfaces.tui.task.timeline import TimelinePage
-from holdfast.text import one_line
 
 Row = dict[str, Any]
 PAGES: dict[str, type[Page]] = {

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from holdfast.api.crashes import crash_line
 from holdfast.api.queries import Queries
+from holdfast.base.units import show_duration
 from holdfast.interfaces.tui.details import Sheet
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.grid import Cell, Column
 from holdfast.interfaces.tui.listing import Listing, has_words
-from holdfast.units import show_duration
 
 Row = dict[str, Any]
 EVERY = 10.0  # seconds: crashes leave their window without an event

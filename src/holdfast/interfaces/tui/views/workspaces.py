@@ -12,11 +12,11 @@ from rich.text import Text
 from holdfast.api.queries import Queries
 from holdfast.api.sizes import Size
 from holdfast.api.workspaceview import Besides, Measuring, is_on_disk, kept_until
+from holdfast.base.units import show_duration, show_size
 from holdfast.interfaces.tui.details import Sheet
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.grid import Cell, Column
 from holdfast.interfaces.tui.ordered import OrderedListing
-from holdfast.units import show_duration, show_size
 
 Row = dict[str, Any]
 MEASURING, MEASURED = 0.4, 15.0  # seconds between two bits of measuring, while something is left and otherwise

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.agents.port import DEFAULT_ACCOUNT
+from holdfast.base.errors import UsageError
+from holdfast.base.text import one_line
 from holdfast.core.rules import BudgetRules
-from holdfast.errors import UsageError
-from holdfast.places import surroundings
-from holdfast.text import one_line
+from holdfast.intake.agent_host import surroundings
 
 if TYPE_CHECKING:  # most tasks have no workflow
     from holdfast.core.drafts import Draft
@@ -59,7 +59,7 @@ class NewTask:
 
 def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]]:
     """The agent's name and its options, or a refusal that says what to write."""
-    from holdfast.roster import AGENTS  # not needed by any other command
+    from holdfast.agents.registry import AGENTS  # not needed by any other command
 
     if new.command and new.scenario is not None:
         raise UsageError("Give either a scenario or a command after `--`, not both.")
@@ -88,7 +88,7 @@ def agent_of(new: NewTask, settings: config.Config) -> tuple[str, dict[str, Any]
 
 def provider_of(agent: str, options: Mapping[str, Any], settings: config.Config) -> str:
     """Who answers its requests: where its account has an address of its own, that address's host."""
-    from holdfast.roster import AGENTS
+    from holdfast.agents.registry import AGENTS
 
     account = settings.accounts.get(agent, {}).get(options.get("account") or DEFAULT_ACCOUNT)
     if account is not None and account.base_url:
@@ -102,7 +102,7 @@ def provider_of(agent: str, options: Mapping[str, Any], settings: config.Config)
 def patient_with(agent: str, settings: config.Config) -> config.Config:
     """Where nobody set how long silence may last: long enough for a model that thinks, where its words come all at
     once."""
-    from holdfast.roster import AGENTS
+    from holdfast.agents.registry import AGENTS
 
     key = "health.stuck_after"
     if settings.origins[key] != "default" or key in settings.overrides.get(agent, {}):
@@ -112,7 +112,7 @@ def patient_with(agent: str, settings: config.Config) -> config.Config:
 
 def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]:
     """What the user chose for a real CLI, resolved now; a choice that was not made is left out."""
-    from holdfast.accounts import named_account
+    from holdfast.intake.accounts import named_account
 
     account = named_account(settings, name, new.account)
     if f"{name}.binary" not in config.SETTINGS:
@@ -138,7 +138,7 @@ def _choices(new: NewTask, settings: config.Config, name: str) -> dict[str, Any]
 
 def budget_of(new: NewTask, agent: str, settings: config.Config) -> tuple[BudgetRules, list[str]]:
     """What the task may use, and what of that cannot hold for its agent: refused if asked for, told if only set."""
-    from holdfast.roster import AGENTS
+    from holdfast.agents.registry import AGENTS
 
     if new.budget_usd is not None and not 0 < new.budget_usd < math.inf:  # false for what is no number, too
         raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was queued.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from holdfast import faults
-from holdfast.errors import Unavailable, UsageError
-from holdfast.text import is_text
+from holdfast.base import faults
+from holdfast.base.errors import Unavailable, UsageError
+from holdfast.base.text import is_text
 
 
 def home_directory() -> str:

@@ -17,7 +17,7 @@ def open_reader(home: str) -> SqliteReader:
 
 
 def open_store(home: str, *, create: bool) -> SqliteStore:
-    from holdfast.home import ensure_home
+    from holdfast.base.home import ensure_home
     from holdfast.store.sqlite.store import SqliteStore
 
     if create:

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.api.firing import accepting
-from holdfast.api.repos import head_at
+from holdfast.base.errors import Refused
 from holdfast.config.files import Layer
 from holdfast.config.timetable import read_timetable, stamp_of
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules import Schedule
-from holdfast.errors import Refused
+from holdfast.intake.repository import head_at
+from holdfast.intake.scheduled_task import accepting
 from holdfast.supervisor.context import Timetable
 from holdfast.workspaces.git import Git
 

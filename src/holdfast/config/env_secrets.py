@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from holdfast import faults
+from holdfast.base import faults
+from holdfast.base.errors import HoldfastError, Unavailable, UsageError
 from holdfast.config.files import REPO_FILE, read_file, user_file
 from holdfast.config.layers import Config, withhold_untrusted
-from holdfast.errors import HoldfastError, Unavailable, UsageError
-from holdfast.redaction import secrets_in
+from holdfast.secrets.redact import secrets_in
 
 KEY = "env.set"
 OF_REPOSITORY = "repository:"  # before the path of a file that needs trust

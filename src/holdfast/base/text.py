@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast import faults
+from holdfast.base import faults
 
 # Whole escape sequences first, then whatever control characters are left (tabs and line ends stay), those that let a
 # text run the other way (they would turn what stands beside it too), and those without a width of their own, or with

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from holdfast.errors import Unavailable
+from holdfast.base.errors import Unavailable
 
 LINUX_ONLY = ("up", "run", "rehearse", "backup", "restore", "purge", "sweep")
 """Commands that end processes or delete trees, which we do only with proofs that no other system gives."""

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 
+from holdfast.base.errors import UsageError
 from holdfast.core.model import Instant
-from holdfast.errors import UsageError
 
 LONGEST_OFFSET = 300 * 365.25 * 86400
 Clock = Callable[[], Instant]

@@ -13,12 +13,12 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from holdfast import config
+from holdfast.base.errors import HoldfastError
 from holdfast.config.files import REPO_FILE, read_file
 from holdfast.config.trust import NAME as TRUST
 from holdfast.config.trust import trusted
-from holdfast.errors import HoldfastError
-from holdfast.redaction import learn, redacted, secrets_in
-from holdfast.secretplaces import NotThere, look_up
+from holdfast.secrets.redact import learn, redacted, secrets_in
+from holdfast.secrets.references import NotThere, look_up
 
 LIKE_A_TOKEN = 16  # letters; a part of an address that long may be a secret by itself
 

@@ -9,11 +9,15 @@ import random
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from holdfast import __version__, clock, config
-from holdfast.accounts import UserAccounts
+from holdfast import __version__, config
 from holdfast.agents.environment import allowed
+from holdfast.agents.registry import AGENTS
+from holdfast.base import clock
+from holdfast.base.errors import Unavailable
+from holdfast.base.home import ensure_directories
+from holdfast.base.ids import new_id
 from holdfast.config.budgets import limits_of
-from holdfast.config.heldvalues import looked_up
+from holdfast.config.env_secrets import looked_up
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
@@ -22,12 +26,8 @@ from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.budgets import Limits
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.swept import Swept
-from holdfast.errors import Unavailable
-from holdfast.home import ensure_directories
-from holdfast.ids import new_id
-from holdfast.issues import RepoTrackers
-from holdfast.outlets import UserOutlets
-from holdfast.places import surroundings_of
+from holdfast.intake.accounts import UserAccounts
+from holdfast.intake.agent_host import surroundings_of
 from holdfast.processes.cgroups import probe
 from holdfast.processes.children import Children, protect_from_oom
 from holdfast.processes.domain import run_apart
@@ -39,8 +39,7 @@ from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.pressure import Machine
 from holdfast.processes.trees import activity
-from holdfast.redaction import learn, secrets_in
-from holdfast.roster import AGENTS
+from holdfast.secrets.redact import learn, secrets_in
 from holdfast.store.port import Host
 from holdfast.store.sqlite.connection import refuse_network_filesystem
 from holdfast.store.sqlite.reserve import Reserve
@@ -52,8 +51,10 @@ from holdfast.supervisor.lock import HomeLock
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.saying import say
 from holdfast.supervisor.sweep import Sweep
-from holdfast.timetables import RepoTimetables
-from holdfast.tuning import UserSettings
+from holdfast.wiring.alerts import UserOutlets
+from holdfast.wiring.reload import UserSettings
+from holdfast.wiring.schedules import RepoTimetables
+from holdfast.wiring.trackers import RepoTrackers
 from holdfast.workspaces import git as git_calls
 from holdfast.workspaces import lease, scratch
 from holdfast.workspaces.clone import CloneStrategy

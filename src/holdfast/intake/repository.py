@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from holdfast.base.errors import UsageError
+from holdfast.base.text import is_text, misleads
 from holdfast.core.model import Repo
-from holdfast.errors import UsageError
-from holdfast.text import is_text, misleads
 from holdfast.workspaces import git, refs
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
-from holdfast.api import repos
-from holdfast.api.newtask import NewTask, agent_of, budget_of, patient_with, provider_of
+from holdfast.base.errors import UsageError
 from holdfast.core.rules import BudgetRules
-from holdfast.errors import UsageError
+from holdfast.intake import repository
+from holdfast.intake.new_task import NewTask, agent_of, budget_of, patient_with, provider_of
 
 if TYPE_CHECKING:  # tasks without a workflow are added faster
     from holdfast.core.drafts import AgentChoice, Draft, StageDraft
@@ -130,7 +130,7 @@ def span_of(
     _refuse_unsafe(strategy, crew)
 
     def checked(name: str) -> str:
-        return name if name in known else repos.checked_base(top, new.directory, name)
+        return name if name in known else repository.checked_base(top, new.directory, name)
 
     if strategy not in ("worktree", "clone", "container"):
         if new.ref is not None or crew.wants_range:
@@ -140,19 +140,19 @@ def span_of(
             )
         return "HEAD", None
     if new.ref is None and not crew.wants_range:
-        base = repos.current_base(top) if new.base is None and head is None else head
+        base = repository.current_base(top) if new.base is None and head is None else head
         return (base or "HEAD") if new.base is None else checked(new.base), None
     if new.ref is None and new.base is None:
         raise UsageError(
             f"The workflow '{crew.workflow}' looks at a range of commits: say which with --base BASE (up to the "
             "current branch), or with --ref REF --base BASE. Nothing was queued."
         )
-    current = head or repos.current_base(top)
+    current = head or repository.current_base(top)
     ref = current if new.ref is None else checked(new.ref)
     if new.base is None and not crew.wants_range:
         return ref, None
     base = current if new.base is None else checked(new.base)
-    return ref, known.get(base) or repos.commit_of(top, base) or base
+    return ref, known.get(base) or repository.commit_of(top, base) or base
 
 
 def _refuse_unsafe(strategy: str, crew: Crew) -> None:

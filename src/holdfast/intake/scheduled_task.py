@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.api import repos
 from holdfast.api.commands import Commands, NewTask
 from holdfast.config.files import Layer
 from holdfast.config.schedulekeys import LABEL
 from holdfast.core.model import Task
 from holdfast.core.schedules import Schedule
+from holdfast.intake import repository
 
 
 def accepting(
@@ -40,7 +40,7 @@ def accepting(
         schedule=schedule.name,
         fire_time=rfc3339(fire_time),
     )
-    place, head = repos.located(schedule.repo), repos.head_at(schedule.repo)
+    place, head = repository.located(schedule.repo), repository.head_at(schedule.repo)
     accept, _notes = Commands.accepting(home, new, place, head, before, commits)
     return accept
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from holdfast import config
 from holdfast.agents.environment import allowed
-from holdfast.api import repos
 from holdfast.api.commands import Commands, NewTask
+from holdfast.base.errors import HoldfastError
 from holdfast.config import layers as config_layers
 from holdfast.config.parsers import expanded
 from holdfast.core.model import Repo, Task
 from holdfast.core.tracking import Issue, prompt_of, task_priority
-from holdfast.errors import HoldfastError
+from holdfast.intake import repository
 from holdfast.supervisor.context import TrackerSetup
 from holdfast.trackers.beads import Beads
 from holdfast.trackers.builtin import Builtin
@@ -48,7 +48,7 @@ class RepoTrackers:
         new = NewTask(
             prompt=prompt_of(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
         )
-        accept, _notes = Commands.accepting(self._home, new, (repo.path, repo.common_dir), repos.head_of(repo))
+        accept, _notes = Commands.accepting(self._home, new, (repo.path, repo.common_dir), repository.head_of(repo))
         return accept
 
     def _others(self, repo: Repo) -> tuple[str, ...]:

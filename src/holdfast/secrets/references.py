@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from holdfast.text import is_text
+from holdfast.base.text import is_text
 
 LARGEST = 64 * 1024
 ELSEWHERE = ("env:", "file:")

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast import __version__, clock, config
+from holdfast import __version__, config
 from holdfast.agents.environment import allowed
+from holdfast.base import clock
+from holdfast.config.known_secrets import learn_settings
 from holdfast.config.notify_settings import plain_address
 from holdfast.config.parsers import expanded
 from holdfast.core.model import Level
@@ -17,8 +19,7 @@ from holdfast.core.notices import Notice, NoticeRules
 from holdfast.notify.command import CommandTarget
 from holdfast.notify.port import Answer, Runner, Target
 from holdfast.notify.webhook import WebhookTarget
-from holdfast.secretplaces import NotThere, look_up
-from holdfast.secretsources import learn_settings
+from holdfast.secrets.references import NotThere, look_up
 
 COMMAND, WEBHOOK = "command", "webhook"
 

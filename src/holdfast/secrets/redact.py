@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast import faults
-from holdfast.secretshapes import ANCHORS, BLOCKS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compiled
+from holdfast.base import faults
+from holdfast.secrets.patterns import ANCHORS, BLOCKS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compiled
 
 SHORTEST = 8  # letters: a shorter value would be found in innocent words
 SHORTEST_WORD = 16  # of nothing but letters: shorter ones are words

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from holdfast import config
 from holdfast.config.accounts import Accounts
 from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
+from holdfast.config.known_secrets import learn_settings
 from holdfast.core.pressure import PressureLimits
-from holdfast.secretsources import learn_settings
 from holdfast.supervisor.context import Keeping, Settings, Tuning
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import starving
+from holdfast.base import low_memory
 
 
 class HoldfastError(Exception):
@@ -86,4 +86,4 @@ def is_passing(error: Exception) -> bool:
     """Whether it is the machine's passing trouble (disk full, out of descriptors): worth trying again as it is."""
     if isinstance(error, WorkspaceProblem) and error.passing:
         return True
-    return starving.is_starved(error) or any(word in str(error) for word in _PASSING_WORDS)
+    return low_memory.is_starved(error) or any(word in str(error) for word in _PASSING_WORDS)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from holdfast.errors import Unavailable
+from holdfast.base.errors import Unavailable
 
 _Given = ParamSpec("_Given")
 _Read = TypeVar("_Read")

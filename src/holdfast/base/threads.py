@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import ParamSpec, TypeVar
 
-from holdfast.workspaces.threads import in_thread_of
+from holdfast.base.concurrency import in_thread_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
