@@ -14,7 +14,7 @@ from bench.stage import Stage
 from holdfast.api.queries import Queries
 from holdfast.base.ids import new_id
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.core.rules import HealthRules
+from holdfast.core.task_settings import HealthRules
 
 LIFETIME = 600  # seconds after which an idle agent ends by itself, whatever became of the benchmark
 PATIENCE = 60.0

@@ -19,11 +19,11 @@ from bench.plain_store import cycle as plain_cycle
 
 from holdfast.base import clock
 from holdfast.base.ids import new_id
-from holdfast.core.budgets import Limits
 from holdfast.core.model import TaskSpec
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import decide
-from holdfast.core.preserve import resolve
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import decide
+from holdfast.core.runs.preserve import resolve
+from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.states import TaskState
 from holdfast.store.port import Grip, Host
 from holdfast.store.sqlite.rows import settings_of

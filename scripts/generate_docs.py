@@ -22,19 +22,19 @@ from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, shown, variable_of
 from holdfast.config.parsers import takes
 from holdfast.config.schedulekeys import KEYS, MEANINGS
 from holdfast.config.workflowkeys import MEANINGS as STAGE_MEANINGS
-from holdfast.core.budgets import Budget, Limits, Spend
-from holdfast.core.events import EVENTS
+from holdfast.core.dispatch.workers import WORKER_MOVES
+from holdfast.core.event_kinds import EVENTS
 from holdfast.core.model import Instant, TaskSpec
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import POLICY, Action, Decision, Rule, decide
-from holdfast.core.staffing import WORKER_MOVES
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import POLICY, Action, Decision, Rule, decide
+from holdfast.core.runs.retry_budgets import Budget, Limits, Spend
 from holdfast.core.states import (
     RUN_MOVES,
     TASK_MOVES,
     TASK_TERMINAL,
     WORKSPACE_MOVES,
 )
-from holdfast.core.templates import LONGEST_RENDERED, VARIABLES
+from holdfast.core.workflows.template import LONGEST_RENDERED, VARIABLES
 from holdfast.interfaces.cli.main import COMMANDS, parser_of
 from holdfast.interfaces.cli.manual import PAGES, description_of
 
@@ -108,7 +108,7 @@ def states_page() -> str:
     return "\n\n".join(
         [
             "# States, endings and budgets",
-            "A move that is not on this page cannot be made. The tables live in `core/states.py` and `core/policy.py`.",
+            "A move that is not on this page cannot be made. The tables live in `core/states.py` and `core/runs/policy.py`.",
             "## Task",
             _diagram(TASK_MOVES, TASK_TERMINAL),
             "A task that is completed, failed or cancelled is terminal: only an operator's retry moves it again.",
@@ -120,7 +120,7 @@ def states_page() -> str:
             _diagram(WORKSPACE_MOVES),
             _moves(WORKSPACE_MOVES),
             "## Worker",
-            "A named worker ([how to](howto/workers.md); the table lives in `core/staffing.py`). Whether it works or"
+            "A named worker ([how to](howto/workers.md); the table lives in `core/dispatch/workers.py`). Whether it works or"
             " waits is no state of its own: its task says so.",
             _diagram(WORKER_MOVES),
             _moves(WORKER_MOVES),

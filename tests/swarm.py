@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.fleet import Fleet, wait_until
 
-from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
 
 
 def draft(scripts: Mapping[str, str], *, name: str = "swarm", timeout: float = 60.0, **options: Any) -> Draft:

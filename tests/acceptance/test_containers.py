@@ -15,9 +15,9 @@ from tests.harness.engines.image import IMAGE
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engines import Engines
 from holdfast.core.model import Strategy, TaskSpec, Workspace
-from holdfast.core.outcome import Cause, ProcessEnd
-from holdfast.core.rules import ContainerRules
+from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.core.states import WorkspaceState
+from holdfast.core.task_settings import ContainerRules
 from holdfast.processes.cgroups import base_name
 
 LOOK = """

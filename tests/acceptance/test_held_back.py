@@ -15,7 +15,7 @@ from tests.fleet import Fleet, lives, wait_until
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.scenarios import load_scenario
 from holdfast.base import clock
-from holdfast.core.holds import MOST_STORMS, Hold, Scope
+from holdfast.core.dispatch.holds import MOST_STORMS, Hold, Scope
 from holdfast.store.open import open_store
 
 FAST = {

@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.fleet import Fleet, lives, processes_of, wait_until
 
-from holdfast.core.drafts import AgentChoice, Draft, StageDraft
-from holdfast.core.results import Result
+from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
+from holdfast.core.workflows.result import Result
 from holdfast.store.open import open_store
 
 Rows = list[dict[str, Any]]

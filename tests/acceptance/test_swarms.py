@@ -9,7 +9,7 @@ import time
 from tests.fleet import Fleet, in_company, lives, processes_of, wait_until
 from tests.swarm import draft, queue_swarm, results, wait_members
 
-from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.rehearsal.scenario import check
 
 STOPPED_FOR = float(os.environ.get("HOLDFAST_TEST_STOPPED_FOR", "1"))  # seconds; R-TREE-17 says 100

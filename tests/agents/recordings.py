@@ -26,7 +26,7 @@ from tests.harness.recordings import GOLDEN, RECORDED_AT, Recording, judged, lin
 
 from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.agents.registry import AGENTS
-from holdfast.core.agentevents import AgentEvent, Failure, Raw, Retry
+from holdfast.core.agents.events import AgentEvent, Failure, Raw, Retry
 
 __all__ = ["GOLDEN", "RECORDED_AT", "Recording", "events_of", "judged", "lines_of", "recordings"]
 

@@ -6,10 +6,10 @@ import pytest
 
 from holdfast.agents.aider import AIDER
 from holdfast.agents.port import Account, Ended, Stream, WorkOrder
-from holdfast.core.agentevents import Usage
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.plight import PlightKind
-from holdfast.core.signs import Talk
+from holdfast.core.agents.events import Usage
+from holdfast.core.health.signs import Talk
+from holdfast.core.health.stalled import PlightKind
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 TOKENS = "Tokens: 2.3k sent, 1,100 cache write, 1.1k cache hit, 42 received. Cost: $0.0012 message, $0.03 session."
 LIMIT = "litellm.RateLimitError: RateLimitError: OpenAIException - The usage limit has been reached"

@@ -11,8 +11,8 @@ from tests.agents.recordings import RECORDED_AT, judged
 
 from holdfast.agents.claude import CLAUDE
 from holdfast.agents.port import Account, Permission, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import LimitNotice, ToolStarted
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.agents.events import LimitNotice, ToolStarted
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 EXITED = ProcessEnd(cause=Cause.EXITED, code=0)
 FAILED = ProcessEnd(cause=Cause.EXITED, code=1)

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.agents.codex import CODEX, NO_COMMITS, READ_RULES
 from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import Failure, Retry, ToolFinished, ToolStarted, Trouble
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.agents.events import Failure, Retry, ToolFinished, ToolStarted, Trouble
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "01a1dd28-6da5-7333-bfe1-95c330bc0eb7"
 BYPASS = "--dangerously-bypass-approvals-and-sandbox"

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.agents.copilot import COPILOT
 from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import Failure, LimitNotice, Retry, Trouble
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.agents.events import Failure, LimitNotice, Retry, Trouble
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "390c10a5-5eeb-4407-9432-9c24fe6a7e81"
 NEW = "41b382ad-cced-4360-bdfe-d626db46b9a9"

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.agents.gemini import GEMINI
 from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import Raw, Retry, Text, ToolStarted, Trouble
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.agents.events import Raw, Retry, Text, ToolStarted, Trouble
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "b0cec9c1-605e-487b-970c-17b91fc0cb20"
 NEW = "0c7a6b1e-1111-4111-8111-111111111111"

@@ -11,7 +11,7 @@ from holdfast.agents.cli import CliAgent
 from holdfast.agents.registry import AGENTS
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.core.model import StopWhy
-from holdfast.core.outcome import Outcome, classify
+from holdfast.core.runs.outcome import Outcome, classify
 
 ALL = list(recordings())
 SAID_NOTHING = (Outcome.CRASHED, Outcome.NETWORK)  # the recorder ended it; no word of a limit, a login or a success

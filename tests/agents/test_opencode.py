@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.agents.opencode import OPENCODE, PROFILE
 from holdfast.agents.port import Account, Command, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import AgentEvent, Failure, Retry, Trouble
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.signs import Talk
+from holdfast.core.agents.events import AgentEvent, Failure, Retry, Trouble
+from holdfast.core.health.signs import Talk
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "ses_e22df5e25ffej7jE3MKhBFhDU6"
 AT = 1_794_772_786.0  # 2026-11-15T19:59:46Z

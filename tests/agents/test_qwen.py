@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.agents.port import Account, Ended, Stream, Surroundings, WorkOrder
 from holdfast.agents.qwen import DEFAULTS, QWEN
-from holdfast.core.agentevents import Retry, Text, ToolFinished, ToolStarted, Trouble
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.agents.events import Retry, Text, ToolFinished, ToolStarted, Trouble
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 
 SESSION = "788a6787-dab4-4a69-ab66-bd048126f89c"
 NEW = "0c7a6b1e-1111-4111-8111-111111111111"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.agents.troubles import trouble_of
-from holdfast.core.agentevents import Trouble
+from holdfast.core.agents.events import Trouble
 
 T = Trouble
 LIMIT = {"status": 429, "code": "rate_limit"}

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from holdfast.core.budgets import Budget
-from holdfast.core.outcome import Outcome
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import RUN_MOVES, TASK_MOVES, WORKSPACE_MOVES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.events import EVENTS
+from holdfast.core.event_kinds import EVENTS
 from holdfast.core.model import Event
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "holdfast"

@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.config.budgets import caps_of
 from holdfast.config.files import read_file
 from holdfast.config.layers import merge
-from holdfast.core.caps import Cap, LabelCap
+from holdfast.core.dispatch.spending_caps import Cap, LabelCap
 
 
 def test_a_label_has_a_day_and_a_total(tmp_path: Path) -> None:

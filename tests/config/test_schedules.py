@@ -16,7 +16,7 @@ from holdfast.config.problems import ConfigError
 from holdfast.config.schedules import lines_to_show, plain, trust_values
 from holdfast.config.survey import survey
 from holdfast.config.timetable import read_timetable
-from holdfast.core.schedules import Misfire, Overlap, Schedule
+from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 
 GOOD = """\
 [[schedule]]

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.config import builtin_workflows
 from holdfast.config.files import Layer, read_file
-from holdfast.core.drafts import AgentChoice, Draft, Flaw, MemberDraft, flaws
-from holdfast.core.workflows import OnFailure
+from holdfast.core.workflows.draft import AgentChoice, Draft, Flaw, MemberDraft, flaws
+from holdfast.core.workflows.workflow import OnFailure
 
 GOOD = """\
 [workflow.careful]

@@ -8,11 +8,11 @@ import pytest
 from tests.contracts.store_contract import COMPLETE, PAUSE, START, Scene, ended_with
 
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.core.caps import Allowance, Cap, Used
+from holdfast.core.dispatch.spending_caps import Allowance, Cap, Used
 from holdfast.core.model import PauseReason, Task
-from holdfast.core.outcome import Outcome, RunUsage
-from holdfast.core.policy import Action, Decision
-from holdfast.core.rules import BudgetRules
+from holdfast.core.runs.outcome import Outcome, RunUsage
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.task_settings import BudgetRules
 from holdfast.store.budgeting import purses_of
 from holdfast.store.port import Transaction
 

@@ -9,12 +9,12 @@ from tests.contracts.store_contract import REQUEUE, Scene, ended_with, grip_of
 from tests.contracts.store_contract import scene as scene
 
 from holdfast.base.errors import Conflict, HoldfastError, NotFound
-from holdfast.core.crashes import Answer
-from holdfast.core.dispatch import Lane, Terms
+from holdfast.core.dispatch.terms import Lane, Terms
+from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord, WorkerState
 from holdfast.core.model import Task
-from holdfast.core.outcome import Outcome
-from holdfast.core.policy import Decision
-from holdfast.core.staffing import CrashDecision, WorkerRecord, WorkerState
+from holdfast.core.runs.crashes import Answer
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.policy import Decision
 from holdfast.store.port import Operation
 from holdfast.store.staffing import WorkerCrash
 

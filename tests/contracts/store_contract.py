@@ -24,10 +24,8 @@ import pytest
 
 from holdfast.base.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.base.ids import new_id
-from holdfast.core.accounts import Parking, ShutOut
-from holdfast.core.adaptive import Allotted
-from holdfast.core.budgets import Budget
-from holdfast.core.dispatch import ForOperators, Lane, Terms
+from holdfast.core.dispatch.accounts import Parking, ShutOut
+from holdfast.core.dispatch.terms import ForOperators, Lane, Terms
 from holdfast.core.model import (
     Claim,
     Event,
@@ -44,11 +42,14 @@ from holdfast.core.model import (
     TaskSpec,
     Workspace,
 )
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision
-from holdfast.core.preserve import Disposition
-from holdfast.core.resuming import ResumeDecision
-from holdfast.core.rules import (
+from holdfast.core.runs.intervals import Allotted
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.preserve import Disposition
+from holdfast.core.runs.resume import ResumeDecision
+from holdfast.core.runs.retry_budgets import Budget
+from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
+from holdfast.core.task_settings import (
     BudgetRules,
     ContainerRules,
     HealthRules,
@@ -57,8 +58,7 @@ from holdfast.core.rules import (
     SubtaskRules,
     WorkspaceRules,
 )
-from holdfast.core.states import WORKSPACE_MOVES, RunState, TaskState, WorkspaceState
-from holdfast.core.workflows import Member, OnFailure, Stage
+from holdfast.core.workflows.workflow import Member, OnFailure, Stage
 from holdfast.store.port import AgentNews, Grip, Host, Operation, Salvaged, Store, Transaction, Writer
 
 T = TypeVar("T")

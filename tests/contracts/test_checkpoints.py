@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.base.errors import NotFound, NotOwner
 from holdfast.core.model import Instant, PauseReason, Repo, Task, TaskSpec
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Host
 from holdfast.store.sqlite.store import SqliteStore

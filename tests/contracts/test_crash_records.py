@@ -11,10 +11,10 @@ from tests.contracts.store_contract import CLEAN, COMPLETE, COMPLETED, FAIL, KEE
 from tests.contracts.test_sqlite_store import SqliteBench
 
 from holdfast.base.errors import NotOwner
-from holdfast.core.budgets import Limits
 from holdfast.core.model import Instant
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Decision, decide
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Decision, decide
+from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.states import TaskState
 from holdfast.store.port import Grip
 

@@ -1,4 +1,4 @@
-"""What every store must do about subtasks: each cell of core/family.py, in the transaction of the parent's own move."""
+"""What every store must do about subtasks: each cell of core/tasks/subtasks.py, in the transaction of the parent's own move."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.contracts.store_contract import (
 from tests.contracts.test_sqlite_store import SqliteBench
 
 from holdfast.base.errors import Conflict
-from holdfast.core.family import FATES, WORDS, Fate, fate
 from holdfast.core.model import RequestKind, Task, TaskSpec
-from holdfast.core.outcome import Outcome
-from holdfast.core.policy import Decision
-from holdfast.core.rules import SubtaskRules
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.policy import Decision
 from holdfast.core.states import TaskState
+from holdfast.core.task_settings import SubtaskRules
+from holdfast.core.tasks.subtasks import FATES, WORDS, Fate, fate
 from holdfast.store.port import Grip, Transaction
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from tests.contracts.store_contract import COMPLETE, FAIL, Scene, ended_with, scene
 from tests.contracts.test_sqlite_store import bench
 
-from holdfast.core.budgets import Budget
-from holdfast.core.dispatch import Terms
-from holdfast.core.holds import Hold, Scope
-from holdfast.core.outcome import Outcome
-from holdfast.core.policy import Action, Decision
+from holdfast.core.dispatch.holds import Hold, Scope
+from holdfast.core.dispatch.terms import Terms
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TaskState
 from holdfast.store.port import Transaction
 

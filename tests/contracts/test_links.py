@@ -8,9 +8,9 @@ import pytest
 from tests.contracts.store_contract import COMPLETE, FAIL, REQUEUE, START, Scene, ended_with, scene
 from tests.contracts.test_sqlite_store import bench
 
-from holdfast.core.outcome import Outcome
+from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
-from holdfast.core.tracking import Link, LinkState, Step, backoff, next_step
+from holdfast.core.tasks.trackers import Link, LinkState, Step, backoff, next_step
 from holdfast.store.port import Grip
 
 __all__ = ["bench", "scene"]

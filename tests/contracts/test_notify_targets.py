@@ -16,7 +16,7 @@ from tests.receivers import FLOOD, Hook, Received, WebReceiver, web_receiver
 
 from holdfast import config
 from holdfast.core.model import Level
-from holdfast.core.notices import LONGEST_WAIT, Notice, Transition, body_of
+from holdfast.core.tasks.alerts import LONGEST_WAIT, Notice, Transition, body_of
 from holdfast.notify.command import CommandTarget
 from holdfast.notify.port import LONGEST_TOLD, Answer, Target
 from holdfast.notify.tail import KEPT, Tail

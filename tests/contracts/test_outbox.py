@@ -14,9 +14,9 @@ from tests.contracts.store_contract import Scene
 from tests.contracts.test_sqlite_store import SqliteBench
 
 from holdfast.base.errors import Conflict
-from holdfast.core.budgets import Limits
 from holdfast.core.model import Level
-from holdfast.core.notices import Delivery, Notice, NoticeRules, Plan
+from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.tasks.alerts import Delivery, Notice, NoticeRules, Plan
 from holdfast.notify.port import Answer, Target
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context, Settings

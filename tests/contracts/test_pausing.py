@@ -10,11 +10,11 @@ from tests.contracts.store_contract import PAUSE, START, Scene, at_once, ended_w
 from tests.contracts.test_sqlite_store import bench
 
 from holdfast.base.errors import Conflict, HoldfastError, NotFound
-from holdfast.core.accounts import ShutOut
-from holdfast.core.dispatch import ForOperators, Terms
+from holdfast.core.dispatch.accounts import ShutOut
+from holdfast.core.dispatch.terms import ForOperators, Terms
 from holdfast.core.model import PauseReason, RequestKind, StopWhy
-from holdfast.core.outcome import Outcome
-from holdfast.core.policy import Action, Decision
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.policy import Action, Decision
 
 __all__ = ["bench", "scene"]
 PAUSED = Decision(action=Action.PAUSE, reason="paused by ann", pause=PauseReason.OPERATOR)

@@ -6,7 +6,7 @@ from tests.contracts.store_contract import FAIL, KEEP, Scene, ended_with, scene
 from tests.contracts.test_sqlite_store import bench
 
 from holdfast.core.model import Workspace
-from holdfast.core.outcome import Outcome
+from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
 
 __all__ = ["bench", "scene"]

@@ -11,9 +11,9 @@ from tests.contracts.store_contract import CLEAN, FAIL, Scene, ended_with
 from tests.contracts.test_sqlite_store import SqliteBench
 
 from holdfast.base.errors import Conflict, NotOwner
-from holdfast.core.intake import Known
-from holdfast.core.outcome import Outcome
-from holdfast.core.results import GateResult, Result
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.tasks.task_lists import Known
+from holdfast.core.workflows.result import GateResult, Result
 
 FULL = Result(
     stage=1,

@@ -12,7 +12,7 @@ from tests.contracts.store_contract import Scene, scene
 from tests.contracts.test_sqlite_store import bench
 
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord
+from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.store.port import Transaction
 
 __all__ = ["bench", "scene"]

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import Conflict, NotOwner
-from holdfast.core.accounts import ShutOut
-from holdfast.core.advancing import Following, StageEnd, Step, follow, is_over
-from holdfast.core.budgets import Budget, lost_without_progress
-from holdfast.core.dispatch import Terms
+from holdfast.core.dispatch.accounts import ShutOut
+from holdfast.core.dispatch.terms import Terms
 from holdfast.core.model import Instant, PauseReason, Task, TaskSpec
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision
-from holdfast.core.results import Result
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.retry_budgets import Budget, lost_without_progress
 from holdfast.core.states import TaskState
-from holdfast.core.workflows import Progress, Stage
+from holdfast.core.workflows.next_stage import Following, StageEnd, Step, follow, is_over
+from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.workflow import Progress, Stage
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Host, Transaction
 from holdfast.store.sqlite.store import SqliteStore

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.accounts import NOBODY, Choice, ShutAccount, choose, shut_out
-from holdfast.core.budgets import Budget, Limits, Spend
+from holdfast.core.dispatch.accounts import NOBODY, Choice, ShutAccount, choose, shut_out
 from holdfast.core.model import Instant
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import decide
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import decide
+from holdfast.core.runs.retry_budgets import Budget, Limits, Spend
 
 NOW = Instant(wall=1000.0, boottime=10.0, boot_id="b")
 PARKED = ShutAccount(agent="claude", name="default", until=2000.0, outcome=Outcome.USAGE_LIMITED, reason="x", at=900.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.adaptive import LEAST_RUNS, allot
+from holdfast.core.runs.intervals import LEAST_RUNS, allot
 
 HOUR, MINUTE = 3600.0, 60.0
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.advancing import (
+from holdfast.core.workflows.next_stage import (
     StageEnd,
     Step,
     approved,
@@ -20,8 +20,8 @@ from holdfast.core.advancing import (
     ruling_of,
     sent_back,
 )
-from holdfast.core.results import GateResult
-from holdfast.core.workflows import (
+from holdfast.core.workflows.result import GateResult
+from holdfast.core.workflows.workflow import (
     START,
     OnFailure,
     Progress,

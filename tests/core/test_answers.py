@@ -12,9 +12,9 @@ from tests.agents.recordings import Recording, lines_of, recordings
 from holdfast.agents.cli import CliAgent
 from holdfast.agents.port import Stream
 from holdfast.agents.registry import AGENTS
-from holdfast.core.agentevents import AgentEvent, Failure, Result, Text, ToolStarted, Trouble
-from holdfast.core.answers import Answer, answer_of
-from holdfast.core.results import MOST_TEXT
+from holdfast.core.agents.events import AgentEvent, Failure, Result, Text, ToolStarted, Trouble
+from holdfast.core.agents.final_answer import Answer, answer_of
+from holdfast.core.workflows.result import MOST_TEXT
 
 DONE = ("ok", "tool", "nohup", "resume2", "kr2")
 FILE = "out.txt\n\n```\nhello from agent\n\n```"  # what aider's model says: the file, in aider's own form

@@ -8,13 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.agentevents import Usage
-from holdfast.core.allowances import Meter, Purse, Till, held_to, since, used_of
-from holdfast.core.caps import DAY, NO_CAPS, Cap, Caps, Entry, LabelCap, Used, free_in, in_window, sum_of
+from holdfast.core.agents.events import Usage
+from holdfast.core.dispatch.spending import Meter, Purse, Till, held_to, since, used_of
+from holdfast.core.dispatch.spending_caps import (
+    DAY,
+    NO_CAPS,
+    Cap,
+    Caps,
+    Entry,
+    LabelCap,
+    Used,
+    free_in,
+    in_window,
+    sum_of,
+)
+from holdfast.core.health.signs import Sign, SignKind, Talk
 from holdfast.core.model import Instant, PauseReason
-from holdfast.core.outcome import RunUsage
-from holdfast.core.policy import Action, Decision
-from holdfast.core.signs import Sign, SignKind, Talk
+from holdfast.core.runs.outcome import RunUsage
+from holdfast.core.runs.policy import Action, Decision
 
 NOW = Instant(wall=1_800_000_000.0, boottime=1_000_000.0, boot_id="boot-0")
 

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from holdfast.core.claims import conclude
 from holdfast.core.model import Claim, Instant, ReportKind, StopWhy
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
+from holdfast.core.runs.claimed_result import conclude
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 
 AT = Instant(wall=1.0, boottime=1.0, boot_id="b")
 COMPLETE = Claim(kind=ReportKind.COMPLETE, message="all good", at=AT)

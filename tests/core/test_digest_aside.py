@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.agents.cli import CliAgent
 from holdfast.agents.port import Ended, Stream
-from holdfast.core.agentevents import AgentEvent, Failure, Result, Retry, SessionStarted, Text, Trouble
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd
+from holdfast.core.agents.events import AgentEvent, Failure, Result, Retry, SessionStarted, Text, Trouble
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd
 
 RETRY = Retry(trouble=Trouble.USAGE_LIMIT, message="spent")
 FATAL = Failure(trouble=Trouble.AUTH, message="bad key")

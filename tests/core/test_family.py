@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.family import Fate, fate, refusal, table
-from holdfast.core.rules import SubtaskRules
 from holdfast.core.states import TASK_TERMINAL, TaskState
+from holdfast.core.task_settings import SubtaskRules
+from holdfast.core.tasks.subtasks import Fate, fate, refusal, table
 
 DOCS = Path(__file__).parents[2] / "docs" / "subtasks.md"
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.groups import (
+from holdfast.core.model import Instant
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.workflows.parallel_stage import (
     COLLECTING,
     Gathering,
     MemberEnd,
@@ -21,10 +23,8 @@ from holdfast.core.groups import (
     summary,
     time_left,
 )
-from holdfast.core.model import Instant
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.results import Result
-from holdfast.core.workflows import Member, Progress, Stage
+from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.workflow import Member, Progress, Stage
 
 NAMES = ("a", "b", "c", "d", "e")
 

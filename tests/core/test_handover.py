@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.agentevents import AgentEvent, Result, Text, ToolFinished, ToolStarted
-from holdfast.core.handover import LEAST_DIFF, MOST, Changes, EarlierRun, cut, hand_over
-from holdfast.core.recollection import MOST_TOOLS, Recollection
+from holdfast.core.agents.events import AgentEvent, Result, Text, ToolFinished, ToolStarted
+from holdfast.core.workflows.handover import LEAST_DIFF, MOST, Changes, EarlierRun, cut, hand_over
+from holdfast.core.workflows.recollection import MOST_TOOLS, Recollection
 
 MARK = "holdfast r1u2n3"
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents.claude import CLAUDE
-from holdfast.core.agentevents import AgentEvent, Retry, SessionStarted, StepStarted, Text, Trouble
-from holdfast.core.eventsigns import signs_of
-from holdfast.core.holds import (
+from holdfast.core.agents.events import AgentEvent, Retry, SessionStarted, StepStarted, Text, Trouble
+from holdfast.core.agents.streams import Stream
+from holdfast.core.dispatch.holds import (
     LONGEST_PROBE,
     Hold,
     HoldRules,
@@ -30,12 +30,12 @@ from holdfast.core.holds import (
     providers_down,
     proving,
 )
-from holdfast.core.massdeath import Death, after_fleet, after_mass, among, is_mass, may_become_mass
+from holdfast.core.dispatch.mass_death import Death, after_fleet, after_mass, among, is_mass, may_become_mass
+from holdfast.core.health.eventsigns import signs_of
+from holdfast.core.health.signs import NearLimit, Talk
 from holdfast.core.model import Instant
-from holdfast.core.outcome import Outcome, RunUsage, Verdict
-from holdfast.core.signs import NearLimit, Talk
+from holdfast.core.runs.outcome import Outcome, RunUsage, Verdict
 from holdfast.core.states import TaskState
-from holdfast.core.streams import Stream
 
 RULES = HoldRules()
 NOW = Instant(wall=1_000_000.0, boottime=500.0, boot_id="a")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.base.errors import UsageError
-from holdfast.core.intake import Listed, checklist, file_of_folder, in_order, jsonl, key_of, unique
+from holdfast.core.tasks.task_lists import Listed, checklist, file_of_folder, in_order, jsonl, key_of, unique
 
 LIST = """\
 # Tasks

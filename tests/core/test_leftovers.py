@@ -8,9 +8,20 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.leftovers import LEAVES_ALONE, Action, Finding, compare
+from holdfast.core.cleanup.compare import LEAVES_ALONE, Action, Finding, compare
+from holdfast.core.cleanup.observed import (
+    Branch,
+    Container,
+    Entry,
+    Holding,
+    KnownTask,
+    Ledger,
+    Mark,
+    Place,
+    Scene,
+    Stray,
+)
 from holdfast.core.model import Strategy, Workspace
-from holdfast.core.scene import Branch, Container, Entry, Holding, KnownTask, Ledger, Mark, Place, Scene, Stray
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 
 ROOT = "/home/workspaces"

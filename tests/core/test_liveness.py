@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.liveness import Identity, Life, Sighting, judge
+from holdfast.core.runs.liveness import Identity, Life, Sighting, judge
 
 BOOT, OTHER_BOOT = "boot-a", "boot-b"
 RECORDED = Identity(boot_id=BOOT, pid=4242, start_ticks=1000)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model import Instant, Level
-from holdfast.core.notices import (
+from holdfast.core.tasks.alerts import (
     LEVELS,
     LONGEST_WAIT,
     Delivery,

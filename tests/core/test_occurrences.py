@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast.core.occurrences import first_from, last_until
+from holdfast.core.schedules.cron import first_from, last_until
 
 
 def at(text: str, zone: str = "UTC") -> float:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.model import StopWhy
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict, classify, reason_word
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict, classify, reason_word
 
 CRASHES = {Outcome.EXTERNAL_KILL, Outcome.CRASHED, Outcome.OUT_OF_MEMORY}
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""How much time has passed, whatever the wall clock was set to (core/passing.py). Promise 1: what is kept for a month
+"""How much time has passed, whatever the wall clock was set to (core/cleanup/clock_jumps.py). Promise 1: what is kept for a month
 is there for a month of real time."""
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.cleanup.clock_jumps import MOST, OFF_AT_MOST, SMALL, Passing, as_json, of_json
 from holdfast.core.model import Instant
-from holdfast.core.passing import MOST, OFF_AT_MOST, SMALL, Passing, as_json, of_json
 
 DAY, YEAR = 86400.0, 365 * 86400.0
 START = Instant(wall=1_800_000_000.0, boottime=1000.0, boot_id="one")

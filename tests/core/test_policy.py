@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.budgets import (
+from holdfast.core.model import Instant, PauseReason
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import POLICY, Action, Decision, decide, with_the_clock
+from holdfast.core.runs.resume import decide_resume
+from holdfast.core.runs.retry_budgets import (
     Budget,
     Limits,
     Spend,
@@ -20,10 +24,6 @@ from holdfast.core.budgets import (
     outage_seconds,
     spent,
 )
-from holdfast.core.model import Instant, PauseReason
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import POLICY, Action, Decision, decide, with_the_clock
-from holdfast.core.resuming import decide_resume
 
 O, A, B, P = Outcome, Action, Budget, PauseReason  # noqa: E741  # the tables below are read by columns
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.core.preserve import Disposition, resolve
+from holdfast.core.runs.preserve import Disposition, resolve
 from holdfast.core.states import TaskState
 
 COMPLETED, FAILED, CANCELLED = TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED

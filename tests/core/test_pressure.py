@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.pressure import Pressure, PressureLimits, hold
+from holdfast.core.dispatch.pressure import Pressure, PressureLimits, hold
 
 MIB = 1024**2
 LIMITS = PressureLimits(min_memory=100 * MIB, max_load=2, max_stall=20, disk_floor=1000 * MIB)

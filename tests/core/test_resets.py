@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.resets import LONGEST, credible, duration_in, from_epoch, reset_time
+from holdfast.core.agents.limit_reset import LONGEST, credible, duration_in, from_epoch, reset_time
 
 NOW = datetime(2026, 11, 15, 19, 43, 20, tzinfo=UTC)  # a Sunday
 SECOND = 1794818625  # 2026-11-16 08:43:45 UTC
@@ -154,7 +154,7 @@ def test_the_time_zone_of_the_process_that_said_it() -> None:
 def test_no_zone_is_that_of_this_machine() -> None:
     """In a process of its own: the C library reads TZ once."""
     code = (
-        "from holdfast.core.resets import reset_time;"
+        "from holdfast.core.agents.limit_reset import reset_time;"
         f"print(reset_time('try again at 4:55 AM', {NOW.timestamp()}), reset_time('resets 2:30am', 1805005800.0))"
     )
     done = subprocess.run(

@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.budgets import Limits
-from holdfast.core.crashes import CRASHES as ALL_CRASHES
-from holdfast.core.crashes import Answer
-from holdfast.core.model import Instant
-from holdfast.core.outcome import Outcome
-from holdfast.core.staffing import (
+from holdfast.core.dispatch.workers import (
     WORKER_MOVES,
     CrashDecision,
     WorkerRecord,
@@ -22,6 +17,11 @@ from holdfast.core.staffing import (
     bench_is_over,
     recent,
 )
+from holdfast.core.model import Instant
+from holdfast.core.runs.crashes import CRASHES as ALL_CRASHES
+from holdfast.core.runs.crashes import Answer
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.retry_budgets import Limits
 
 NOW = Instant(wall=1_700_000_000.0, boottime=50_000.0, boot_id="boot-1")
 READY, STOPPED, BENCHED, RETIRED = WorkerState

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core import templates
-from holdfast.core.templates import Surroundings, parse, render
+from holdfast.core.workflows import template as templates
+from holdfast.core.workflows.template import Surroundings, parse, render
 
 HERE = Surroundings(
     stages=("plan", "swarm", "review", "later"),

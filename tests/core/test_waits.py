@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.budgets import Budget, Limits, Spend, waited_for_limits
 from holdfast.core.model import Instant, PauseReason, Request, RequestKind, StopWhy, outranks
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, decide
-from holdfast.core.resuming import decide_resume, end_of_pause
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, decide
+from holdfast.core.runs.resume import decide_resume, end_of_pause
+from holdfast.core.runs.retry_budgets import Budget, Limits, Spend, waited_for_limits
 
 HOUR, DAY, YEAR = 3600.0, 86400.0, 365 * 86400.0
 NOW = Instant(wall=1_800_000_000.0, boottime=1_000_000.0, boot_id="boot-0")

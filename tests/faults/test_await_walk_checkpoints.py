@@ -12,7 +12,7 @@ from tests.harness.await_walker import Ended, walk
 from tests.integration.conftest import Workshop
 
 from holdfast.core.model import Workspace
-from holdfast.core.rules import SalvageRules
+from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import Kept
 

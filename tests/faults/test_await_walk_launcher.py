@@ -13,7 +13,7 @@ from tests.faults.conftest import assert_free, assert_no_process
 from tests.fleet import Fleet
 from tests.harness.await_walker import Ended, walk
 
-from holdfast.core.outcome import Cause, ProcessEnd
+from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.processes.children import Children
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.port import LaunchSpec, LiveRun

@@ -17,7 +17,7 @@ from tests.harness.await_walker import Ended, walk
 from tests.integration.timetable import Board
 
 from holdfast.core.model import Instant
-from holdfast.core.schedules import Overlap, Schedule
+from holdfast.core.schedules.schedule import Overlap, Schedule
 from holdfast.store.port import Host, Transaction, Writer
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.writer import GroupWriter

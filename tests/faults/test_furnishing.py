@@ -15,7 +15,7 @@ from tests.fleet import Fleet
 from tests.harness.await_walker import Ended, walk
 from tests.integration.conftest import Workshop
 
-from holdfast.core.results import GateResult
+from holdfast.core.workflows.result import GateResult
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.supervisor.attempt import Attempt

@@ -17,7 +17,7 @@ from tests.fleet import Fleet
 from tests.harness.await_walker import Ended, walk
 
 from holdfast.base.concurrency import in_thread
-from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port import Grip
 from holdfast.supervisor.cleanup import Cleanup

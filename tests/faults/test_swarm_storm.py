@@ -18,7 +18,7 @@ from tests.swarm import draft
 from holdfast.api.commands import Commands, NewTask
 from holdfast.base import clock, faults
 from holdfast.core.model import Instant, Repo, Task
-from holdfast.core.schedules import Schedule
+from holdfast.core.schedules.schedule import Schedule
 from holdfast.store.port import Transaction
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.supervisor.attempt import Attempt

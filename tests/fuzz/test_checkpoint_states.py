@@ -19,7 +19,7 @@ from tests.fuzz.tree_states import STEPS, Agent, ignore, is_file, prune
 from tests.integration.conftest import Workshop
 
 from holdfast.core.model import Strategy
-from holdfast.core.rules import SalvageRules
+from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import Kept

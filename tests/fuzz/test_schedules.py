@@ -18,7 +18,7 @@ from holdfast.config.files import read_file
 from holdfast.config.parsers import toml
 from holdfast.config.schedulekeys import KEYS
 from holdfast.config.schedules import lines_to_show, plain, read_schedules, trust_lines
-from holdfast.core.firing import due_at, upcoming
+from holdfast.core.schedules.due import due_at, upcoming
 
 SEED = os.environ.get("HOLDFAST_FUZZ_SEED", "7")
 COUNT = int(os.environ.get("HOLDFAST_FUZZ_COUNT", amount(400, in_all=10_000)))

@@ -22,8 +22,8 @@ from holdfast.base.errors import HoldfastError
 from holdfast.config.files import read_file
 from holdfast.config.workflowkeys import MEMBER_KEYS, STAGE_KEYS
 from holdfast.config.workflows import needing_trust
-from holdfast.core import templates
-from holdfast.core.drafts import Draft, flaws, prompts
+from holdfast.core.workflows import template as templates
+from holdfast.core.workflows.draft import Draft, flaws, prompts
 from holdfast.intake.new_task import NewTask
 from holdfast.intake.workflow import Crew, crew_of
 

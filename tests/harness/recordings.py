@@ -13,7 +13,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.agents.port import AgentAdapter, Ended
-from holdfast.core.outcome import Cause, ProcessEnd, Verdict
+from holdfast.core.runs.outcome import Cause, ProcessEnd, Verdict
 
 GOLDEN = Path(holdfast.__file__).resolve().parents[2] / "tests" / "golden" / "agents"
 RECORDED_AT = datetime(2026, 11, 15, 3, 0, tzinfo=UTC).timestamp()  # all within the same two hours, TZ=UTC

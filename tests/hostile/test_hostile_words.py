@@ -12,8 +12,8 @@ from tests.harness import ROOT
 
 from holdfast.base.errors import UsageError
 from holdfast.base.text import quoted
-from holdfast.core.agentevents import SessionStarted
-from holdfast.core.digest import Digest
+from holdfast.core.agents.digest import Digest
+from holdfast.core.agents.events import SessionStarted
 from holdfast.intake.repository import locate
 from holdfast.interfaces.cli.render import print_json, table
 

@@ -9,7 +9,7 @@ from tests.acceptance.test_stages import Workshop, results
 from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, lives, wait_until
 
-from holdfast.core.drafts import AgentChoice, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft
 from holdfast.supervisor.stagegates import MOST_BEGINNINGS
 
 MIB = 1 << 20

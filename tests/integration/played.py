@@ -20,15 +20,15 @@ from typing import Any
 
 from holdfast.agents.port import Account, Capabilities, Command, Ended, Surroundings, WorkOrder
 from holdfast.base.ids import new_id
-from holdfast.core.agentevents import AgentEvent
-from holdfast.core.budgets import Limits
-from holdfast.core.holds import Sight
+from holdfast.core.agents.events import AgentEvent
+from holdfast.core.agents.streams import Stream
+from holdfast.core.dispatch.holds import Sight
+from holdfast.core.dispatch.workers import Staff
+from holdfast.core.health.signs import Sign
 from holdfast.core.model import Instant, StopWhy, Strategy, TaskSpec
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.results import GateResult
-from holdfast.core.signs import Sign
-from holdfast.core.staffing import Staff
-from holdfast.core.streams import Stream
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.workflows.result import GateResult
 from holdfast.processes.port import Batch, LaunchSpec
 from holdfast.store.port import Host, Transaction
 from holdfast.store.sqlite.store import SqliteStore

@@ -21,11 +21,11 @@ from tests.integration.played import Ending, World
 
 from holdfast.api import holding
 from holdfast.base.errors import HoldfastError
-from holdfast.core.budgets import Limits
-from holdfast.core.holds import MOST_STORMS, Scope
+from holdfast.core.dispatch.holds import MOST_STORMS, Scope
 from holdfast.core.model import RequestKind, StopWhy
-from holdfast.core.outcome import Cause, Outcome
-from holdfast.core.workflows import Member, OnFailure, Stage, Stages
+from holdfast.core.runs.outcome import Cause, Outcome
+from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.workflows.workflow import Member, OnFailure, Stage, Stages
 from holdfast.store.holding import MASS_DEATH_ALERT
 
 YEAR = 365.25 * 86400

@@ -26,7 +26,7 @@ from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import Engine, Order
 from holdfast.containers.engines import Engines
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.core.rules import ContainerRules, RunLimits
+from holdfast.core.task_settings import ContainerRules, RunLimits
 from holdfast.processes import boxed
 
 CUT = object()  # the connection is closed without an answer

@@ -18,8 +18,8 @@ from tests.integration.test_listening import until
 from holdfast.base import clock
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import PauseReason, Task
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
 from holdfast.processes.trees import activity
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Transaction

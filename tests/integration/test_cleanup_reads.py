@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from holdfast.base import clock
+from holdfast.core.dispatch.pressure import Pressure
 from holdfast.core.model import Strategy, Workspace
-from holdfast.core.pressure import Pressure
 from holdfast.core.states import WorkspaceState
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context, Settings

@@ -19,9 +19,9 @@ from holdfast.containers.enclosure import Enclosure, inside
 from holdfast.containers.engine import IDLE, WORKSPACE, Engine
 from holdfast.containers.engines import Engines
 from holdfast.core.model import Strategy, TaskSpec, Workspace
-from holdfast.core.outcome import Cause, ProcessEnd
-from holdfast.core.rules import ContainerRules
+from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.core.states import WorkspaceState
+from holdfast.core.task_settings import ContainerRules
 
 
 @dataclass

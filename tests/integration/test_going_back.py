@@ -10,7 +10,7 @@ from tests.integration.conftest import Workshop
 from holdfast.api import backup
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
-from holdfast.core.rules import SalvageRules
+from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces import gitstate
 from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.names import checkpoint_ref

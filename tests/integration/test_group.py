@@ -19,11 +19,11 @@ from tests.swarm import draft, queue_swarm, results
 
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotOwner
-from holdfast.core import groups
-from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.core.model import RequestKind, StopWhy
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.workflows import parallel_stage
+from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.rehearsal.scenario import check
 from holdfast.store.port import Grip, Host, Role
 from holdfast.store.sqlite.store import SqliteStore
@@ -60,7 +60,7 @@ def test_at_the_deadline_what_is_left_is_killed_and_what_it_said_is_kept(
 ) -> None:
     """R-CRON-05: timeout + 10 s (here half a second), for one whose grace would be longer; who had no place yet has a
     result all the same; and everything is gone within two seconds."""
-    monkeypatch.setattr(groups, "COLLECTING", 0.5)
+    monkeypatch.setattr(parallel_stage, "COLLECTING", 0.5)
     deaf = f"trap '' TERM; echo $$ > {stage.at_work}; echo partial; while :; do sleep 0.1; done"
     task_id = queue_swarm(
         stage.fleet, draft({"good": "echo ok", "deaf": deaf, "late": "echo late"}, timeout=8.0, at_once=2)

@@ -15,8 +15,8 @@ from tests.swarm import draft, queue_swarm, results
 
 from holdfast.api.queries import Queries
 from holdfast.base import clock
-from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
-from holdfast.core.workflows import OnFailure
+from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.workflow import OnFailure
 from holdfast.processes.launcher import KeptRun
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.running import RunDriver

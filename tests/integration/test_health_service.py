@@ -20,8 +20,8 @@ from holdfast.agents.scripted import ScriptedAgent
 from holdfast.base import clock
 from holdfast.base.ids import new_id
 from holdfast.core.model import StopWhy, Strategy, Workspace
-from holdfast.core.rules import HealthRules
 from holdfast.core.states import WorkspaceState
+from holdfast.core.task_settings import HealthRules
 from holdfast.processes.identity import identify
 from holdfast.processes.port import Seen
 from holdfast.store.port import Grip

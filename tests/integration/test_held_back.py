@@ -10,12 +10,12 @@ import pytest
 from tests.integration.played import Ending, World
 
 from holdfast.api.holding import release
-from holdfast.core.budgets import Limits
-from holdfast.core.holds import Hold, Scope
+from holdfast.core.dispatch.holds import Hold, Scope
+from holdfast.core.health.signs import NearLimit
 from holdfast.core.model import RequestKind
-from holdfast.core.outcome import Outcome
-from holdfast.core.signs import NearLimit
-from holdfast.core.workflows import Member, Stage
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.workflows.workflow import Member, Stage
 from holdfast.store.port import Transaction
 
 YEARS = 10 * 365 * 86400.0

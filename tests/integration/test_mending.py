@@ -12,9 +12,9 @@ from holdfast.api.mending import mend
 from holdfast.api.pausing import pause
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, Refused
-from holdfast.core.accounts import Parking
-from holdfast.core.holds import Hold, Scope
-from holdfast.core.outcome import Outcome
+from holdfast.core.dispatch.accounts import Parking
+from holdfast.core.dispatch.holds import Hold, Scope
+from holdfast.core.runs.outcome import Outcome
 from holdfast.store.port import Transaction
 from holdfast.store.sqlite.accounts import Under
 

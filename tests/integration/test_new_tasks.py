@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base.errors import UsageError
 from holdfast.config.layers import merge
-from holdfast.core.rules import BudgetRules
+from holdfast.core.task_settings import BudgetRules
 from holdfast.intake.new_task import NewTask, agent_of, budget_of
 
 WITH_CLAUDE = merge([]).but({"agent": "claude"})

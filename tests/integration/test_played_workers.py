@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.integration.played import PATIENCE, Ending, World
 
-from holdfast.core.budgets import Limits
-from holdfast.core.dispatch import Lane
-from holdfast.core.outcome import Cause, Outcome
-from holdfast.core.staffing import Staff, Worker
+from holdfast.core.dispatch.terms import Lane
+from holdfast.core.dispatch.workers import Staff, Worker
+from holdfast.core.runs.outcome import Cause, Outcome
+from holdfast.core.runs.retry_budgets import Limits
 
 YEAR = 365.25 * 86400
 EXAMPLES = int(os.environ.get("HOLDFAST_TEST_WORKER_EXAMPLES", "12"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.pressure import Pressure
+from holdfast.core.dispatch.pressure import Pressure
 from holdfast.processes.pressure import Machine
 
 GIB = 1024**3

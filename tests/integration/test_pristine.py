@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.integration.conftest import Workshop
 
-from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.pristine import is_pristine
 

@@ -20,7 +20,7 @@ from holdfast.api.logwindow import LogWindow
 from holdfast.api.transcript import Transcript
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.config.known_secrets import without_secrets
-from holdfast.core.workflows import Progress, progress_from
+from holdfast.core.workflows.workflow import Progress, progress_from
 from holdfast.secrets import redact
 from holdfast.secrets.redact import Flow, Redactor, is_secret_name, secrets_in
 from holdfast.store.sqlite.rows import written_progress

@@ -34,7 +34,7 @@ from tests.integration.timetable import Board
 from tests.sampling import amount
 
 from holdfast.core.model import Instant
-from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord
+from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.core.states import TaskState
 from holdfast.store.port import Host, Operation, T
 from holdfast.store.sqlite.store import SqliteStore

@@ -13,10 +13,10 @@ import pytest
 from tests.integration.played import Ending, World
 from tests.integration.timetable import Board
 
-from holdfast.core.budgets import Limits
 from holdfast.core.model import Event
-from holdfast.core.outcome import Outcome
-from holdfast.core.schedules import Misfire, Overlap, Schedule, ScheduleRecord
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.store.sqlite import copies
 from holdfast.supervisor import reloading
 

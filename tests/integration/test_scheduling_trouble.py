@@ -12,9 +12,10 @@ from tests.integration.test_scheduling import DONE, EVERY_SECOND, HOUR, HOURLY, 
 
 from holdfast.base.errors import LeaseLost, Unavailable
 from holdfast.base.ids import new_id
-from holdfast.core import firing, occurrences
 from holdfast.core.model import Repo
-from holdfast.core.schedules import Misfire, Overlap, Schedule
+from holdfast.core.schedules import cron as occurrences
+from holdfast.core.schedules import due
+from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 from holdfast.store.port import Host
 from holdfast.supervisor import scheduling
 from holdfast.supervisor.context import Timetable
@@ -111,8 +112,8 @@ class TestNoOtherWorkIsHeldUp:
 
             return count
 
-        monkeypatch.setattr(firing, "first_from", counting(occurrences.first_from))
-        monkeypatch.setattr(firing, "last_until", counting(occurrences.last_until))
+        monkeypatch.setattr(due, "first_from", counting(occurrences.first_from))
+        monkeypatch.setattr(due, "last_until", counting(occurrences.last_until))
 
         async def play(world: Clockwork) -> None:
             await world.at(hour(1))

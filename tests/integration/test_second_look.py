@@ -11,11 +11,11 @@ from tests.integration.played import PlayedWatch, World
 from tests.integration.test_held_back import DONE, KILLED, YEARS, alerts, holds, live, states, task_of
 
 from holdfast.api.holding import release
-from holdfast.core.budgets import Limits
-from holdfast.core.caps import Cap, Caps, LabelCap, Used
-from holdfast.core.dispatch import Lane
+from holdfast.core.dispatch.spending_caps import Cap, Caps, LabelCap, Used
+from holdfast.core.dispatch.terms import Lane
+from holdfast.core.dispatch.workers import Staff, Worker
 from holdfast.core.model import RequestKind
-from holdfast.core.staffing import Staff, Worker
+from holdfast.core.runs.retry_budgets import Limits
 from holdfast.supervisor.massdeath import fails_in
 
 

@@ -13,8 +13,8 @@ from tests.faults.conftest import assert_no_process
 from tests.harness.await_walker import Ended, walk
 from tests.integration.conftest import Workshop
 
-from holdfast.core.handover import Changes, hand_over
 from holdfast.core.model import Strategy
+from holdfast.core.workflows.handover import Changes, hand_over
 from holdfast.workspaces.sofar import MOST_FILES, SoFar
 
 

@@ -6,12 +6,12 @@ import asyncio
 
 from tests.integration.played import PATIENCE, Ending, PlayedGates, World
 
-from holdfast.core.budgets import Limits
-from holdfast.core.holds import Hold, Scope
+from holdfast.core.dispatch.holds import Hold, Scope
 from holdfast.core.model import StopWhy
-from holdfast.core.outcome import Outcome
-from holdfast.core.results import GateResult
-from holdfast.core.workflows import Stage
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.workflows.result import GateResult
+from holdfast.core.workflows.workflow import Stage
 
 
 class HeldGate(PlayedGates):

@@ -21,10 +21,10 @@ from tests.sampling import amount
 
 from holdfast.base.errors import Conflict, HoldfastError, NotOwner
 from holdfast.base.ids import new_id
-from holdfast.core.budgets import Budget
 from holdfast.core.model import Instant, PauseReason, StopWhy, Strategy, TaskSpec
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.retry_budgets import Budget
 from holdfast.store.port import Grip, Host, Transaction
 from holdfast.store.sqlite.store import SqliteStore
 

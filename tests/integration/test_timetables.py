@@ -13,7 +13,7 @@ from tests.fleet import Fleet
 from holdfast.api.setup import give_trust, question, revoke_trust
 from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Repo, Task
-from holdfast.core.schedules import Schedule
+from holdfast.core.schedules.schedule import Schedule
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.integration.conftest import Workshop
 
-from holdfast.core.results import MOST_FILES, NOTHING_TOUCHED
+from holdfast.core.workflows.result import MOST_FILES, NOTHING_TOUCHED
 from holdfast.workspaces.touched import touched_by
 
 

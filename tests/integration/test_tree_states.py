@@ -15,7 +15,7 @@ from tests.integration.conftest import Workshop
 
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Workspace
-from holdfast.core.rules import SalvageRules
+from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.port import Saved
 
 CLOSED = "root may read everything; run it by: setpriv --bounding-set=-dac_override,-dac_read_search pytest …"

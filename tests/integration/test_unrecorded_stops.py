@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Unavailable
-from holdfast.core.health import STOP_WHY
+from holdfast.core.health.diagnosis import STOP_WHY
 from holdfast.core.model import StopWhy, TaskSpec
 from holdfast.store.grip import Grip
 from holdfast.store.sqlite.rows import added_task

@@ -23,8 +23,8 @@ from holdfast.agents.port import Stream
 from holdfast.agents.scripted import ScriptedAgent
 from holdfast.base import clock
 from holdfast.base.files import data_lines
-from holdfast.core.liveness import Identity
-from holdfast.core.signs import Sign, SignKind, SignReader
+from holdfast.core.health.signs import Sign, SignKind, SignReader
+from holdfast.core.runs.liveness import Identity
 from holdfast.processes import changes
 from holdfast.processes.changes import Changes
 from holdfast.processes.identity import identify

@@ -10,9 +10,9 @@ from tests.fleet import Fleet
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.base.errors import UsageError
-from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.core.model import Task
-from holdfast.core.workflows import OnFailure
+from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.workflow import OnFailure
 
 STEPS = ({"do": "print", "with": "hello", "run": None},)
 

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import Workshop
 
 from holdfast.base.errors import LaunchError, WorkspaceProblem
-from holdfast.core.leftovers import Action, Finding
+from holdfast.core.cleanup.compare import Action, Finding
 from holdfast.core.model import Strategy
 from holdfast.processes.children import Children
 from holdfast.processes.gitusers import may_be_held

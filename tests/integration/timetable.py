@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from holdfast.base.errors import LaunchError
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Strategy, Task, TaskSpec
-from holdfast.core.schedules import Schedule
+from holdfast.core.schedules.schedule import Schedule
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Timetable
 

@@ -19,7 +19,7 @@ from holdfast.agents.cli import CliAgent
 from holdfast.agents.registry import AGENTS
 from holdfast.api.commands import Commands
 from holdfast.base.errors import HoldfastError
-from holdfast.core.outcome import Outcome
+from holdfast.core.runs.outcome import Outcome
 
 MEASURED = Path(__file__).with_name("measured")  # one file per agent; docs/agents.md is made of them
 STUCK_AFTER, STARTUP = 25.0, 60.0  # health.stuck_after, health.startup_timeout

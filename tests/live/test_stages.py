@@ -9,7 +9,7 @@ import pytest
 from tests.live.stage import Stage, account_of
 from tests.swarm import queue_swarm
 
-from holdfast.core.drafts import AgentChoice, Draft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
 from holdfast.rehearsal.stub.catalogue import OUT_FILE, OUT_TEXT
 
 pytestmark = pytest.mark.agents

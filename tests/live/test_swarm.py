@@ -10,7 +10,7 @@ from tests.fleet import processes_of, wait_until
 from tests.live.stage import PATIENCE, Stage, account_of
 from tests.swarm import queue_swarm, results
 
-from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.rehearsal.stub.catalogue import OUT_FILE, OUT_TEXT
 
 pytestmark = pytest.mark.agents

@@ -11,7 +11,7 @@ from tests.agents_cache import ALL
 from tests.live.stage import Stage
 from tests.live.table import EXPECTED, LOST, MEASURED, ROWS, keep, measure, problems
 
-from holdfast.core.outcome import Outcome
+from holdfast.core.runs.outcome import Outcome
 
 MAY_SUCCEED = {("claude", "cut-stream"), ("aider", "cut-stream")}
 

@@ -10,7 +10,7 @@ from tests.tui.screen import play, until, until_seen
 from textual.pilot import Pilot
 
 from holdfast.api.commands import Commands, NewTask
-from holdfast.core.drafts import AgentChoice, Draft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
 from holdfast.interfaces.tui.app import Top
 
 

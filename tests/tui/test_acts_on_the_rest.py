@@ -14,7 +14,7 @@ from tests.tui.test_crashes import raise_alert
 from textual.pilot import Pilot
 
 from holdfast.api.commands import Commands
-from holdfast.core.holds import Scope
+from holdfast.core.dispatch.holds import Scope
 from holdfast.interfaces.tui.actions import ACTIONS
 from holdfast.interfaces.tui.app import Top
 from holdfast.interfaces.tui.questions import stop_worker_now

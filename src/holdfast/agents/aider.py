@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from holdfast.agents.cli import Capabilities, CliAgent, Login, instructions, option, permission
 from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.agents.troubles import trouble_of
-from holdfast.core.agentevents import AgentEvent, Failure, Raw, Result, Text, ToolFinished, Trouble, Usage
+from holdfast.core.agents.events import AgentEvent, Failure, Raw, Result, Text, ToolFinished, Trouble, Usage
 
 PROMPT = "prompt.md"
 LONGEST = 4096  # characters of a line of its own

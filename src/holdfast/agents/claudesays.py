@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.agents.cli import amount, compact, json_object, status_of, table, tables, whole, words
 from holdfast.agents.port import Stream
 from holdfast.agents.troubles import trouble_of
-from holdfast.core.agentevents import (
+from holdfast.core.agents.events import (
     AgentEvent,
     Failure,
     LimitNotice,

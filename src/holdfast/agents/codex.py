@@ -6,7 +6,7 @@ Seen with 0.166.0:
   and `edit` the agent therefore cannot commit; what it leaves is committed by Holdfast.
 - Without user namespaces its sandbox cannot start: every command fails, and the turn completes all the same.
 - The retries of its built-in provider cannot be set ("Built-in providers cannot be overridden"), only those of an
-  account with an address of its own. For the rest the health service decides (core/health.py).
+  account with an address of its own. For the rest the health service decides (core/health/diagnosis.py).
 - A repository whose trust nobody settled it trusts by itself as soon as it may write there: it records that in the
   user's own configuration, for good, and starts the programs (MCP servers) that the repository's `.codex` names,
   outside its sandbox. So it is told for each run: in `full` the workspace is trusted, in `edit` it is not, whatever
@@ -37,7 +37,7 @@ from holdfast.agents.cli import (
 )
 from holdfast.agents.codexerrors import events_of_errors, failure_of, hindrance_in, retry_in
 from holdfast.agents.port import Account, Permission, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import (
+from holdfast.core.agents.events import (
     AgentEvent,
     Failure,
     Raw,

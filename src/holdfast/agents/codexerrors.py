@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.agents.cli import json_object, table, words
 from holdfast.agents.troubles import trouble_of
-from holdfast.core.agentevents import AgentEvent, Failure, Raw, Retry, Trouble
+from holdfast.core.agents.events import AgentEvent, Failure, Raw, Retry, Trouble
 
 _OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})
 # "Reconnecting... 2/5 (why)", "Reconnecting... waiting for network (why)", "stream error: why; retrying 2/5 in …"

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.agents.port import Capabilities, Command, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.outcome import Outcome, Verdict
+from holdfast.core.runs.outcome import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from holdfast.core.agentevents import AgentEvent
-    from holdfast.core.signs import Sign
+    from holdfast.core.agents.events import AgentEvent
+    from holdfast.core.health.signs import Sign
 
 
 class CommandAgent:
@@ -41,7 +41,7 @@ class CommandAgent:
         return Verdict(outcome=Outcome.FAILED, reason=f"the command exited with code {code}", error_tail=tail)
 
     def parse(self, line: str, _stream: Stream) -> Sequence[AgentEvent]:
-        from holdfast.core.agentevents import Raw  # `add` has to start fast, and never comes here
+        from holdfast.core.agents.events import Raw  # `add` has to start fast, and never comes here
 
         return (Raw(text=line),)  # any text may mean anything
 

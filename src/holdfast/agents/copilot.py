@@ -33,7 +33,7 @@ from holdfast.agents.cli import (
 )
 from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.agents.troubles import trouble_of
-from holdfast.core.agentevents import (
+from holdfast.core.agents.events import (
     AgentEvent,
     Failure,
     LimitNotice,

@@ -9,7 +9,7 @@ Seen with 0.61.0:
   does not fit, so that it asked no model at all (`stats.models` is empty then).
 - Its retries (10, up to four minutes) are told on standard error only. They and the limit of turns can only be set in
   its settings; those of the system it reads from directories of root alone, so a run cannot bring its own, and the
-  user's are the user's. The health service decides for them (core/health.py).
+  user's are the user's. The health service decides for them (core/health/diagnosis.py).
 - GEMINI_CLI_HOME takes the place of the home, not of `~/.gemini`.
 - An address of its own (GOOGLE_GEMINI_BASE_URL) needs `security.auth.selectedType` in the settings: without it, it
   chooses a method ("gateway") that it then calls invalid. So such an account has a configuration directory.
@@ -39,7 +39,7 @@ from holdfast.agents.cli import (
 )
 from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.agents.troubles import MOST_TEXT, trouble_of
-from holdfast.core.agentevents import (
+from holdfast.core.agents.events import (
     AgentEvent,
     Failure,
     Raw,

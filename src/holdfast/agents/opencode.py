@@ -9,7 +9,7 @@ Seen with 1.18.33:
   key decides, and that may be the user's. An agent (a profile) of our own has its rules behind all of those.
 - A permission that would be asked for is refused, and then the whole turn is over: nothing may be left at "ask".
 - The MCP servers that a repository's `opencode.json` names are started in every mode, `read` too.
-- It cannot be told how often to try again; the health service decides (core/health.py).
+- It cannot be told how often to try again; the health service decides (core/health/diagnosis.py).
 - Its login and all its sessions are in `$XDG_DATA_HOME/opencode`, so that is what an account has for itself.
 """
 
@@ -37,7 +37,7 @@ from holdfast.agents.cli import (
 )
 from holdfast.agents.port import Permission, Stream, WorkOrder
 from holdfast.agents.troubles import trouble_of
-from holdfast.core.agentevents import (
+from holdfast.core.agents.events import (
     AgentEvent,
     Failure,
     Raw,
@@ -51,7 +51,7 @@ from holdfast.core.agentevents import (
     Trouble,
     Usage,
 )
-from holdfast.core.resets import reset_time
+from holdfast.core.agents.limit_reset import reset_time
 
 PROVIDER, MODEL = "holdfast", "default"  # of an account with an address of its own
 KEY = "OPENAI_API_KEY"  # where such an account has its key

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.streams import Stream as Stream  # adapters import it from here
+from holdfast.core.agents.streams import Stream as Stream  # adapters import it from here
 
 if TYPE_CHECKING:  # a command that only asks whether a task can be accepted has to start fast
-    from holdfast.core.agentevents import AgentEvent
-    from holdfast.core.outcome import ProcessEnd, Verdict
-    from holdfast.core.signs import Sign, SignReader
+    from holdfast.core.agents.events import AgentEvent
+    from holdfast.core.health.signs import Sign, SignReader
+    from holdfast.core.runs.outcome import ProcessEnd, Verdict
 
 DEFAULT_ACCOUNT = "default"  # the user's own login
 
@@ -172,6 +172,6 @@ class AgentAdapter(Protocol):
 
 def sign_reader(adapter: AgentAdapter) -> SignReader | None:
     """How this agent's health is read from what it writes; None: not at all."""
-    from holdfast.core.signs import SignReader
+    from holdfast.core.health.signs import SignReader
 
     return SignReader(adapter.signs, reads_errors=adapter.reads_errors) if adapter.reads_events else None

@@ -9,7 +9,7 @@ Seen with 0.24.4:
 - An agent that it started itself and that failed has a `result` of its own: only the last one is that of the run.
 - Two layers of retries: the outer one, and that of its HTTP client, can be set, and are switched off by a file of
   defaults, over which the user's own settings win. The inner one stays: seven tries, about 80 s, in silence, and a
-  Retry-After of any length is slept out. The health service decides for it (core/health.py).
+  Retry-After of any length is slept out. The health service decides for it (core/health/diagnosis.py).
 - `result.usage` is that of the whole session, earlier processes of it and its own requests (its memory) included.
 - A prompt that begins with the name of one of its commands ("/stats …") is that command: a success, of no turns.
 - At the limit of turns there is no result, only a line on standard error.
@@ -41,7 +41,7 @@ from holdfast.agents.cli import (
 )
 from holdfast.agents.port import Account, Permission, Stream, WorkOrder
 from holdfast.agents.troubles import MOST_TEXT, trouble_of
-from holdfast.core.agentevents import (
+from holdfast.core.agents.events import (
     AgentEvent,
     Failure,
     Raw,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.agents.port import Capabilities, Command, Ended, Stream, Surroundings, WorkOrder
-from holdfast.core.agentevents import (
+from holdfast.core.agents.events import (
     AgentEvent,
     Failure,
     LimitNotice,
@@ -22,10 +22,10 @@ from holdfast.core.agentevents import (
     Trouble,
     Usage,
 )
-from holdfast.core.eventsigns import signs_of
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.signs import Sign, SignKind
-from holdfast.core.spending import Spending
+from holdfast.core.agents.usage import Spending
+from holdfast.core.health.eventsigns import signs_of
+from holdfast.core.health.signs import Sign, SignKind
+from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.rehearsal import scripted_player
 
 PLAYER = os.path.abspath(scripted_player.__file__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.core.agentevents import Trouble
+from holdfast.core.agents.events import Trouble
 
 MOST_TEXT = 8192
 

@@ -12,8 +12,8 @@ from holdfast.api.show import moment
 from holdfast.base import clock
 from holdfast.base.errors import NotFound, UsageError
 from holdfast.config.settings import CLI_AGENTS
-from holdfast.core.accounts import ShutAccount, full_name
-from holdfast.core.outcome import Outcome
+from holdfast.core.dispatch.accounts import ShutAccount, full_name
+from holdfast.core.runs.outcome import Outcome
 from holdfast.intake.accounts import UserAccounts
 
 if TYPE_CHECKING:

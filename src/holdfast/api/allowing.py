@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, UsageError
-from holdfast.core.caps import Cap, labels_of
+from holdfast.core.dispatch.spending_caps import Cap, labels_of
 from holdfast.core.model import PauseReason, Task
 from holdfast.store.budgeting import cap_of, purses_of
 

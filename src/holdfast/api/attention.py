@@ -38,7 +38,7 @@ def deaths(queries: Queries, after: int) -> tuple[int, list[Row]]:
     last = queries.last_seq()
     if last <= after:  # nothing new; or another store, from a backup: go on from where that is
         return last, []
-    from holdfast.core.crashes import CRASHES
+    from holdfast.core.runs.crashes import CRASHES
 
     found = []
     for row in reversed(queries.view("deaths", after=after, last=last)):

@@ -10,7 +10,7 @@ from holdfast.base.stored_json import recorded, understood
 
 if TYPE_CHECKING:  # who only lists tasks has to start fast
     from holdfast.api.queries import Queries
-    from holdfast.core.caps import Cap, Caps, Entry, Used
+    from holdfast.core.dispatch.spending_caps import Cap, Caps, Entry, Used
     from holdfast.core.model import Instant
 
 Row = dict[str, Any]
@@ -45,7 +45,8 @@ def spent_in_all(queries: Queries, task: Row) -> Row:
 
 
 def _tries(task: Row, limits: Any, now: Instant) -> Row:
-    from holdfast.core.budgets import (
+    from holdfast.core.model import Instant
+    from holdfast.core.runs.retry_budgets import (
         Budget,
         Spend,
         crash_leaves_in,
@@ -55,7 +56,6 @@ def _tries(task: Row, limits: Any, now: Instant) -> Row:
         spent,
         waited_for_limits,
     )
-    from holdfast.core.model import Instant
 
     ledger = [
         Spend(
@@ -83,7 +83,7 @@ def _tries(task: Row, limits: Any, now: Instant) -> Row:
 
 def _waits(ledger: Any) -> bool:
     """Whether the newest ending was an outage: only then does its waiting go on."""
-    from holdfast.core.budgets import Budget
+    from holdfast.core.runs.retry_budgets import Budget
 
     newest = next((entry for entry in reversed(ledger) if entry.budget is not Budget.LOST), None)
     return newest is not None and newest.budget is Budget.OUTAGE
@@ -97,7 +97,7 @@ def _of(spent: float, limit: float) -> Row:
 
 
 def _allowances(queries: Queries, task: Row, caps: Caps, now: Instant) -> Row:
-    from holdfast.core.caps import Cap, in_window, labels_of, sum_of
+    from holdfast.core.dispatch.spending_caps import Cap, in_window, labels_of, sum_of
 
     found = _parts("task", Cap(**task["budget"]), _of_task(queries, task))
     if task["parent_id"] is not None:
@@ -115,7 +115,7 @@ def _allowances(queries: Queries, task: Row, caps: Caps, now: Instant) -> Row:
 
 def _of_task(queries: Queries, task: Row) -> Used:
     """Of the first task of a family: with all of its subtasks."""
-    from holdfast.core.caps import Used
+    from holdfast.core.dispatch.spending_caps import Used
 
     [row] = queries.view("usage_of_task", id=task["id"], generation=task["generation"])
     return Used(**row)
@@ -131,7 +131,7 @@ def _parts(name: str, cap: Cap, used: Used) -> Row:
 
 
 def _lately(queries: Queries, now: Instant) -> list[Entry]:
-    from holdfast.core.caps import CLOCK_WAS_SET_BACK, DAY, Entry, Used
+    from holdfast.core.dispatch.spending_caps import CLOCK_WAS_SET_BACK, DAY, Entry, Used
     from holdfast.core.model import Instant
 
     rows = queries.view(
@@ -153,7 +153,7 @@ def _lately(queries: Queries, now: Instant) -> list[Entry]:
 
 
 def _total(queries: Queries, label: str) -> Used:
-    from holdfast.core.caps import Used
+    from holdfast.core.dispatch.spending_caps import Used
 
     rows = queries.view("label_total", label=label)
     return Used(**rows[0]) if rows else Used()

@@ -17,9 +17,16 @@ from holdfast.config.env_secrets import environment_of
 from holdfast.config.files import Layer
 from holdfast.config.known_secrets import without_secrets
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
-from holdfast.core.resuming import ResumeDecision
-from holdfast.core.rules import ContainerRules, HealthRules, RunLimits, SalvageRules, SubtaskRules, WorkspaceRules
+from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.states import TASK_TERMINAL, TaskState
+from holdfast.core.task_settings import (
+    ContainerRules,
+    HealthRules,
+    RunLimits,
+    SalvageRules,
+    SubtaskRules,
+    WorkspaceRules,
+)
 from holdfast.intake import repository
 from holdfast.intake.new_task import NewTask as NewTask
 from holdfast.intake.new_task import provider_of
@@ -216,7 +223,7 @@ class Commands:
         the next attempt begins with that one; that it can be read its caller has seen (R-RES-06)."""
 
         from holdfast.api.allowing import allow_or_refuse
-        from holdfast.core.caps import Cap
+        from holdfast.core.dispatch.spending_caps import Cap
 
         def go_on(tx: Any) -> ResumeDecision:
             if not force:
@@ -247,7 +254,7 @@ class Commands:
 
     def ack_all_alerts(self, why: str = "", *, level: str | None = None) -> list[int]:
         """Those that are open now, at least as bad as `level`; their numbers."""
-        from holdfast.core.notices import at_least
+        from holdfast.core.tasks.alerts import at_least
 
         def acknowledge(tx: Any) -> list[int]:
             chosen = [number for number, how in tx.events.open_alerts() if level is None or at_least(how, level)]

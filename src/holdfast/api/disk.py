@@ -1,4 +1,4 @@
-"""How much disk the home uses and has left: for `workspaces` and `doctor`. The gate itself is core/pressure.py."""
+"""How much disk the home uses and has left: for `workspaces` and `doctor`. The gate itself is core/dispatch/pressure.py."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from holdfast.api.schedulecheck import schedule_findings
 from holdfast.base.errors import HoldfastError
 from holdfast.base.folders import listed
 from holdfast.base.platform import LINUX_ONLY, missing
-from holdfast.core.leftovers import LEAVES_ALONE, Action
+from holdfast.core.cleanup.compare import LEAVES_ALONE, Action
 from holdfast.processes.strays import marked_processes
 from holdfast.store.open import open_store
 from holdfast.workspaces import git

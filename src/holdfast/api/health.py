@@ -8,11 +8,11 @@ from typing import Any
 from holdfast.agents.port import sign_reader
 from holdfast.api.queries import Queries
 from holdfast.base import clock
-from holdfast.core.cputrail import CpuTrail
-from holdfast.core.health import Condition, Facts, TreeFacts, judge, window_of
-from holdfast.core.liveness import Identity
-from holdfast.core.outcome import Outcome
-from holdfast.core.rules import HealthRules, rules_from
+from holdfast.core.health.cputrail import CpuTrail
+from holdfast.core.health.diagnosis import Condition, Facts, TreeFacts, judge, window_of
+from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.task_settings import HealthRules, rules_from
 from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.trees import trees
 from holdfast.processes.view import RunView, started_moment

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 FLEET = "fleet:all"
-_SET_BACK = 60.0  # seconds; a time that was decided so far in the future is over (core/holds.py)
+_SET_BACK = 60.0  # seconds; a time that was decided so far in the future is over (core/dispatch/holds.py)
 _MOST_STORMS = 3  # core/holds.MOST_STORMS; a test compares them
 
 
@@ -80,7 +80,7 @@ def waits_for_release(queries: Queries, task: Row) -> bool:
 def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
     """Let what is held back start now: one hold by name, or all; what was released, and the tasks that go on."""
     from holdfast.api.commands import who  # those who only look have to start fast
-    from holdfast.core.holds import Scope
+    from holdfast.core.dispatch.holds import Scope
     from holdfast.store import doorbell
     from holdfast.store.open import open_store
 

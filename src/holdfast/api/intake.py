@@ -16,7 +16,7 @@ from holdfast.api.show import duration_of
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, HoldfastError, UsageError
 from holdfast.base.text import is_text
-from holdfast.core.intake import (
+from holdfast.core.tasks.task_lists import (
     MOST_ITEMS,
     MOST_WAITS,
     Item,
@@ -27,8 +27,8 @@ from holdfast.core.intake import (
     jsonl,
     unique,
 )
-from holdfast.core.intake import Listed as Listed  # interfaces see it from here
-from holdfast.core.intake import Problem as Problem
+from holdfast.core.tasks.task_lists import Listed as Listed  # interfaces see it from here
+from holdfast.core.tasks.task_lists import Problem as Problem
 from holdfast.intake.repository import current_base
 
 BIGGEST_LIST = 16 * 1024 * 1024  # bytes

@@ -16,9 +16,9 @@ from holdfast.base.errors import Unavailable
 from holdfast.base.platform import missing
 from holdfast.containers.engines import Engines
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
-from holdfast.core.leftovers import Action, Finding, compare
+from holdfast.core.cleanup.compare import Action, Finding, compare
+from holdfast.core.cleanup.observed import Scene
 from holdfast.core.model import Repo, RequestKind
-from holdfast.core.scene import Scene
 from holdfast.processes.strays import find_strays
 from holdfast.store import doorbell
 from holdfast.store.ledger import read_ledger

@@ -10,7 +10,7 @@ from holdfast import config
 from holdfast.api.queries import Queries
 from holdfast.base.ids import new_id
 from holdfast.core.model import Level
-from holdfast.core.notices import Notice, Transition, body_of
+from holdfast.core.tasks.alerts import Notice, Transition, body_of
 
 Row = dict[str, Any]
 

@@ -275,7 +275,7 @@ def _rules(settings: Row) -> Row:
     """A task's health rules and limits as they were resolved. None: switched off, or no limit."""
     from dataclasses import asdict
 
-    from holdfast.core.rules import HealthRules, RunLimits, rules_from
+    from holdfast.core.task_settings import HealthRules, RunLimits, rules_from
 
     health = asdict(rules_from(HealthRules, settings.get("health", {}))) | {
         "adaptive_floor": settings.get("adaptive_floor")

@@ -11,7 +11,7 @@ from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.stored_json import recorded, understood
 from holdfast.config.timetable import read_timetable
-from holdfast.core.schedules import Schedule
+from holdfast.core.schedules.schedule import Schedule
 
 if TYPE_CHECKING:  # those who only look have to start fast
     from holdfast.core.model import Task
@@ -64,7 +64,7 @@ def fires_of(queries: Queries, row: Row, most: int) -> list[Row]:
 
 def upcoming(row: Row, count: int) -> list[float]:
     """Its next times, as they would be if it is enabled."""
-    from holdfast.core.firing import upcoming as following
+    from holdfast.core.schedules.due import upcoming as following
 
     return following(_schedule(row), clock.now().wall, count)
 
@@ -180,7 +180,7 @@ def _row(schedule: Schedule, file: str) -> Row:
 def schedule_of(definition: Row) -> Schedule:
     from dataclasses import fields
 
-    from holdfast.core.schedules import Misfire, Overlap
+    from holdfast.core.schedules.schedule import Misfire, Overlap
 
     known = {field.name for field in fields(Schedule)}
     values = {key: value for key, value in definition.items() if key in known}
@@ -194,8 +194,8 @@ def _schedule(row: Row) -> Schedule:
 
 
 def _next(schedule: Schedule, after: float) -> float | None:
-    from holdfast.core.firing import due_at
-    from holdfast.core.firing import upcoming as following
+    from holdfast.core.schedules.due import due_at
+    from holdfast.core.schedules.due import upcoming as following
 
     found = following(schedule, after, 1)
     return due_at(schedule, found[0]) if found else None

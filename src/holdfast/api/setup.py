@@ -18,7 +18,7 @@ from holdfast.config.parsers import toml
 from holdfast.config.schedules import trust_lines, trust_values
 from holdfast.config.template import template
 from holdfast.config.writing import record
-from holdfast.core.schedules import Schedule
+from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository
 
 AGENT, PERMISSIONS = "agent", "permissions.mode"  # what `init` asks for, once

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from holdfast.api.queries import Queries
-from holdfast.core.outcome import EXPECTED
+from holdfast.core.runs.outcome import EXPECTED
 
 Row = dict[str, Any]
 TOOK = ("tokens", "input", "output", "cached", "cost_usd")  # None: no agent told it

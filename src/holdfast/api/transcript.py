@@ -15,7 +15,8 @@ from typing import Any
 from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.base.files import data_blocks, open_plain
 from holdfast.config.known_secrets import learn_for_showing
-from holdfast.core.agentevents import (
+from holdfast.core.agents.digest import Digest
+from holdfast.core.agents.events import (
     AgentEvent,
     Failure,
     LimitNotice,
@@ -29,8 +30,7 @@ from holdfast.core.agentevents import (
     ToolStarted,
     Usage,
 )
-from holdfast.core.digest import Digest
-from holdfast.core.resets import reset_time
+from holdfast.core.agents.limit_reset import reset_time
 from holdfast.secrets.redact import Flow, redacted_in
 
 Row = dict[str, Any]

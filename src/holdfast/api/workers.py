@@ -12,10 +12,10 @@ from holdfast.base.errors import NotFound
 from holdfast.base.stored_json import recorded
 
 if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
-    from holdfast.core.budgets import Limits
-    from holdfast.core.dispatch import Lane
+    from holdfast.core.dispatch.terms import Lane
+    from holdfast.core.dispatch.workers import Worker, WorkerRecord
     from holdfast.core.model import Instant
-    from holdfast.core.staffing import Worker, WorkerRecord
+    from holdfast.core.runs.retry_budgets import Limits
     from holdfast.store.port import Transaction
 
 Row = dict[str, Any]
@@ -169,8 +169,8 @@ def _takes(lane: Lane, task: Row) -> bool:
 
 
 def _row(name: str, worker: Worker | None, known: Row | None, crashes: list[Instant], limits: Limits) -> Row:
-    from holdfast.core.dispatch import Lane
-    from holdfast.core.staffing import recent
+    from holdfast.core.dispatch.terms import Lane
+    from holdfast.core.dispatch.workers import recent
 
     lane, now = worker.lane if worker else Lane(name=name), clock.now()
     return {
@@ -193,7 +193,7 @@ def _row(name: str, worker: Worker | None, known: Row | None, crashes: list[Inst
 
 def _goes_on_at(known: Row | None, crashes: list[Instant], window: float, now: Instant) -> float | None:
     """When a benched worker goes on by itself, in wall time; None: it is not benched."""
-    from holdfast.core.staffing import bench_is_over
+    from holdfast.core.dispatch.workers import bench_is_over
 
     if known is None or known["state"] != "benched":
         return None

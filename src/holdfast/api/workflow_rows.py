@@ -12,7 +12,7 @@ from holdfast.intake.new_task import NewTask
 from holdfast.intake.workflow import known_workflows, no_such_workflow, stages_of
 
 if TYPE_CHECKING:
-    from holdfast.core.drafts import AgentChoice, Draft, StageDraft
+    from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
 
 Row = dict[str, Any]
 

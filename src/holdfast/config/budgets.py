@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from holdfast.config.layers import Config
 
 if TYPE_CHECKING:  # `show` and `why` need one of them, and have to start fast
-    from holdfast.core.budgets import Limits
-    from holdfast.core.caps import Caps
-    from holdfast.core.checkpointing import CheckpointRules
-    from holdfast.core.holds import HoldRules
-    from holdfast.core.staffing import Staff
+    from holdfast.core.dispatch.holds import HoldRules
+    from holdfast.core.dispatch.spending_caps import Caps
+    from holdfast.core.dispatch.workers import Staff
+    from holdfast.core.runs.checkpointing import CheckpointRules
+    from holdfast.core.runs.retry_budgets import Limits
 
 
 def hold_rules_of(settings: Config) -> HoldRules:
-    from holdfast.core.holds import HoldRules
+    from holdfast.core.dispatch.holds import HoldRules
 
     return HoldRules(
         failures=settings["breaker.failures"],
@@ -30,7 +30,7 @@ def hold_rules_of(settings: Config) -> HoldRules:
 
 
 def limits_of(settings: Config) -> Limits:
-    from holdfast.core.budgets import Limits
+    from holdfast.core.runs.retry_budgets import Limits
 
     return Limits(
         runs=settings["runs.max"],
@@ -53,15 +53,15 @@ def limits_of(settings: Config) -> Limits:
 
 def caps_of(settings: Config) -> Caps:
     """What tasks share of money and tokens."""
-    from holdfast.core.caps import Cap, Caps
+    from holdfast.core.dispatch.spending_caps import Cap, Caps
 
     day = Cap(usd=settings["budget.day_usd"] or None, tokens=settings["budget.day_tokens"] or None)
     return Caps(day=day, labels=settings.label_budgets)
 
 
 def staff_of(settings: Config) -> Staff:
-    from holdfast.core.dispatch import Lane
-    from holdfast.core.staffing import Staff, Worker
+    from holdfast.core.dispatch.terms import Lane
+    from holdfast.core.dispatch.workers import Staff, Worker
 
     return Staff(
         workers=tuple(
@@ -76,6 +76,6 @@ def staff_of(settings: Config) -> Staff:
 
 
 def checkpoint_rules_of(settings: Config) -> CheckpointRules:
-    from holdfast.core.checkpointing import CheckpointRules
+    from holdfast.core.runs.checkpointing import CheckpointRules
 
     return CheckpointRules(every=settings["checkpoint.every"], keep=settings["checkpoint.keep"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
-from holdfast.core.workflows import OnFailure
+from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.workflow import OnFailure
 
 READS = AgentChoice(permission="read")
 

@@ -27,8 +27,8 @@ from holdfast.config.workers import Workers, read_workers
 from holdfast.config.workers import refuse_in_repository as refuse_workers
 
 if TYPE_CHECKING:  # all pay for what every command reads
-    from holdfast.core.drafts import Draft
-    from holdfast.core.schedules import Schedule
+    from holdfast.core.schedules.schedule import Schedule
+    from holdfast.core.workflows.draft import Draft
 
 REPO_FILE = "holdfast.toml"
 WORKFLOWS = "workflow"

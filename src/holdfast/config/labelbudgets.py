@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.config.parsers import Parser, count, money, shown
 
 if TYPE_CHECKING:  # all pay for what every command reads
-    from holdfast.core.caps import LabelCap
+    from holdfast.core.dispatch.spending_caps import LabelCap
 
 SECTION = "budget"
 TABLE = "labels"
@@ -58,7 +58,7 @@ def lines_to_show(budgets: Mapping[str, LabelCap]) -> dict[str, Any]:
 
 
 def _cap(place: str, table: Mapping[str, object], complain: Complain) -> LabelCap:
-    from holdfast.core.caps import Cap, LabelCap
+    from holdfast.core.dispatch.spending_caps import Cap, LabelCap
 
     values: dict[str, Any] = {}
     for key, value in table.items():

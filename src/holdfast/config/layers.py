@@ -21,9 +21,9 @@ from holdfast.config.workers import SECTION as WORKERS
 from holdfast.config.workers import Workers, place_of
 
 if TYPE_CHECKING:
-    from holdfast.core.caps import LabelCap
-    from holdfast.core.drafts import Draft
-    from holdfast.core.schedules import Schedule
+    from holdfast.core.dispatch.spending_caps import LabelCap
+    from holdfast.core.schedules.schedule import Schedule
+    from holdfast.core.workflows.draft import Draft
 
 
 class Config:

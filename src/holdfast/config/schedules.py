@@ -23,7 +23,7 @@ from holdfast.config.schedulekeys import KEYS, READERS, TASK_KEYS
 from holdfast.config.tablevalues import meant
 
 if TYPE_CHECKING:  # all pay for what every command reads
-    from holdfast.core.schedules import Schedule
+    from holdfast.core.schedules.schedule import Schedule
 
 SECTION = "schedule"
 MOST = 256
@@ -115,7 +115,7 @@ def _without_repo(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _schedule(number: int, table: Mapping[str, Any], file: _File, complain: Complain) -> Schedule | None:
-    from holdfast.core.schedules import Misfire, Overlap, Schedule
+    from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 
     good, place = True, place_of(number)
 

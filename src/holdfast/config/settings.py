@@ -12,7 +12,7 @@ from holdfast.config.setting import DANGEROUS as DANGEROUS
 from holdfast.config.setting import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.setting import Setting as Setting
 from holdfast.config.tracker_settings import TRACKERS
-from holdfast.core.rules import GIB, MIB
+from holdfast.core.task_settings import GIB, MIB
 
 # The modules of `agents/` that are real CLIs: the one place where they are registered (docs/howto/add-an-agent.md).
 CLI_AGENTS = (

@@ -13,7 +13,7 @@ from holdfast.config.files import Layer, mentions, read_file, repo_file, user_fi
 from holdfast.config.schedules import SECTION, trust_values
 
 if TYPE_CHECKING:
-    from holdfast.core.schedules import Schedule
+    from holdfast.core.schedules.schedule import Schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,8 +11,8 @@ from holdfast.config.overrides import AGENTS
 from holdfast.config.parsers import count, one_of, shown
 from holdfast.config.tablevalues import flag, meant
 from holdfast.config.tablevalues import words as text
-from holdfast.core.drafts import NAME, NAMES
-from holdfast.core.workflows import OnFailure
+from holdfast.core.workflows.draft import NAME, NAMES
+from holdfast.core.workflows.workflow import OnFailure
 
 MOST_TRIES = 100
 LONGEST_TEXT = 1000  # characters of a value that is no prompt

@@ -30,7 +30,7 @@ from holdfast.config.problems import Problem, where
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.tablevalues import meant
 from holdfast.config.workflowfiles import FilesBeside
-from holdfast.core.drafts import (
+from holdfast.core.workflows.draft import (
     MOST_STAGES,
     NAME,
     NAMES,

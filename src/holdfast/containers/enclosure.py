@@ -15,10 +15,10 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.threads import in_engines_thread
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Order, socket_of
 from holdfast.containers.engines import Engines
-from holdfast.core.liveness import Identity
 from holdfast.core.model import TaskSpec, Workspace
-from holdfast.core.outcome import Cause, ProcessEnd
-from holdfast.core.rules import RunLimits
+from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.outcome import Cause, ProcessEnd
+from holdfast.core.task_settings import RunLimits
 from holdfast.processes import boxed
 from holdfast.processes.cgroups import base_name
 from holdfast.processes.identity import identify

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError, LaunchError, Unavailable
-from holdfast.core.rules import ContainerRules, RunLimits
+from holdfast.core.task_settings import ContainerRules, RunLimits
 from holdfast.processes.boxed import ask
 
 LABEL = "dev.holdfast."

@@ -8,7 +8,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.threads import in_engines_thread
 from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE
 from holdfast.containers.engines import Engines
-from holdfast.core.scene import Container
+from holdfast.core.cleanup.observed import Container
 from holdfast.processes.cgroups import base_name
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.core.events import EVENTS
-from holdfast.core.rules import (
+from holdfast.core.event_kinds import EVENTS
+from holdfast.core.states import RunState, TaskState, WorkspaceState
+from holdfast.core.task_settings import (
     DEFAULT_BUDGET,
     DEFAULT_CONTAINER,
     DEFAULT_HEALTH,
@@ -23,8 +24,7 @@ from holdfast.core.rules import (
     SubtaskRules,
     WorkspaceRules,
 )
-from holdfast.core.states import RunState, TaskState, WorkspaceState
-from holdfast.core.workflows import START, Progress, Stages
+from holdfast.core.workflows.workflow import START, Progress, Stages
 
 
 class Strategy(StrEnum):
@@ -84,7 +84,7 @@ class ReportKind(StrEnum):
 
     PROGRESS = "progress"
     CHECKPOINT = "checkpoint"  # it wants its tree to be kept as it is now
-    COMPLETE = "complete"  # a claimed result: what becomes of it is core/claims.py
+    COMPLETE = "complete"  # a claimed result: what becomes of it is core/runs/claimed_result.py
     FAIL = "fail"  # likewise
 
 
@@ -301,4 +301,4 @@ class Event:
 
     def __post_init__(self) -> None:
         if self.kind not in EVENTS:
-            raise ValueError(f"{self.kind} is no documented event; add it to core/events.py")
+            raise ValueError(f"{self.kind} is no documented event; add it to core/event_kinds.py")

@@ -13,11 +13,11 @@ from holdfast import config
 from holdfast.agents.port import DEFAULT_ACCOUNT
 from holdfast.base.errors import UsageError
 from holdfast.base.text import one_line
-from holdfast.core.rules import BudgetRules
+from holdfast.core.task_settings import BudgetRules
 from holdfast.intake.agent_host import surroundings
 
 if TYPE_CHECKING:  # most tasks have no workflow
-    from holdfast.core.drafts import Draft
+    from holdfast.core.workflows.draft import Draft
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

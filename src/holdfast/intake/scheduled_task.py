@@ -10,7 +10,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.config.files import Layer
 from holdfast.config.schedulekeys import LABEL
 from holdfast.core.model import Task
-from holdfast.core.schedules import Schedule
+from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.base.errors import UsageError
-from holdfast.core.rules import BudgetRules
+from holdfast.core.task_settings import BudgetRules
 from holdfast.intake import repository
 from holdfast.intake.new_task import NewTask, agent_of, budget_of, patient_with, provider_of
 
 if TYPE_CHECKING:  # tasks without a workflow are added faster
-    from holdfast.core.drafts import AgentChoice, Draft, StageDraft
-    from holdfast.core.workflows import Member, Stage, Stages
+    from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
+    from holdfast.core.workflows.workflow import Member, Stage, Stages
 
 # What the agent of a reviewing stage is told, if its prompt does not say so itself.
 RULING = """
@@ -199,7 +199,7 @@ def no_such_workflow(name: str, known: Sequence[str]) -> str:
 
 def _checked(draft: Draft) -> Draft:
     """One that came from no file."""
-    from holdfast.core.drafts import flaws
+    from holdfast.core.workflows.draft import flaws
 
     for flaw in flaws(draft):
         where = "" if flaw.stage is None else f", stage {flaw.stage + 1}"
@@ -208,7 +208,7 @@ def _checked(draft: Draft) -> Draft:
 
 
 def _stage(draft: Draft, stage: StageDraft, new: NewTask, settings: config.Config) -> Stage:
-    from holdfast.core.workflows import Stage
+    from holdfast.core.workflows.workflow import Stage
 
     place = f"Stage '{stage.name}' of the workflow '{draft.name}'"
     members = tuple(_member(place, stage, number, new, settings) for number in range(len(stage.members)))
@@ -245,7 +245,7 @@ def _timeout(stage: StageDraft, new: NewTask, settings: config.Config) -> float:
 
 
 def _member(place: str, stage: StageDraft, number: int, new: NewTask, settings: config.Config) -> Member:
-    from holdfast.core.workflows import Member
+    from holdfast.core.workflows.workflow import Member
 
     draft = stage.members[number]
     place = f"Member '{draft.name}' of {place[0].lower()}{place[1:]}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.base.ids import new_id
 from holdfast.base.text import clean, one_line
 from holdfast.base.units import show_duration
-from holdfast.core.notices import Notice
+from holdfast.core.tasks.alerts import Notice
 from holdfast.notify.port import LATE, LONGEST_TOLD, Answer, Runner
 from holdfast.notify.tail import Tail
 from holdfast.secrets.redact import redacted

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.notices import Notice
+from holdfast.core.tasks.alerts import Notice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

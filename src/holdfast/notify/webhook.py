@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from holdfast.base.ids import new_id
 from holdfast.base.text import one_line
-from holdfast.core.notices import LONGEST_WAIT, Notice
+from holdfast.core.tasks.alerts import LONGEST_WAIT, Notice
 from holdfast.notify import poster
 from holdfast.notify.port import LONGEST_TOLD, Answer, Runner
 

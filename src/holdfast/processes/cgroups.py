@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.base import faults
-from holdfast.core.rules import RunLimits
+from holdfast.core.task_settings import RunLimits
 
 PROBE = f"probe-{os.getpid()}"
 CONTROLLERS = ("memory", "pids", "cpu")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
-from holdfast.core.liveness import Identity
+from holdfast.core.runs.liveness import Identity
 from holdfast.processes.identity import identify, sight, signal_exactly
 from holdfast.processes.openers import has_open
 

@@ -7,7 +7,7 @@ import os
 import signal
 
 from holdfast.base import clock, faults
-from holdfast.core.liveness import Identity, Life, Sighting, judge
+from holdfast.core.runs.liveness import Identity, Life, Sighting, judge
 
 
 def sight(pid: int) -> Sighting:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from holdfast.base import clock, faults
 from holdfast.base.errors import LaunchError
 from holdfast.base.files import data_lines
-from holdfast.core.liveness import Identity, Life
-from holdfast.core.outcome import REBOOTED, Cause, ProcessEnd
-from holdfast.core.streams import Stream
+from holdfast.core.agents.streams import Stream
+from holdfast.core.runs.liveness import Identity, Life
+from holdfast.core.runs.outcome import REBOOTED, Cause, ProcessEnd
 from holdfast.processes import cgroups as groups
 from holdfast.processes.cgroups import Cgroups
 from holdfast.processes.channel import Channel

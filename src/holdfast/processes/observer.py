@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from holdfast.core.liveness import Identity
-from holdfast.core.signs import SignReader
+from holdfast.core.health.signs import SignReader
+from holdfast.core.runs.liveness import Identity
 from holdfast.processes.changes import Changes
 from holdfast.processes.port import Tree
 from holdfast.processes.trees import trees

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.core.liveness import Identity
+from holdfast.core.agents.streams import Stream
+from holdfast.core.cleanup.observed import Stray
+from holdfast.core.health.signs import SignReader, Talk
 from holdfast.core.model import Report
-from holdfast.core.outcome import ProcessEnd
-from holdfast.core.rules import DEFAULT_LIMITS, RunLimits
-from holdfast.core.scene import Stray
-from holdfast.core.signs import SignReader, Talk
-from holdfast.core.streams import Stream
+from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.outcome import ProcessEnd
+from holdfast.core.task_settings import DEFAULT_LIMITS, RunLimits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

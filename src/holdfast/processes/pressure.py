@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from holdfast.core.pressure import Pressure
+from holdfast.core.dispatch.pressure import Pressure
 
 
 class Machine:

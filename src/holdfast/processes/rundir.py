@@ -13,8 +13,8 @@ from typing import Any
 from holdfast.base import clock, faults
 from holdfast.base.files import open_plain
 from holdfast.base.text import one_line
-from holdfast.core.liveness import Identity
-from holdfast.core.outcome import Cause, ProcessEnd
+from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.processes.channel import NotPlain, read_plain
 
 PROTOCOL = 1

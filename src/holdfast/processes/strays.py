@@ -9,8 +9,8 @@ import signal
 from collections.abc import Iterator
 
 from holdfast.base import faults
-from holdfast.core.liveness import Identity
-from holdfast.core.scene import Stray
+from holdfast.core.cleanup.observed import Stray
+from holdfast.core.runs.liveness import Identity
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, open_pidfd, signal_exactly
 from holdfast.processes.rundir import RunDirectory

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from holdfast.base import clock
-from holdfast.core.liveness import Identity
+from holdfast.core.runs.liveness import Identity
 from holdfast.processes.port import Tree
 
 _TICKS = os.sysconf("SC_CLK_TCK")

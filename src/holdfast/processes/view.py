@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 from holdfast.base import clock, faults
-from holdfast.core.liveness import Identity
-from holdfast.core.signs import MOST_WORDS, SignReader, Talk, printable
-from holdfast.core.streams import Stream
+from holdfast.core.agents.streams import Stream
+from holdfast.core.health.signs import MOST_WORDS, SignReader, Talk, printable
+from holdfast.core.runs.liveness import Identity
 from holdfast.processes.reading import OutputReader
 from holdfast.processes.rundir import CHANNEL
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.allowances import Purse
-from holdfast.core.caps import Allowance, Cap, Entry, Used
+from holdfast.core.dispatch.spending import Purse
+from holdfast.core.dispatch.spending_caps import Allowance, Cap, Entry, Used
 from holdfast.core.model import Instant, Task
-from holdfast.core.outcome import RunUsage
+from holdfast.core.runs.outcome import RunUsage
 
 if TYPE_CHECKING:
     from holdfast.store.port import Transaction

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from holdfast.core.holds import Hold, Scope
-from holdfast.core.massdeath import Death
+from holdfast.core.dispatch.holds import Hold, Scope
+from holdfast.core.dispatch.mass_death import Death
 from holdfast.core.model import Instant
 
 MASS_DEATH_ALERT = "mass-death"
@@ -18,7 +18,7 @@ def provider_alert(provider: str) -> str:
 
 
 class Holds(Protocol):
-    """Dispatch that is held back until a probe says otherwise. What to do is core/holds.py's; this keeps it."""
+    """Dispatch that is held back until a probe says otherwise. What to do is core/dispatch/holds.py's; this keeps it."""
 
     def all(self) -> Sequence[Hold]:
         """Each with where its probe stands now."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from holdfast.core.model import Instant, Workspace
-from holdfast.core.preserve import Disposition
+from holdfast.core.runs.preserve import Disposition
 from holdfast.core.states import TaskState
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.base.stored_json import understood
+from holdfast.core.cleanup.observed import Holding, KnownTask, Ledger, Scene
 from holdfast.core.model import Strategy, Workspace
-from holdfast.core.scene import Holding, KnownTask, Ledger, Scene
 from holdfast.core.states import TaskState, WorkspaceState
 
 View = Callable[..., list[dict[str, Any]]]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.model import Instant
-from holdfast.core.notices import Delivery, Notice, Plan
+from holdfast.core.tasks.alerts import Delivery, Notice, Plan
 
 
 class Notices(Protocol):

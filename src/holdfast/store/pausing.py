@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.model import Instant
-from holdfast.core.resuming import ResumeDecision
+from holdfast.core.runs.resume import ResumeDecision
 
 
 class Pausing(Protocol):

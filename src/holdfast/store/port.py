@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from holdfast.core.adaptive import Allotted
-from holdfast.core.budgets import Spend
-from holdfast.core.dispatch import ANY, NO_OPERATORS, ForOperators, Terms
+from holdfast.core.dispatch.terms import ANY, NO_OPERATORS, ForOperators, Terms
 from holdfast.core.model import (
     Event,
     Instant,
@@ -26,9 +24,11 @@ from holdfast.core.model import (
     TaskSpec,
     Workspace,
 )
-from holdfast.core.outcome import Verdict
-from holdfast.core.policy import Decision
-from holdfast.core.preserve import Disposition
+from holdfast.core.runs.intervals import Allotted
+from holdfast.core.runs.outcome import Verdict
+from holdfast.core.runs.policy import Decision
+from holdfast.core.runs.preserve import Disposition
+from holdfast.core.runs.retry_budgets import Spend
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.grip import Grip as Grip
 from holdfast.store.pausing import Pausing

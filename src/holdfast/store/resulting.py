@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.core.results import Result
+from holdfast.core.workflows.result import Result
 from holdfast.store.grip import Grip
 
 

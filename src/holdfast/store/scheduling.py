@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.model import Instant
-from holdfast.core.schedules import Schedule, ScheduleRecord
+from holdfast.core.schedules.schedule import Schedule, ScheduleRecord
 
 
 def refused_alert(schedule: Schedule) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.core.accounts import ShutAccount
+from holdfast.core.dispatch.accounts import ShutAccount
 from holdfast.core.model import Instant, Task
 
 

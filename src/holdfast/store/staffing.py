@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord
 from holdfast.core.model import Instant
-from holdfast.core.staffing import CrashDecision, WorkerRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.model import Instant, Task
-from holdfast.core.workflows import Progress
+from holdfast.core.workflows.workflow import Progress
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.grip import Grip
 
 if TYPE_CHECKING:  # every command knows what a store is; few have to do with stages
-    from holdfast.core.advancing import Following
+    from holdfast.core.workflows.next_stage import Following
 
 
 def approval_alert(task_id: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from holdfast.core.intake import Known
 from holdfast.core.model import Instant
+from holdfast.core.tasks.task_lists import Known
 
 
 class Intake(Protocol):

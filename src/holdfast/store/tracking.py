@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from holdfast.core.model import Instant
-from holdfast.core.outcome import Outcome
+from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
-from holdfast.core.tracking import Link, LinkState
+from holdfast.core.tasks.trackers import Link, LinkState
 
 
 def overwritten_alert(repo_id: str, issue: str) -> str:

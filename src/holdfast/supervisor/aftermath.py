@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core.crashes import CRASHES
+from holdfast.core.dispatch.workers import CrashDecision, after_run
 from holdfast.core.model import Task
-from holdfast.core.outcome import Verdict
-from holdfast.core.policy import Action, Decision
-from holdfast.core.staffing import CrashDecision, after_run
+from holdfast.core.runs.crashes import CRASHES
+from holdfast.core.runs.outcome import Verdict
+from holdfast.core.runs.policy import Action, Decision
 from holdfast.store.port import Transaction
 from holdfast.store.staffing import WorkerCrash
 from holdfast.supervisor.context import Context

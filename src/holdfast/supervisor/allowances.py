@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.core.allowances import Meter, Till, held_to, since, used_of
-from holdfast.core.caps import Allowance, Entry, Used, free_in, in_window, labels_of, sum_of
+from holdfast.core.dispatch.spending import Meter, Till, held_to, since, used_of
+from holdfast.core.dispatch.spending_caps import Allowance, Entry, Used, free_in, in_window, labels_of, sum_of
 from holdfast.core.model import Instant, Task
-from holdfast.core.outcome import RunUsage, Verdict
-from holdfast.core.policy import Decision
+from holdfast.core.runs.outcome import RunUsage, Verdict
+from holdfast.core.runs.policy import Decision
 from holdfast.store.budgeting import SpentBudget, purses_of
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context

@@ -11,8 +11,8 @@ from dataclasses import replace
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import HoldfastError, Unavailable, is_passing
 from holdfast.core.model import Event, Level, Run, StopWhy, Task
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.policy import Action, Decision
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.runs.policy import Action, Decision
 from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import record_usage
 from holdfast.supervisor.attempt import Attempt

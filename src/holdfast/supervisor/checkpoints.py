@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from holdfast.base import clock
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import NotOwner
-from holdfast.core.checkpointing import next_interval
 from holdfast.core.model import Repo, Strategy, Task, Workspace
+from holdfast.core.runs.checkpointing import next_interval
 from holdfast.core.states import WorkspaceState
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.port import Grip, Transaction

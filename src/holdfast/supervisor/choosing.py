@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from holdfast.agents.port import DEFAULT_ACCOUNT
 from holdfast.base.errors import LaunchError
-from holdfast.core.accounts import Choice, ShutAccount, ShutOut, choose, shut_out
-from holdfast.core.holds import Hold, Scope, accounts_held
+from holdfast.core.dispatch.accounts import Choice, ShutAccount, ShutOut, choose, shut_out
+from holdfast.core.dispatch.holds import Hold, Scope, accounts_held
 from holdfast.core.model import Task
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context

@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from holdfast.core.dispatch.pressure import short_of_disk
 from holdfast.core.model import Repo, Task, Workspace
-from holdfast.core.pressure import short_of_disk
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context

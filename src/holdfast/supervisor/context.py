@@ -9,22 +9,22 @@ from typing import Protocol
 
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.base.clock import Clock
-from holdfast.core.allowances import Meter, Till
-from holdfast.core.budgets import Limits
-from holdfast.core.checkpointing import CheckpointRules
-from holdfast.core.handover import Changes
-from holdfast.core.holds import HoldRules, Sight
-from holdfast.core.liveness import Identity
+from holdfast.core.dispatch.holds import HoldRules, Sight
+from holdfast.core.dispatch.pressure import Pressure, PressureLimits
+from holdfast.core.dispatch.spending import Meter, Till
+from holdfast.core.dispatch.workers import Staff
+from holdfast.core.health.signs import SignReader
 from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
-from holdfast.core.notices import NoticeRules
-from holdfast.core.outcome import ProcessEnd
-from holdfast.core.pressure import Pressure, PressureLimits
-from holdfast.core.results import Touched
-from holdfast.core.rules import HealthRules
-from holdfast.core.schedules import Schedule
-from holdfast.core.signs import SignReader
-from holdfast.core.staffing import Staff
-from holdfast.core.tracking import Issue
+from holdfast.core.runs.checkpointing import CheckpointRules
+from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.outcome import ProcessEnd
+from holdfast.core.runs.retry_budgets import Limits
+from holdfast.core.schedules.schedule import Schedule
+from holdfast.core.task_settings import HealthRules
+from holdfast.core.tasks.alerts import NoticeRules
+from holdfast.core.tasks.trackers import Issue
+from holdfast.core.workflows.handover import Changes
+from holdfast.core.workflows.result import Touched
 from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port import Grip, Store, Transaction, Writer

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.base import faults
-from holdfast.core.advancing import Following, place
 from holdfast.core.model import Event, Level, Repo, Strategy, Task, Workspace
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision, decide, with_the_clock
-from holdfast.core.preserve import Disposition, resolve
-from holdfast.core.results import Result
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision, decide, with_the_clock
+from holdfast.core.runs.preserve import Disposition, resolve
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
-from holdfast.core.workflows import stage_of
+from holdfast.core.workflows.next_stage import Following, place
+from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.workflow import stage_of
 from holdfast.store.port import Grip, Transaction
 from holdfast.store.values import unsaved_alert
 from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker

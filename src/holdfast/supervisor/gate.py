@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.base.units import show_size
-from holdfast.core.dispatch import Lane
-from holdfast.core.pressure import Hold, Pressure, hold
+from holdfast.core.dispatch.pressure import Hold, Pressure, hold
+from holdfast.core.dispatch.terms import Lane
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.terms import terms_now

@@ -14,8 +14,10 @@ from functools import partial
 
 from holdfast.base.errors import LaunchError
 from holdfast.base.winding import end_all
-from holdfast.core.budgets import lost_too_often
-from holdfast.core.groups import (
+from holdfast.core.model import Run, StopWhy, Strategy, Task
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.retry_budgets import lost_too_often
+from holdfast.core.workflows.parallel_stage import (
     Gathering,
     MemberEnd,
     gathering_of,
@@ -25,11 +27,9 @@ from holdfast.core.groups import (
     plain_gathering,
     summary,
 )
-from holdfast.core.groups import time_left as seconds_left
-from holdfast.core.model import Run, StopWhy, Strategy, Task
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.results import Result
-from holdfast.core.workflows import Member, Stage, stage_of
+from holdfast.core.workflows.parallel_stage import time_left as seconds_left
+from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.workflow import Member, Stage, stage_of
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.massdeath import OTHERS_DIE_WITHIN, is_of_many, open_for

@@ -15,10 +15,10 @@ from collections.abc import Callable, Coroutine, Iterable
 
 from holdfast.base import clock
 from holdfast.base.concurrency import in_thread
-from holdfast.core.health import STOP_WHY, Condition, Diagnosis
-from holdfast.core.holds import Sight
+from holdfast.core.dispatch.holds import Sight
+from holdfast.core.health.diagnosis import STOP_WHY, Condition, Diagnosis
+from holdfast.core.health.signs import NearLimit
 from holdfast.core.model import StopWhy
-from holdfast.core.signs import NearLimit
 from holdfast.processes.port import Observer
 from holdfast.supervisor import verdicts
 from holdfast.supervisor.context import Bell, Context, Patient

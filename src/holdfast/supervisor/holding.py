@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core import holds as rules_of
-from holdfast.core.accounts import full_name
-from holdfast.core.holds import Hold, Progress, Scope, Sight
-from holdfast.core.massdeath import LONGEST_HOLD
-from holdfast.core.resets import reset_time
-from holdfast.core.signs import NearLimit
+from holdfast.core.agents.limit_reset import reset_time
+from holdfast.core.dispatch import holds as rules_of
+from holdfast.core.dispatch.accounts import full_name
+from holdfast.core.dispatch.holds import Hold, Progress, Scope, Sight
+from holdfast.core.dispatch.mass_death import LONGEST_HOLD
+from holdfast.core.health.signs import NearLimit
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.probes import alert_outage

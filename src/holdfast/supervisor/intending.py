@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core.adaptive import MOST_RUNS, Allotted, allot
 from holdfast.core.model import Run, Task
-from holdfast.core.workflows import name_of
+from holdfast.core.runs.intervals import MOST_RUNS, Allotted, allot
+from holdfast.core.workflows.workflow import name_of
 from holdfast.store.port import ALONE, Grip, Role, Transaction
 from holdfast.supervisor.allowances import refuse_spent
 from holdfast.supervisor.choosing import account_for

@@ -12,10 +12,10 @@ from dataclasses import replace
 from holdfast.agents.port import USERS_OWN, AgentAdapter, Ended, Stream, WorkOrder
 from holdfast.base.errors import LaunchError, Unavailable
 from holdfast.base.ids import new_id
-from holdfast.core.allowances import Meter
+from holdfast.core.dispatch.spending import Meter
 from holdfast.core.model import Run, Strategy, Task, TaskSpec, Workspace
-from holdfast.core.outcome import ProcessEnd, Verdict
-from holdfast.core.workflows import name_of
+from holdfast.core.runs.outcome import ProcessEnd, Verdict
+from holdfast.core.workflows.workflow import name_of
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.secrets.redact import learn, secrets_in
 from holdfast.store.port import Grip

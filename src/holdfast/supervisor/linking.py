@@ -9,7 +9,7 @@ from typing import TypeVar
 from holdfast.base.concurrency import in_thread
 from holdfast.core.model import Event, Instant, Level, Repo, Task
 from holdfast.core.states import TASK_TERMINAL, TaskState
-from holdfast.core.tracking import Issue, Link, LinkState, Step
+from holdfast.core.tasks.trackers import Issue, Link, LinkState, Step
 from holdfast.store.port import Transaction
 from holdfast.store.tracking import overwritten_alert
 from holdfast.supervisor.context import Context, TrackerSetup

@@ -1,15 +1,15 @@
-"""Many agents that die at once: told once, everything held back, nobody's budget spent. core/massdeath.py decides."""
+"""Many agents that die at once: told once, everything held back, nobody's budget spent. core/dispatch/mass_death.py decides."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.core.holds import Scope
-from holdfast.core.massdeath import DEATHS, Death, after_mass, among, is_mass, may_become_mass
+from holdfast.core.dispatch.holds import Scope
+from holdfast.core.dispatch.mass_death import DEATHS, Death, after_mass, among, is_mass, may_become_mass
 from holdfast.core.model import Task
-from holdfast.core.outcome import REBOOTED, Cause, Outcome, ProcessEnd, Verdict
-from holdfast.core.policy import Action, Decision, decide
+from holdfast.core.runs.outcome import REBOOTED, Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.runs.policy import Action, Decision, decide
 from holdfast.store.holding import MASS_DEATH_ALERT
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from holdfast.core.groups import (
+from holdfast.core.model import Event, Instant, Level, Run, StopWhy, Strategy, Task, Workspace
+from holdfast.core.runs.outcome import Outcome, ProcessEnd, Verdict
+from holdfast.core.runs.policy import Action, Decision, decide
+from holdfast.core.workflows.parallel_stage import (
     Gathering,
     MemberEnd,
     by_outcome,
@@ -18,11 +21,8 @@ from holdfast.core.groups import (
     missing,
     standing,
 )
-from holdfast.core.model import Event, Instant, Level, Run, StopWhy, Strategy, Task, Workspace
-from holdfast.core.outcome import Outcome, ProcessEnd, Verdict
-from holdfast.core.policy import Action, Decision, decide
-from holdfast.core.results import Result
-from holdfast.core.workflows import Member, Stage
+from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.workflow import Member, Stage
 from holdfast.store.port import Grip, Role, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import commit_leftovers

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
-from holdfast.core.notices import Delivery, NoticeRules, due_in, is_spent, plan, wait_after
+from holdfast.core.tasks.alerts import Delivery, NoticeRules, due_in, is_spent, plan, wait_after
 from holdfast.notify.port import Answer, Target
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context

@@ -10,7 +10,7 @@ from holdfast.base.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.core.workflows import name_of
+from holdfast.core.workflows.workflow import name_of
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import furnish

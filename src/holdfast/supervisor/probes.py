@@ -1,20 +1,20 @@
 """Who goes first where dispatch is held back. All of it is part of a transaction: a claim and the place of its probe,
-an ending and what it says about what was held back, are one step. core/holds.py decides."""
+an ending and what it says about what was held back, are one step. core/dispatch/holds.py decides."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from holdfast.base.errors import LaunchError
-from holdfast.core import holds as rules_of
-from holdfast.core.accounts import full_name
-from holdfast.core.dispatch import Lane
-from holdfast.core.holds import OUTAGE, Hold, Scope
-from holdfast.core.massdeath import after_fleet
+from holdfast.core.dispatch import holds as rules_of
+from holdfast.core.dispatch.accounts import full_name
+from holdfast.core.dispatch.holds import OUTAGE, Hold, Scope
+from holdfast.core.dispatch.mass_death import after_fleet
+from holdfast.core.dispatch.terms import Lane
 from holdfast.core.model import Instant, PauseReason, Task
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision
-from holdfast.core.workflows import stage_of
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.workflows.workflow import stage_of
 from holdfast.store.holding import provider_alert
 from holdfast.store.port import Transaction
 from holdfast.supervisor.choosing import NoAccountNow, account_for

@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 
 from holdfast.base.errors import HoldfastError
-from holdfast.core.budgets import backoff
 from holdfast.core.model import Repo, Strategy, Task, Workspace
-from holdfast.core.preserve import Disposition, decided
+from holdfast.core.runs.preserve import Disposition, decided
+from holdfast.core.runs.retry_budgets import backoff
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.port import Transaction
 from holdfast.store.values import unsaved_alert

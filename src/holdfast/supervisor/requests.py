@@ -8,7 +8,7 @@ from collections.abc import Callable
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.core.model import Request, RequestKind, StopWhy
-from holdfast.core.resuming import end_of_pause
+from holdfast.core.runs.resume import end_of_pause
 from holdfast.core.states import TaskState
 from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts

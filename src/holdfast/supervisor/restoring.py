@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from holdfast.base.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.core.model import Repo, Strategy, Task, Workspace
-from holdfast.core.rules import SalvageRules
+from holdfast.core.task_settings import SalvageRules
 from holdfast.store.checkpointing import GoingBack
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context

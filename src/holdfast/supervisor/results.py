@@ -12,12 +12,12 @@ from holdfast.agents.cli import CliAgent
 from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.base.concurrency import in_thread
 from holdfast.base.files import data_lines, last_lines
-from holdfast.core.answers import answer_of, storable
+from holdfast.core.agents.final_answer import answer_of, storable
 from holdfast.core.model import Task, Workspace
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.results import MOST_TEXT, NOTHING_TOUCHED, GateResult, Result, Touched
+from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.states import WorkspaceState
-from holdfast.core.workflows import name_of
+from holdfast.core.workflows.result import MOST_TEXT, NOTHING_TOUCHED, GateResult, Result, Touched
+from holdfast.core.workflows.workflow import name_of
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import litter_of
 

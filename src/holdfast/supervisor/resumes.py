@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.base.errors import Conflict
-from holdfast.core.accounts import full_name
-from holdfast.core.holds import Hold, Scope, proving
+from holdfast.core.dispatch.accounts import full_name
+from holdfast.core.dispatch.holds import Hold, Scope, proving
 from holdfast.core.model import Instant, PauseReason
 from holdfast.core.states import TaskState
 from holdfast.store.port import Transaction

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.base.errors import NotFound
-from holdfast.core.leftovers import Action, Finding
+from holdfast.core.cleanup.compare import Action, Finding
+from holdfast.core.cleanup.observed import Mark
 from holdfast.core.model import Instant, Workspace
-from holdfast.core.preserve import resolve
-from holdfast.core.scene import Mark
+from holdfast.core.runs.preserve import resolve
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 from holdfast.store.port import Transaction
 

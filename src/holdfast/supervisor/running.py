@@ -15,11 +15,11 @@ from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import LaunchError, NotOwner
 from holdfast.base.ids import new_id
-from holdfast.core.allowances import Meter
-from holdfast.core.claims import conclude
-from holdfast.core.health import STOP_WHY
+from holdfast.core.dispatch.spending import Meter
+from holdfast.core.health.diagnosis import STOP_WHY
 from holdfast.core.model import Run, StopWhy, Strategy, Task, Workspace
-from holdfast.core.outcome import Cause, Outcome, ProcessEnd, Verdict
+from holdfast.core.runs.claimed_result import conclude
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.states import RunState
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port import ALONE, Grip, Role, Transaction

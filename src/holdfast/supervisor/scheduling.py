@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.base.errors import HoldfastError, NotFound, Unavailable
-from holdfast.core.firing import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
 from holdfast.core.model import Instant, Level, Repo, RequestKind, Task
-from holdfast.core.schedules import Overlap, Schedule, ScheduleRecord
+from holdfast.core.schedules.due import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
+from holdfast.core.schedules.schedule import Overlap, Schedule, ScheduleRecord
 from holdfast.store.port import Transaction
 from holdfast.store.scheduling import file_alert
 from holdfast.supervisor.context import Context, Timetable, Timetables

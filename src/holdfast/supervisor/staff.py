@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.dispatch import Lane
+from holdfast.core.dispatch.terms import Lane
+from holdfast.core.dispatch.workers import WorkerState, bench_is_over
 from holdfast.core.model import StopWhy
-from holdfast.core.staffing import WorkerState, bench_is_over
 from holdfast.store.port import Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.choosing import closed_accounts

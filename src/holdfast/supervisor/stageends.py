@@ -1,7 +1,7 @@
 """The end of a stage: its answer, its gate and its ruling, between the proven end of its agent and the settlement.
 
 What is gathered here is read from the run's directory and asked of the gate, so a supervisor that dies in between
-gathers it again. What follows is decided by core/advancing.py, and is durable only with the settlement.
+gathers it again. What follows is decided by core/workflows/next_stage.py, and is durable only with the settlement.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.base.errors import LaunchError
-from holdfast.core.advancing import Following, StageEnd, Step, follow, is_over, ruling_of
-from holdfast.core.answers import storable
-from holdfast.core.budgets import Budget, Limits, Spend, spent
+from holdfast.core.agents.final_answer import storable
 from holdfast.core.model import PauseReason, Task
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.policy import Action, Decision
-from holdfast.core.results import MOST_TEXT, Result
-from holdfast.core.workflows import Ruling, stage_of
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.retry_budgets import Budget, Limits, Spend, spent
+from holdfast.core.workflows.next_stage import Following, StageEnd, Step, follow, is_over, ruling_of
+from holdfast.core.workflows.result import MOST_TEXT, Result
+from holdfast.core.workflows.workflow import Ruling, stage_of
 from holdfast.store.port import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.preparing import ensure_workspace

@@ -1,5 +1,5 @@
 """What the agent of a stage is told: its template, with what is known when it is launched. Text is put in as it is;
-what an agent answered is never read as a template (core/templates.py)."""
+what an agent answered is never read as a template (core/workflows/template.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from holdfast.base.errors import LaunchError
 from holdfast.core.model import Task
-from holdfast.core.results import GateResult, Result
-from holdfast.core.templates import TemplateError, parse, render
-from holdfast.core.workflows import Member, stage_of
+from holdfast.core.workflows.result import GateResult, Result
+from holdfast.core.workflows.template import TemplateError, parse, render
+from holdfast.core.workflows.workflow import Member, stage_of
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.stageends import turn_of
 

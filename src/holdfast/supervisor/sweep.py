@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.base.errors import NoPermission
-from holdfast.core.leftovers import Action, Finding, compare
+from holdfast.core.cleanup.compare import Action, Finding, compare
+from holdfast.core.cleanup.observed import Container, Scene
+from holdfast.core.cleanup.sweep_report import MANY, Swept, warning
 from holdfast.core.model import Event, Level, Repo, Request, Workspace
-from holdfast.core.scene import Container, Scene
 from holdfast.core.states import WorkspaceState
-from holdfast.core.swept import MANY, Swept, warning
 from holdfast.store.ledger import fates, read_ledger
 from holdfast.store.port import Transaction
 from holdfast.supervisor.cleanup import Cleanup

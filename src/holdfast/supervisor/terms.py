@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core.dispatch import ForOperators, Lane, Terms
-from holdfast.core.holds import is_everything_held, providers_down
-from holdfast.core.staffing import WorkerState
+from holdfast.core.dispatch.holds import is_everything_held, providers_down
+from holdfast.core.dispatch.terms import ForOperators, Lane, Terms
+from holdfast.core.dispatch.workers import WorkerState
 from holdfast.store.port import Transaction
 from holdfast.supervisor.allowances import spent_now
 from holdfast.supervisor.choosing import shut_out_now, stopped_accounts

@@ -1,4 +1,4 @@
-"""Sees that the wall clock was set, tells it, and remembers it for whoever deletes what is old (core/passing.py)."""
+"""Sees that the wall clock was set, tells it, and remembers it for whoever deletes what is old (core/cleanup/clock_jumps.py)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 
 from holdfast.base import faults
 from holdfast.base.units import show_duration
+from holdfast.core.cleanup.clock_jumps import OFF_AT_MOST, Passing, as_json, of_json
 from holdfast.core.model import Event, Instant, Level
-from holdfast.core.passing import OFF_AT_MOST, Passing, as_json, of_json
 from holdfast.store.port import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say

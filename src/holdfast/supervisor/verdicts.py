@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.health import Condition, Diagnosis
+from holdfast.core.health.diagnosis import Condition, Diagnosis
 from holdfast.core.model import Event, Instant, Level
 from holdfast.store.port import Transaction, stuck_alert, unended_alert
 from holdfast.supervisor.context import Context, Patient

@@ -1,14 +1,14 @@
-"""What the health service knows of one run: what was seen so far, turned into facts for core/health.py."""
+"""What the health service knows of one run: what was seen so far, turned into facts for core/health/diagnosis.py."""
 
 from __future__ import annotations
 
 import math
 
-from holdfast.core.cputrail import CpuTrail
-from holdfast.core.health import Diagnosis, Facts, TreeFacts, judge, window_of
+from holdfast.core.health.cputrail import CpuTrail
+from holdfast.core.health.diagnosis import Diagnosis, Facts, TreeFacts, judge, window_of
+from holdfast.core.health.signs import NearLimit
+from holdfast.core.health.stalled import Plight
 from holdfast.core.model import StopWhy
-from holdfast.core.plight import Plight
-from holdfast.core.signs import NearLimit
 from holdfast.processes.port import Tree, View
 from holdfast.supervisor.context import Patient
 

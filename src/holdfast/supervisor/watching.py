@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from holdfast.agents.port import sign_reader
-from holdfast.core.allowances import Meter
-from holdfast.core.liveness import Identity
+from holdfast.core.dispatch.spending import Meter
 from holdfast.core.model import Run, StopWhy, Task
+from holdfast.core.runs.liveness import Identity
 from holdfast.core.states import RunState
 from holdfast.processes.port import LiveRun
 from holdfast.supervisor.context import Context, Patient

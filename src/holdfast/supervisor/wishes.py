@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from holdfast.core.model import RequestKind, StopWhy, Task, outranks
-from holdfast.core.outcome import Outcome, Verdict
-from holdfast.core.resuming import end_of_pause
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.resume import end_of_pause
 from holdfast.supervisor.context import Context
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.base.text import is_text
-from holdfast.core.tracking import Issue
+from holdfast.core.tasks.trackers import Issue
 from holdfast.trackers.port import Unknown
 
 MOST = 64 * 1024 * 1024  # bytes of an answer; more is not read

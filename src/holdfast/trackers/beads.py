@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
-from holdfast.core.tracking import IN_PROGRESS, OPEN, Issue
+from holdfast.core.tasks.trackers import IN_PROGRESS, OPEN, Issue
 from holdfast.secrets.redact import redacted
 from holdfast.trackers.answers import error_code, is_usable, issues_in, overwritten
 from holdfast.trackers.port import Changed, Done, Found, Missing, Overwrote, Refused, Runner, Shown, Unknown

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.tracking import Issue
+from holdfast.core.tasks.trackers import Issue
 from holdfast.trackers.port import Changed, Missing, Refused, Shown, Unknown
 
 OURS = "it is no issue of an outside tracker: the store's own claim decides"

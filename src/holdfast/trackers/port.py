@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.tracking import Issue
+from holdfast.core.tasks.trackers import Issue
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from holdfast.config.known_secrets import learn_settings
 from holdfast.config.notify_settings import plain_address
 from holdfast.config.parsers import expanded
 from holdfast.core.model import Level
-from holdfast.core.notices import Notice, NoticeRules
+from holdfast.core.tasks.alerts import Notice, NoticeRules
 from holdfast.notify.command import CommandTarget
 from holdfast.notify.port import Answer, Runner, Target
 from holdfast.notify.webhook import WebhookTarget

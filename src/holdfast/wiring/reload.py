@@ -10,7 +10,7 @@ from holdfast import config
 from holdfast.config.accounts import Accounts
 from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
 from holdfast.config.known_secrets import learn_settings
-from holdfast.core.pressure import PressureLimits
+from holdfast.core.dispatch.pressure import PressureLimits
 from holdfast.supervisor.context import Keeping, Settings, Tuning
 
 

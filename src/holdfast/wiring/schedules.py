@@ -10,7 +10,7 @@ from holdfast.base.errors import Refused
 from holdfast.config.files import Layer
 from holdfast.config.timetable import read_timetable, stamp_of
 from holdfast.core.model import Repo, Task
-from holdfast.core.schedules import Schedule
+from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake.repository import head_at
 from holdfast.intake.scheduled_task import accepting
 from holdfast.supervisor.context import Timetable

@@ -23,9 +23,9 @@ from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.containers.workspace import ContainerStrategy
-from holdfast.core.budgets import Limits
+from holdfast.core.cleanup.sweep_report import Swept
 from holdfast.core.model import Strategy, TaskSpec
-from holdfast.core.swept import Swept
+from holdfast.core.runs.retry_budgets import Limits
 from holdfast.intake.accounts import UserAccounts
 from holdfast.intake.agent_host import surroundings_of
 from holdfast.processes.cgroups import probe

@@ -14,7 +14,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.config import layers as config_layers
 from holdfast.config.parsers import expanded
 from holdfast.core.model import Repo, Task
-from holdfast.core.tracking import Issue, prompt_of, task_priority
+from holdfast.core.tasks.trackers import Issue, prompt_of, task_priority
 from holdfast.intake import repository
 from holdfast.supervisor.context import TrackerSetup
 from holdfast.trackers.beads import Beads

@@ -20,7 +20,7 @@ from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.folders import NotPlain, listed, plainly
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.rules import SalvageRules
+from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces import gitstate
 from holdfast.workspaces.desk import Desk, desk
 from holdfast.workspaces.entries import Entry

@@ -17,7 +17,7 @@ from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import marker, names
 from holdfast.workspaces.admin import drop_branch_lock
 from holdfast.workspaces.delivery import bring, deliver, git_dir_of

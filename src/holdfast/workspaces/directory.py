@@ -10,7 +10,7 @@ from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import copying, marker, names
 from holdfast.workspaces.checkpoint import checkpoint
 from holdfast.workspaces.git import Git, environment

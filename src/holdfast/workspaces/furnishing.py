@@ -19,7 +19,7 @@ from holdfast.base.ids import new_id
 from holdfast.base.text import one_line
 from holdfast.base.units import show_duration
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.results import GateResult
+from holdfast.core.workflows.result import GateResult
 from holdfast.workspaces import carrying, marker
 from holdfast.workspaces.gating import run_gate
 from holdfast.workspaces.git import Git, environment

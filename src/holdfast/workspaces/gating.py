@@ -15,7 +15,7 @@ from holdfast.base.ids import new_id
 from holdfast.base.text import clean, one_line
 from holdfast.base.units import show_duration
 from holdfast.core.model import Strategy, Workspace
-from holdfast.core.results import MOST_GATE, GateResult
+from holdfast.core.workflows.result import MOST_GATE, GateResult
 from holdfast.workspaces.logroom import Bounded
 from holdfast.workspaces.port import CommandRunner
 

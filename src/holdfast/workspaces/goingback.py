@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from holdfast.base import faults
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.rules import SalvageRules
 from holdfast.core.states import WorkspaceState
+from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces import gitstate, refs, scratch
 from holdfast.workspaces.admin import is_checked_out
 from holdfast.workspaces.checkpoint import ABSENT, BRANCHES, STASHES

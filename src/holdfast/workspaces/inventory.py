@@ -10,8 +10,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
+from holdfast.core.cleanup.observed import LOCK_WORDS, Entry, Mark, Place
 from holdfast.core.model import Repo
-from holdfast.core.scene import LOCK_WORDS, Entry, Mark, Place
 from holdfast.workspaces import admin
 from holdfast.workspaces.names import OWNER_SUFFIX, STRANDED_PREFIX, TRASH, WORKSPACES
 

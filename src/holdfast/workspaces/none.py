@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces.names import gone
 from holdfast.workspaces.port import NO_CHECKPOINTS, Kept, Plan, Saved
 

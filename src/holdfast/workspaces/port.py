@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.core.leftovers import Finding
+from holdfast.core.cleanup.compare import Finding
+from holdfast.core.cleanup.observed import Container, Scene
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.results import GateResult
-from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
-from holdfast.core.scene import Container, Scene
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
+from holdfast.core.workflows.result import GateResult
 
 NO_CHECKPOINTS = "its agent works in your own checkout, which is yours to keep (workspace strategy `none`)"
 

@@ -11,7 +11,7 @@ import os
 from holdfast.base.concurrency import in_thread
 from holdfast.base.folders import plainly
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.rules import SalvageRules
+from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces import gitstate, refs
 from holdfast.workspaces.admin import entry_of
 from holdfast.workspaces.entries import QUESTION, parse, touched

@@ -13,7 +13,7 @@ import os
 
 from holdfast.base import faults
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import gitstate, refs, scratch
 from holdfast.workspaces.desk import Desk, desk
 from holdfast.workspaces.git import Git

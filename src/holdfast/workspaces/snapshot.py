@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.base.concurrency import in_thread
-from holdfast.core.rules import SalvageRules
+from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces import gitstate
 from holdfast.workspaces.contents import refuse_pipes
 from holdfast.workspaces.desk import Desk

@@ -14,8 +14,8 @@ from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.text import as_text
-from holdfast.core.handover import Changes
 from holdfast.core.model import Strategy, Workspace
+from holdfast.core.workflows.handover import Changes
 from holdfast.workspaces import scratch
 from holdfast.workspaces.desk import copy_plain
 from holdfast.workspaces.git import Git

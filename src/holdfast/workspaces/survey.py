@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import WorkspaceProblem, is_passing
-from holdfast.core.rules import SalvageRules
+from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.desk import GITLINK, Desk, Listing
 from holdfast.workspaces.entries import Entry
 from holdfast.workspaces.git import Git, GitFailed

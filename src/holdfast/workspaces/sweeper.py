@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.core.leftovers import Action, Finding
+from holdfast.core.cleanup.compare import Action, Finding
+from holdfast.core.cleanup.observed import Branch, Scene
 from holdfast.core.model import Repo
-from holdfast.core.scene import Branch, Scene
 from holdfast.workspaces import admin, marker, names
 from holdfast.workspaces.git import Git, GitFailed, call
 from holdfast.workspaces.inventory import SPARE, Inventory, read_mark

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.text import as_text
 from holdfast.core.model import Workspace
-from holdfast.core.results import MOST_FILES, Touched
+from holdfast.core.workflows.result import MOST_FILES, Touched
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.gitstate import LOOKING
 from holdfast.workspaces.refs import head_of

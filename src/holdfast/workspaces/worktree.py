@@ -10,7 +10,7 @@ from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.core.model import Repo, Workspace
-from holdfast.core.rules import DEFAULT_SALVAGE, SalvageRules
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import marker, names, refs
 from holdfast.workspaces.admin import drop_branch_lock, drop_entry, drop_entry_locks, entry_of, is_checked_out
 from holdfast.workspaces.checkpoint import checkpoint

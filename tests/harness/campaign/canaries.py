@@ -27,7 +27,7 @@ from tests.harness.matrix.world import Stuck, World
 
 from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
-from holdfast.core.drafts import AgentChoice, Draft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
 from holdfast.invariants import violations
 
 PROMPT = "tell it"

@@ -23,10 +23,10 @@ from tests.harness.recordings import RECORDED_AT, lines_of
 from holdfast.agents.port import Ended, Stream
 from holdfast.agents.registry import AGENTS
 from holdfast.base.text import is_text
+from holdfast.core.health.signs import Talk
 from holdfast.core.model import StopWhy
-from holdfast.core.outcome import Cause, ProcessEnd, classify
-from holdfast.core.signs import Talk
-from holdfast.core.tracking import Issue, prompt_of, task_priority
+from holdfast.core.runs.outcome import Cause, ProcessEnd, classify
+from holdfast.core.tasks.trackers import Issue, prompt_of, task_priority
 from holdfast.processes.channel import parse
 from holdfast.processes.rundir import RunDirectory
 from holdfast.trackers.answers import error_code, issues_in, overwritten

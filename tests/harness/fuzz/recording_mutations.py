@@ -14,8 +14,8 @@ from tests.harness.recordings import Recording, recordings
 
 from holdfast.agents.port import Stream
 from holdfast.agents.registry import AGENTS
-from holdfast.core.agentevents import Text, ToolFinished, ToolStarted
-from holdfast.core.outcome import Outcome, ProcessEnd
+from holdfast.core.agents.events import Text, ToolFinished, ToolStarted
+from holdfast.core.runs.outcome import Outcome, ProcessEnd
 
 # Whatever a provider or a CLI was ever seen to say of a failure or of a success. In a model's mouth it means nothing.
 SAYINGS = (

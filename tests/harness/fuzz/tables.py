@@ -21,9 +21,9 @@ from holdfast.config.files import read_file
 from holdfast.config.schedulekeys import KEYS
 from holdfast.config.schedules import lines_to_show, plain, read_schedules, trust_lines
 from holdfast.config.workflows import needing_trust
-from holdfast.core import templates
-from holdfast.core.drafts import flaws
-from holdfast.core.firing import due_at, upcoming
+from holdfast.core.schedules.due import due_at, upcoming
+from holdfast.core.workflows import template as templates
+from holdfast.core.workflows.draft import flaws
 from holdfast.intake.new_task import NewTask
 from holdfast.intake.workflow import crew_of
 

@@ -9,7 +9,7 @@ from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.core.drafts import AgentChoice, Draft, MemberDraft, StageDraft
+from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.store.open import open_store
 
 PROMPT = "be a swarm"

@@ -11,7 +11,7 @@ from tests.harness.matrix.steps import RAN, insist, up_to_the_end, write
 from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands
-from holdfast.core.tracking import Issue, prompt_of
+from holdfast.core.tasks.trackers import Issue, prompt_of
 
 _ISSUES = {"m-crash": "crash once", "m-fail": "fail", "m-shut": "be closed meanwhile"}
 _SCRIPT = (

@@ -26,7 +26,7 @@ from holdfast import config
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
 from holdfast.config.budgets import hold_rules_of, staff_of
-from holdfast.core.pressure import PressureLimits
+from holdfast.core.dispatch.pressure import PressureLimits
 from holdfast.processes.groupbases import Bases
 from holdfast.supervisor.context import Keeping, Settings
 from holdfast.wiring import supervisor

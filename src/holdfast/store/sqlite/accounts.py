@@ -10,10 +10,10 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.base.stored_json import understood
-from holdfast.core.accounts import Parking, ShutAccount, full_name
+from holdfast.core.dispatch.accounts import Parking, ShutAccount, full_name
 from holdfast.core.model import Event, Instant, Level, PauseReason, Task
-from holdfast.core.outcome import Outcome
-from holdfast.core.resuming import FREE_TO_RESUME
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.runs.resume import FREE_TO_RESUME
 from holdfast.store.shutting import account_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents

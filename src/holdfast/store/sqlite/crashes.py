@@ -5,10 +5,10 @@ from __future__ import annotations
 import apsw
 
 from holdfast.base import faults
-from holdfast.core.crashes import Answer, Recovered, answer_to, crash_alert, last_words
 from holdfast.core.model import Event, Instant, Level
-from holdfast.core.outcome import Verdict
-from holdfast.core.policy import Action, Decision
+from holdfast.core.runs.crashes import Answer, Recovered, answer_to, crash_alert, last_words
+from holdfast.core.runs.outcome import Verdict
+from holdfast.core.runs.policy import Action, Decision
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 

@@ -8,12 +8,12 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
-from holdfast.core.budgets import Budget
-from holdfast.core.crashes import CRASHES
 from holdfast.core.model import Event, Instant, Level, PauseReason, Task
-from holdfast.core.outcome import Verdict
-from holdfast.core.policy import Action, Decision
-from holdfast.core.preserve import Disposition, resolve
+from holdfast.core.runs.crashes import CRASHES
+from holdfast.core.runs.outcome import Verdict
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.preserve import Disposition, resolve
+from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.store.port import Grip
 from holdfast.store.sqlite.accounts import SqliteAccounts

@@ -9,8 +9,8 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import NotFound
 from holdfast.base.stored_json import recorded
-from holdfast.core.crashes import crash_alert
 from holdfast.core.model import Event, Instant, Level
+from holdfast.core.runs.crashes import crash_alert
 from holdfast.secrets.redact import redacted
 from holdfast.store.port import stuck_alert, unended_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
@@ -114,7 +114,7 @@ class SqliteEvents:
 
     def _notice(self, alert: Row, what: str, now: Instant, by: str = "", why: str = "") -> None:
         """It goes on its way in the transaction that it tells of."""
-        from holdfast.core.notices import Transition, body_of, key_of  # few who write have to do with alerts
+        from holdfast.core.tasks.alerts import Transition, body_of, key_of  # few who write have to do with alerts
 
         transition = Transition(what)
         key = key_of(alert["id"], transition, now.wall)

@@ -1,4 +1,4 @@
-"""Subtasks in the store: whether one may be added, and who goes with a task that was cancelled (core/family.py)."""
+"""Subtasks in the store: whether one may be added, and who goes with a task that was cancelled (core/tasks/subtasks.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
-from holdfast.core.family import Fate, fate, reaches_children, refusal
 from holdfast.core.model import Event, Instant, RequestKind, Task
 from holdfast.core.states import TaskState
+from holdfast.core.tasks.subtasks import Fate, fate, reaches_children, refusal
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.hosts import SqliteRequests

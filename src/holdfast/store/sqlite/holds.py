@@ -8,8 +8,8 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.stored_json import understood
-from holdfast.core.holds import Hold, Probe, Scope
-from holdfast.core.massdeath import Death, calmed
+from holdfast.core.dispatch.holds import Hold, Probe, Scope
+from holdfast.core.dispatch.mass_death import Death, calmed
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.states import TaskState
 from holdfast.store.holding import MASS_DEATH_ALERT, provider_alert

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import apsw
 
 from holdfast.base import faults
-from holdfast.core.intake import Known
 from holdfast.core.model import Instant
+from holdfast.core.tasks.task_lists import Known
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.guard import refusing_duplicates
 from holdfast.store.sqlite.rows import encode

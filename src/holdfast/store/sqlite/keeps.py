@@ -12,7 +12,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.base.units import show_duration
 from holdfast.core.model import Event, Instant, Task, Workspace
-from holdfast.core.preserve import Disposition
+from holdfast.core.runs.preserve import Disposition
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState, can_move
 from holdfast.store.ledger import workspace_of
 from holdfast.store.sqlite import rows

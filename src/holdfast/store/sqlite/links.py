@@ -9,9 +9,9 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Instant, Level
-from holdfast.core.outcome import Outcome
+from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
-from holdfast.core.tracking import CRASHES, Link, LinkState, backoff
+from holdfast.core.tasks.trackers import CRASHES, Link, LinkState, backoff
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 

@@ -11,7 +11,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Instant, Level
-from holdfast.core.notices import Delivery, Notice, Plan, Transition
+from holdfast.core.tasks.alerts import Delivery, Notice, Plan, Transition
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import encode

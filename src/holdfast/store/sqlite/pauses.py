@@ -8,9 +8,9 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
-from holdfast.core.budgets import Budget
 from holdfast.core.model import Event, Instant, Level, PauseReason, Task
-from holdfast.core.resuming import ResumeDecision, decide_resume
+from holdfast.core.runs.resume import ResumeDecision, decide_resume
+from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TaskState
 from holdfast.store.sqlite.cursor import Cursor
 from holdfast.store.sqlite.endings import Endings

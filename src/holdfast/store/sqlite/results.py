@@ -8,7 +8,7 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.stored_json import understood
-from holdfast.core.results import GateResult, Result
+from holdfast.core.workflows.result import GateResult, Result
 from holdfast.store.grip import Grip
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.guard import require_owner

@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast.base.stored_json import recorded, understood
-from holdfast.core.budgets import Budget, Spend
 from holdfast.core.model import (
     Claim,
     Heard,
@@ -25,8 +24,10 @@ from holdfast.core.model import (
     Task,
     TaskSpec,
 )
-from holdfast.core.outcome import RunUsage
-from holdfast.core.rules import (
+from holdfast.core.runs.outcome import RunUsage
+from holdfast.core.runs.retry_budgets import Budget, Spend
+from holdfast.core.states import RunState, TaskState
+from holdfast.core.task_settings import (
     DEFAULT_BUDGET,
     DEFAULT_CONTAINER,
     DEFAULT_HEALTH,
@@ -37,8 +38,7 @@ from holdfast.core.rules import (
     differences,
     rules_from,
 )
-from holdfast.core.states import RunState, TaskState
-from holdfast.core.workflows import START, Progress, plain_progress, plain_stage, progress_from, stage_from
+from holdfast.core.workflows.workflow import START, Progress, plain_progress, plain_stage, progress_from, stage_from
 from holdfast.secrets.redact import redacted, redacted_in
 
 Row = dict[str, Any]

@@ -9,10 +9,10 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.core.adaptive import Allotted
 from holdfast.core.model import Event, Instant, Level, Run, StopWhy
-from holdfast.core.outcome import EXPECTED, Outcome, Verdict, reason_word
-from holdfast.core.workflows import WORK
+from holdfast.core.runs.intervals import Allotted
+from holdfast.core.runs.outcome import EXPECTED, Outcome, Verdict, reason_word
+from holdfast.core.workflows.workflow import WORK
 from holdfast.store.port import ALONE, AgentNews, Grip, Role
 from holdfast.store.sqlite import reports, rows
 from holdfast.store.sqlite.accounts import Under

@@ -8,10 +8,10 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.core.advancing import Following, Step, approved, is_over, place, retried, sent_back
 from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
 from holdfast.core.states import TaskState
-from holdfast.core.workflows import START, Progress, entered, stage_of
+from holdfast.core.workflows.next_stage import Following, Step, approved, is_over, place, retried, sent_back
+from holdfast.core.workflows.workflow import START, Progress, entered, stage_of
 from holdfast.store.checkpointing import Checkpoint
 from holdfast.store.grip import Grip
 from holdfast.store.sqlite import rows

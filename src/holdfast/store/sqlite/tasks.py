@@ -10,14 +10,14 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound, NotOwner
-from holdfast.core.accounts import ShutOut
-from holdfast.core.budgets import Spend
-from holdfast.core.dispatch import ANY, NO_OPERATORS, ForOperators, Lane, Terms
+from holdfast.core.dispatch.accounts import ShutOut
+from holdfast.core.dispatch.terms import ANY, NO_OPERATORS, ForOperators, Lane, Terms
 from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
-from holdfast.core.outcome import Verdict
-from holdfast.core.policy import Decision
-from holdfast.core.preserve import Disposition
-from holdfast.core.resuming import ResumeDecision
+from holdfast.core.runs.outcome import Verdict
+from holdfast.core.runs.policy import Decision
+from holdfast.core.runs.preserve import Disposition
+from holdfast.core.runs.resume import ResumeDecision
+from holdfast.core.runs.retry_budgets import Spend
 from holdfast.core.states import TaskState
 from holdfast.store.port import Grip
 from holdfast.store.sqlite import rows

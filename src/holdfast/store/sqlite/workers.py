@@ -9,9 +9,9 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.stored_json import understood
-from holdfast.core.crashes import Answer, last_words, worker_alert
+from holdfast.core.dispatch.workers import WORKER_MOVES, WorkerRecord, WorkerState
 from holdfast.core.model import Event, Instant, Level
-from holdfast.core.staffing import WORKER_MOVES, WorkerRecord, WorkerState
+from holdfast.core.runs.crashes import Answer, last_words, worker_alert
 from holdfast.store.sqlite.cursor import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import encode

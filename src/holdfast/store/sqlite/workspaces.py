@@ -12,7 +12,7 @@ from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.ids import new_id
 from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Instant, Level, Repo, TaskSpec, Workspace
-from holdfast.core.preserve import Disposition, resolve
+from holdfast.core.runs.preserve import Disposition, resolve
 from holdfast.core.states import TaskState, WorkspaceState, can_move
 from holdfast.store.ledger import workspace_of
 from holdfast.store.port import Grip, Salvaged

@@ -39,7 +39,7 @@ CREATE TABLE going_back (                              -- which checkpoint the n
 ) WITHOUT ROWID;
 
 -- == holds ==
--- Dispatch that is held back (core/holds.py). Moments as JSON are readings of all clocks.
+-- Dispatch that is held back (core/dispatch/holds.py). Moments as JSON are readings of all clocks.
 CREATE TABLE holds (
     scope TEXT NOT NULL CHECK (scope IN ('provider', 'account', 'fleet', 'near')),
     name TEXT NOT NULL,

@@ -1,0 +1,201 @@
+"""What a run's events add up to: session, usage, the troubles it met, and how it says it ended.
+
+The rules stand in order, and the first that holds decides. Success needs three things together: the CLI's own positive
+word, exit code 0, and no fatal error behind that word. Never the model's text, never the exit code alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from holdfast.core.agents.events import (
+    AgentEvent,
+    Failure,
+    LimitNotice,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    StepStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+    Usage,
+)
+from holdfast.core.agents.limit_reset import reset_time
+from holdfast.core.agents.usage import Spending
+from holdfast.core.health.signs import printable
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, RunUsage, Verdict
+
+MOST_WORDS = 300  # of an agent's error message in our reason
+
+# In this order: a usage limit is often told as a rate limit as well, a lost login as an error of the server.
+RULES: tuple[tuple[Trouble, Outcome, str], ...] = (
+    (Trouble.SESSION_LOST, Outcome.SESSION_LOST, "the session that it was to continue is gone"),
+    (Trouble.USAGE_LIMIT, Outcome.USAGE_LIMITED, "the plan's usage limit is reached"),
+    (Trouble.BILLING, Outcome.BILLING, "the account has no credit"),
+    (Trouble.AUTH, Outcome.AUTH, "the provider refused the login"),
+    (Trouble.CONTEXT, Outcome.CONTEXT_LIMIT, "the conversation is too long for the model"),
+    (Trouble.RATE_LIMIT, Outcome.RATE_LIMITED, "the provider's rate limit was hit"),
+    (Trouble.OVERLOADED, Outcome.OVERLOADED, "the provider is overloaded or broken"),
+    (Trouble.NETWORK, Outcome.NETWORK, "the provider could not be reached"),
+    (Trouble.TURN_LIMIT, Outcome.TURN_LIMIT, "its limit of turns is reached"),
+    (Trouble.BUDGET, Outcome.OVER_BUDGET, "its budget is spent"),
+    (Trouble.LOOP, Outcome.LOOPING, "it went round in circles"),
+    (Trouble.INTERRUPTED, Outcome.EXTERNAL_KILL, "it was interrupted from outside"),
+    (Trouble.REFUSED, Outcome.LAUNCH_ERROR, "the agent's CLI refused to start"),
+    (Trouble.OTHER, Outcome.FAILED, "the agent failed"),
+)
+# What the next run is given on its command line: never something that could be taken for an option or a path.
+_SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
+_VAGUE = frozenset({Trouble.INTERRUPTED, Trouble.OTHER})
+_OF_LIMITS = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})
+
+
+@dataclass(kw_only=True)
+class Digest:
+    """Fed with every event, in order. Small, however much the agent says."""
+
+    session_id: str | None = None
+    model: str = ""
+    result: Result | None = None
+    failures: dict[Trouble, Failure] = field(default_factory=dict)  # fatal; the newest of each kind
+    retry: Retry | None = None  # the newest, while nothing better followed
+    limit: LimitNotice | None = None  # the newest rejection
+    is_rejected: bool = False  # and the model has said nothing since
+    warning: LimitNotice | None = None
+    hindrance: Failure | None = None  # why none of its tools could start, so far
+    has_worked: bool = False  # at least one of them did
+    said_something: bool = False  # at least one event that we understood
+    spending: Spending = field(default_factory=Spending)
+
+    def add(self, event: AgentEvent) -> None:
+        if isinstance(event, Raw):
+            return
+        self.said_something = True
+        if isinstance(event, Text | ToolStarted | ToolFinished):
+            self.retry = None  # it came through
+        if isinstance(event, Text):
+            self.is_rejected = False
+        self._note_tools(event)
+        match event:
+            case SessionStarted():
+                self.session_id = event.id if _SESSION.fullmatch(event.id) else self.session_id
+                self.model = event.model or self.model
+            case StepStarted():
+                self.result = None
+            case Usage():
+                self.spending.add(event)
+            case Retry():
+                self.retry = event
+            case LimitNotice(rejected=True):
+                self.limit, self.is_rejected = event, True
+            case LimitNotice():
+                self.warning = event
+            case Failure(is_fatal=True):
+                self.failures[event.trouble] = event
+                self.result = None if self.result is not None and self.result.ok else self.result
+            case Result():
+                self._add_result(event)
+
+    def _note_tools(self, event: AgentEvent) -> None:
+        if isinstance(event, ToolFinished) and event.ok:
+            self.has_worked, self.hindrance = True, None
+        elif isinstance(event, Failure) and event.trouble is Trouble.REFUSED and not event.is_fatal:
+            self.hindrance = None if self.has_worked else event
+
+    def add_aside(self, event: AgentEvent) -> None:
+        """From standard error, once all of the output was added: nobody knows what of it came before what of that.
+
+        A success in the output outweighs every trouble told aside. Without one, trouble told aside is taken for the
+        newest: better to wait for a limit that is over than to run into one that is not.
+        """
+        came_through = self.result is not None and self.result.ok
+        match event:
+            case Result() | StepStarted():
+                return  # only its output says how it ended
+            case Failure(is_fatal=True):
+                if not came_through:
+                    self.failures.setdefault(event.trouble, event)
+                    self.said_something = True
+            case Retry() if came_through:
+                return
+            case SessionStarted() if self.session_id is not None:
+                self.model = self.model or event.model
+            case _:
+                self.add(event)
+
+    def _add_result(self, result: Result) -> None:
+        self.result = result
+        ended_it = any(failure.outlasts_success for failure in self.failures.values())
+        if result.ok and not ended_it:  # whatever went wrong before, it came through
+            self.failures.clear()
+            self.retry = None
+
+    @property
+    def usage(self) -> RunUsage | None:
+        """None: the agent said nothing about it."""
+        if not self.spending.is_told and not self.model:
+            return None
+        turns = self.result.turns if self.result is not None else None
+        return replace(self.spending.total, turns=turns, model=self.model)
+
+    def verdict(self, end: ProcessEnd, error_tail: str, now: float, zone: str | None) -> Verdict:
+        """How the agent's own words judge its end. `now` and `zone` are those in which it said them."""
+        outcome, reason, reset = self._judged(end)
+        resets_at = None
+        if outcome in _OF_LIMITS:
+            hints = [hint for hint in (reset, self.limit.reset if self.limit is not None else None) if hint is not None]
+            hints.sort(key=lambda hint: isinstance(hint, str))  # a number is exact, a text is often rounded
+            resets_at = next((at for hint in hints if (at := _time_of(hint, now, zone)) is not None), None)
+        return Verdict(
+            outcome=outcome,
+            reason=reason,
+            resets_at=resets_at,
+            session_id=self.session_id,
+            error_tail=error_tail,
+            usage=self.usage,
+        )
+
+    def _judged(self, end: ProcessEnd) -> tuple[Outcome, str, str | float | None]:
+        is_success = self.result is not None and self.result.ok and not self.failures
+        if is_success and self.hindrance is not None:
+            return Outcome.LAUNCH_ERROR, _quoted("none of its tools could start", self.hindrance.message), None
+        if is_success and (end.code == 0 or end.cause is Cause.STOPPED):  # a code of our own signal says nothing
+            return Outcome.COMPLETED, "the agent reported success", None
+        if not is_success and self.limit is not None and self.is_rejected:
+            notice = Failure(trouble=Trouble.USAGE_LIMIT, message=self._limit_words(), reset=self.limit.reset)
+            self.failures.setdefault(Trouble.USAGE_LIMIT, notice)
+        # It ended, or was ended, while it tried again and again: an error that only says so is less telling.
+        tells_more = self.retry is not None and self.failures.keys() <= _VAGUE
+        for trouble, outcome, words in RULES:
+            failure = self.failures.get(trouble)
+            if failure is not None and not tells_more:
+                return outcome, _quoted(words, failure.message), failure.reset
+        if is_success:
+            return Outcome.CRASHED, f"it reported success, but exited with {_exit_words(end)}", None
+        if self.retry is not None:
+            outcome, words = next((o, w) for trouble, o, w in RULES if trouble is self.retry.trouble)
+            delay = None if self.retry.delay is None else f"try again in {self.retry.delay:.0f} seconds"
+            return outcome, _quoted(words, self.retry.message), delay if self.retry.reset is None else self.retry.reset
+        if self.result is not None:
+            return Outcome.FAILED, _quoted("the agent reported failure", self.result.text), None
+        return Outcome.CRASHED, f"it ended without reporting a result ({_exit_words(end)})", None
+
+    def _limit_words(self) -> str:
+        return f"the {self.limit.scope} window" if self.limit is not None and self.limit.scope else ""
+
+
+def _time_of(hint: str | float | None, now: float, zone: str | None) -> float | None:
+    return None if hint is None else reset_time(hint, now, zone)
+
+
+def _exit_words(end: ProcessEnd) -> str:
+    return f"signal {end.signal}" if end.signal is not None else f"exit code {end.code}"
+
+
+def _quoted(words: str, message: str) -> str:
+    said = printable(message, MOST_WORDS).strip().rstrip(".")
+    return f"{words}: {said}" if said else words

@@ -1,0 +1,118 @@
+"""What a run took, added up from what its agent says now and then: nothing counts twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.runs.outcome import RunUsage
+
+if TYPE_CHECKING:  # `why` asks about health, and needs no words of agents for that
+    from holdfast.core.agents.events import Usage
+
+MOST_MESSAGES = 64  # that may be told again; sub-agents talk at the same time, but not more of them than this
+
+MOST_ID = 128  # characters of a message's name
+
+
+@dataclass(kw_only=True)
+class Spending:
+    """Fed with every `Usage`, in order."""
+
+    is_told: bool = False
+    _settled: RunUsage = field(default_factory=RunUsage)
+    _since: RunUsage = field(default_factory=RunUsage)  # told in passing, not settled yet
+    _messages: dict[str, RunUsage] = field(default_factory=dict)
+
+    def add(self, usage: Usage) -> None:
+        self.is_told = True
+        said = _read(usage)
+        if usage.is_total:
+            cost = self.total.cost_usd if said.cost_usd is None else said.cost_usd
+            self._settled, self._since = replace(said, cost_usd=cost), RunUsage()
+        elif usage.settles:
+            self._settled, self._since = _sum(self._settled, said), RunUsage()
+        else:
+            self._since = _sum(self._since, self._news(usage.of, said))
+
+    @property
+    def total(self) -> RunUsage:
+        return _sum(self._settled, self._since)
+
+    def dump(self) -> dict[str, Any]:
+        """For the next supervisor, which reads on where we stopped."""
+        return {
+            "is_told": self.is_told,
+            "settled": _written(self._settled),
+            "since": _written(self._since),
+            "messages": {message[:MOST_ID]: _written(said) for message, said in self._messages.items()},
+        }
+
+    @classmethod
+    def load(cls, kept: Mapping[str, Any]) -> Spending:
+        """ValueError or its like for what is not ours."""
+        found = cls(is_told=bool(kept["is_told"]))
+        found._settled, found._since = _taken_in(kept["settled"]), _taken_in(kept["since"])
+        messages = list(kept["messages"].items())[:MOST_MESSAGES]
+        found._messages = {str(message): _taken_in(said) for message, said in messages}
+        return found
+
+    def _news(self, message: str, said: RunUsage) -> RunUsage:
+        """What was not told of this message before. Its later word may be a bigger one, never a smaller."""
+        if not message:
+            return said
+        message = message[:MOST_ID]
+        before = self._messages.pop(message, RunUsage())
+        self._messages[message] = said
+        if len(self._messages) > MOST_MESSAGES:
+            self._messages.pop(next(iter(self._messages)))
+        return RunUsage(
+            input=max(0, said.input - before.input),
+            output=max(0, said.output - before.output),
+            cached=max(0, said.cached - before.cached),
+            reasoning=max(0, said.reasoning - before.reasoning),
+            cost_usd=None if said.cost_usd is None else max(0.0, said.cost_usd - (before.cost_usd or 0.0)),
+        )
+
+
+def _written(usage: RunUsage) -> list[float | None]:
+    return [usage.input, usage.output, usage.cached, usage.reasoning, usage.cost_usd]
+
+
+def _taken_in(kept: Sequence[Any]) -> RunUsage:
+    from holdfast.core.agents.events import Usage
+
+    told, past, cached, reasoning, cost = kept
+    return _read(
+        Usage(
+            input=int(told),
+            output=int(past),
+            cached=int(cached),
+            reasoning=int(reasoning),
+            cost_usd=None if cost is None else float(cost),
+        )
+    )
+
+
+def _read(usage: Usage) -> RunUsage:
+    cost = usage.cost_usd
+    return RunUsage(
+        input=max(0, usage.input),
+        output=max(0, usage.output),
+        cached=max(0, usage.cached),
+        reasoning=max(0, usage.reasoning),
+        cost_usd=cost if cost is not None and math.isfinite(cost) and cost >= 0 else None,
+    )
+
+
+def _sum(one: RunUsage, other: RunUsage) -> RunUsage:
+    costs = [cost for cost in (one.cost_usd, other.cost_usd) if cost is not None]
+    return RunUsage(
+        input=one.input + other.input,
+        output=one.output + other.output,
+        cached=one.cached + other.cached,
+        reasoning=one.reasoning + other.reasoning,
+        cost_usd=sum(costs) if costs else None,
+    )

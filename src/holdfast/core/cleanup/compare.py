@@ -1,0 +1,259 @@
+"""What is there against what the ledger says, in both directions: a list of findings, each with what to do about it.
+
+The looking is done elsewhere (`workspaces/inventory.py`, `processes/strays.py`), and so is the doing
+(`supervisor/sweep.py`). What has no record of ours is foreign: reported, never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.cleanup.observed import (
+    Holding,
+    Ledger,
+    Mark,
+    Place,
+    Scene,
+    Stray,
+    task_of_branch,
+    workspace_of_trash,
+)
+from holdfast.core.model import Strategy, Workspace
+from holdfast.core.states import TASK_TERMINAL, WorkspaceState
+
+# -- what follows ------------------------------------------------------------------------------------------------------
+
+
+class Action(StrEnum):
+    WAIT = "wait"  # the clean-up has it already, or its task heals it when it goes on
+    KEEP = "keep"  # preserved
+    DECIDE = "decide"  # its task is over and nobody decided what becomes of it: its settings do, work saved first
+    LET_GO = "let-go"  # preserved, and somebody removed it: what git still has of it is saved, then it is gone
+    TAKE_IN = "take-in"  # it has our marker, but the ledger lost it (a restored backup): back into the ledger
+    MARK = "mark"  # ours by ledger and git entry, but its marker is gone
+    DROP_MARKER = "drop-marker"
+    DROP_ENTRY = "drop-entry"
+    DROP_TRASH = "drop-trash"
+    DROP_BRANCH = "drop-branch"
+    END_PROCESS = "end-process"
+    DROP_CONTAINER = "drop-container"
+    REPORT = "report"  # for a person; `foreign` says whether it is simply not ours
+
+
+LEAVES_ALONE = frozenset({Action.WAIT, Action.KEEP, Action.REPORT})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing, what to do about it, and why, in words."""
+
+    action: Action
+    what: str  # workspace, marker, entry, trash, branch, process, container
+    where: str
+    why: str
+    workspace: Workspace | None = None
+    mark: Mark | None = None
+    repo: str | None = None
+    stray: Stray | None = None
+    foreign: bool = False
+    in_backlog: bool = False  # a finished workspace that has to go
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.where}: {self.why}"
+
+
+def compare(scene: Scene, ledger: Ledger) -> list[Finding]:
+    """Every finding, in a stable order. Repeated on what its actions leave, it finds nothing more to do."""
+    return [
+        *_workspaces(scene, ledger),
+        *_places(scene, ledger),
+        *_entries(scene, ledger),
+        *_trash(scene, ledger),
+        *_branches(scene, ledger),
+        *_strays(scene, ledger),
+        *_containers(scene, ledger),
+    ]
+
+
+def _workspaces(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+    """From the ledger to the disk."""
+    places = {place.path: place for place in scene.places}
+    for holding in ledger.holdings:
+        workspace = holding.workspace
+        if workspace.strategy is Strategy.NONE:
+            continue  # the user's own checkout: there is nothing of ours to compare
+        place = places.get(workspace.path)
+        yield from _fate(holding, place)
+        if place is not None and place.is_there and workspace.state is not WorkspaceState.TRASHED:
+            yield from _marking(workspace, place)
+
+
+def _fate(holding: Holding, place: Place | None) -> Iterator[Finding]:
+    workspace, is_there = holding.workspace, place is not None and place.is_there
+
+    def found(action: Action, why: str, *, in_backlog: bool = False) -> Finding:
+        return Finding(
+            action=action,
+            what="workspace",
+            where=workspace.path,
+            why=why,
+            workspace=workspace,
+            repo=workspace.repo_id,
+            in_backlog=in_backlog,
+        )
+
+    if workspace.state is WorkspaceState.TRASHED:
+        yield found(Action.WAIT, "is in the trash and being deleted", in_backlog=True)
+    elif not holding.is_finished:
+        if workspace.state is not WorkspaceState.INTENDED and not is_there:
+            yield found(Action.WAIT, f"is {workspace.state} in the ledger, but not on disk; its task makes it again")
+    elif workspace.state is WorkspaceState.PRESERVED and workspace.disposition != "salvage":
+        if is_there:
+            yield found(Action.KEEP, workspace.reason or "preserved")
+        elif place is not None and place.mark is not None:
+            why = "is preserved in the ledger, but not on disk any more: somebody removed it"
+            yield found(Action.LET_GO, why, in_backlog=True)
+        else:  # its file system may just not be mounted
+            yield found(
+                Action.REPORT,
+                "is preserved in the ledger, but neither it nor its marker is on disk; if it is really gone: "
+                f"`holdfast workspaces clean {workspace.task_id}`",
+            )
+    elif workspace.disposition is None:
+        yield found(Action.DECIDE, f"its task is {holding.task_state}, and nobody put it away", in_backlog=True)
+    else:
+        yield found(Action.WAIT, f"its task is {holding.task_state}; it is being put away", in_backlog=True)
+
+
+def _marking(workspace: Workspace, place: Place) -> Iterator[Finding]:
+    """Without its marker nothing is deleted. The ledger and a second record of ours together restore it."""
+    mark = place.mark
+    if (mark is not None and mark.workspace == workspace.id) or workspace.state is WorkspaceState.INTENDED:
+        return  # an intended one is marked when it is made
+    is_ours = place.git_entry_of == workspace.task_id or (
+        mark is not None and mark.task == workspace.task_id and mark.path == workspace.path
+    )
+    yield Finding(
+        action=Action.MARK if is_ours else Action.REPORT,
+        what="marker",
+        where=workspace.path,
+        why="its marker is gone, but ledger and git entry say that it is ours"
+        if is_ours
+        else "the ledger has it, but it carries no record of ours: it stays until you remove it by hand",
+        workspace=workspace,
+        repo=workspace.repo_id,
+        foreign=not is_ours,
+    )
+
+
+def _places(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+    """From the disk to the ledger: what no open row knows."""
+    known = {h.workspace.path for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
+    busy = {h.workspace.task_id for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
+    for place in scene.places:
+        if place.path not in known:
+            yield from _unknown(place, ledger, busy)
+
+
+def _unknown(place: Place, ledger: Ledger, busy: set[str]) -> Iterator[Finding]:
+    mark = place.mark
+
+    def found(action: Action, what: str, why: str, *, foreign: bool = False) -> Finding:
+        return Finding(
+            action=action, what=what, where=place.path, why=why, mark=mark, repo=place.repo, foreign=foreign,
+            in_backlog=action is Action.TAKE_IN,
+        )  # fmt: skip
+
+    if mark is None or mark.path != place.path:
+        if place.is_there:
+            yield found(Action.REPORT, "workspace", "carries no record of ours; it was left alone", foreign=True)
+        elif place.spare_mark or mark is not None:
+            yield found(Action.DROP_MARKER, "marker", "marks nothing")
+        return
+    if not place.is_there:
+        yield found(Action.DROP_MARKER, "marker", "its workspace is gone")
+    elif mark.task not in ledger.tasks or mark.task in busy:
+        yield found(
+            Action.REPORT,
+            "workspace",
+            f"has our marker, but the store knows no task {mark.task} that it could belong to; take what you need, "
+            "then remove it by hand",
+        )
+    else:
+        yield found(Action.TAKE_IN, "workspace", "has our marker, but the ledger had lost it")
+
+
+def _entries(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+    live = {h.workspace.path for h in ledger.holdings if h.workspace.state is not WorkspaceState.TRASHED}
+    for entry in scene.entries:
+        if entry.tree_is_there or (entry.tree is not None and entry.tree in live):
+            continue
+        task = entry.locked_for or (entry.tree.rpartition("/")[2] if entry.tree is not None else None)
+        is_ours = task in ledger.tasks or (entry.tree is not None and entry.locked_for is not None)
+        if entry.tree is None and not is_ours:
+            continue  # another home's
+        yield Finding(
+            action=Action.DROP_ENTRY if is_ours else Action.REPORT,
+            what="entry",
+            where=entry.folder,
+            why="stands for a workspace that is gone" if is_ours else "lies among our workspaces, but is not ours",
+            repo=entry.repo,
+            foreign=not is_ours,
+        )
+
+
+def _trash(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+    in_hand = {holding.workspace.id for holding in ledger.holdings}
+    for path in scene.trash:
+        owner = workspace_of_trash(path)
+        if owner is None:
+            yield Finding(action=Action.REPORT, what="trash", where=path, why="is no name that we give", foreign=True)
+        elif owner not in in_hand:
+            what = "marker" if path.endswith(".json") else "trash"
+            yield Finding(action=Action.DROP_TRASH, what=what, where=path, why="nothing in the ledger waits for it")
+
+
+def _branches(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+    """An empty branch of a task that is over. Branches with commits are results; unknown ones may be another home's."""
+    in_use = {(h.workspace.repo_id, h.workspace.branch) for h in ledger.holdings}
+    for branch in scene.branches:
+        task = ledger.tasks.get(task_of_branch(branch.name) or "")
+        if (
+            task is not None
+            and task.state in TASK_TERMINAL
+            and task.base_commit == branch.tip
+            and (branch.repo, branch.name) not in in_use
+        ):
+            why = f"its task is {task.state}, and it has no commit of its own"
+            yield Finding(
+                action=Action.DROP_BRANCH, what="branch", where=f"{branch.name} {branch.tip}", why=why, repo=branch.repo
+            )
+
+
+def _strays(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+    finished = {h.workspace.path for h in ledger.holdings if h.is_finished}
+    for stray in scene.strays:
+        if stray.run is not None and stray.run not in ledger.open_runs:
+            ends = stray.proven and not stray.kept
+            why = f"belongs to run {stray.run}, which is over"
+            if not ends:
+                why += "; a keeper of it still lives" if stray.kept else "; that it is ours is not proven"
+            action = Action.END_PROCESS if ends else Action.REPORT
+        elif stray.run is None and stray.place in finished:
+            action, why = Action.REPORT, f"works in {stray.place}, whose task is over; it is not ours to end"
+        else:
+            continue
+        yield Finding(action=action, what="process", where=f"pid {stray.pid}", why=why, stray=stray)
+
+
+def _containers(scene: Scene, ledger: Ledger) -> Iterator[Finding]:
+    # Of an open workspace: it goes with that, or before its next run. It may be about to be preserved.
+    open_states = (WorkspaceState.READY, WorkspaceState.PRESERVED)
+    kept = {h.workspace.container for h in ledger.holdings if h.workspace.state in open_states}
+    for container in scene.containers:
+        if container.run in ledger.open_runs or container.id in kept:
+            continue
+        why = f"its run {container.run or '(unknown)'} is over"
+        yield Finding(action=Action.DROP_CONTAINER, what="container", where=container.id, why=why)

@@ -1,0 +1,295 @@
+"""Dispatch that is held back, and the one task that goes first to see whether that is over. Pure.
+
+Three things are held back: tasks of a provider that does not answer, tasks of an account whose limit should be over,
+and everything after a mass death (core/dispatch/mass_death.py). Each is one durable row with a time. When the time has come
+exactly one task may start, the probe; how it fares lets the others follow, or makes all wait longer. A fourth kind only
+slows: an account that is near its limit.
+
+A hold ends by its probe, by an operator, or, if nobody cares for it, by time: none of it waits for a process that is
+gone. ADR 0023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from holdfast.core.dispatch.accounts import PARKING, STOPPING, ShutAccount
+from holdfast.core.model import Instant
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.retry_budgets import backoff
+from holdfast.core.states import TaskState
+
+_CLOCK_WAS_SET_BACK = 60.0  # a time that was decided so far in the future is over
+CANDIDATE_PATIENCE = 60.0  # seconds that a resumed task may wait in the queue before another one may go first
+MOST_STORMS = 3  # mass deaths within a day: after the last one only an operator lets anything start
+LONGEST_PROBE = 1800.0  # seconds that one probe may keep all others waiting, whatever it says
+
+
+class Scope(StrEnum):
+    PROVIDER = "provider"  # it does not answer; the name is the provider's
+    ACCOUNT = "account"  # its limit should be over, which nobody has seen yet; agent/name
+    FLEET = "fleet"  # many agents died at once; all
+    NEAR = "near"  # an account near its limit; agent/name
+
+
+OUTAGE = frozenset({Outcome.OVERLOADED, Outcome.NETWORK})
+_ANSWERS = frozenset(
+    {Outcome.COMPLETED, Outcome.CONTEXT_LIMIT, Outcome.TURN_LIMIT, Outcome.OVER_BUDGET, Outcome.LOOPING}
+) | (PARKING | STOPPING)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HoldRules:
+    """All are settings."""
+
+    failures: int = 2  # in a row, of one provider; 0: its tasks are never held back
+    hold: float = 16.0  # the first one; each later one is twice as long
+    longest: float = 300.0
+    alone: float = 60.0  # how long a probe that shows no trouble keeps the others waiting
+    near_starts: int = 1  # agents that may run at once, of those that began after the warning; 0: no slowing
+    deaths: int = 5  # 0: mass deaths are not looked for
+    death_share: float = 0.5
+    death_window: float = 30.0
+    death_hold: float = 300.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """The task that goes first. `state` is where it stands now; None: there is no such task any more."""
+
+    task_id: str
+    since: Instant
+    state: TaskState | None
+
+    def is_under_way(self) -> bool:
+        return self.state is TaskState.RUNNING
+
+    def is_about_to(self, now: Instant) -> bool:
+        """It was resumed in order to go first, and is not taken yet. Not after a reboot: a clock that was set back
+        with it would make years of a minute."""
+        if self.state is not TaskState.QUEUED or self.since.boot_id != now.boot_id:
+            return False
+        return now.since(self.since) < CANDIDATE_PATIENCE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hold:
+    """One row. `until` is None while failures are only counted, and nobody is held back."""
+
+    scope: Scope
+    name: str
+    since: Instant  # when it first held back, in this episode
+    until: float | None
+    decided: float  # wall time at which `until` was
+    reason: str
+    failures: int = 0  # in a row; of the fleet: mass deaths within a day
+    rounds: int = 0  # how often it was held back anew
+    probe: Probe | None = None
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.scope}:{self.name}"
+
+    @property
+    def is_held(self) -> bool:
+        return self.until is not None
+
+    @property
+    def for_operator(self) -> bool:
+        """It comes again and again: agents that live until the others follow prove nothing any more."""
+        return self.scope is Scope.FLEET and self.is_held and self.failures >= MOST_STORMS
+
+    def is_waiting(self, now: Instant) -> bool:
+        """Its time has not come. A time that was decided in the future (the clock was set back since) has."""
+        if self.for_operator:
+            return True
+        return self.until is not None and now.wall < self.until and self.decided <= now.wall + _CLOCK_WAS_SET_BACK
+
+    def is_probed(self) -> bool:
+        return self.probe is not None and self.probe.is_under_way()
+
+    def blocks(self, now: Instant, task_id: str | None = None) -> bool:
+        """Whether a task has to wait; never the probe itself."""
+        if self.scope is Scope.NEAR or not self.is_held:
+            return False
+        if self.probe is not None and self.probe.task_id == task_id and self.is_probed():
+            return False
+        return self.is_waiting(now) or self.is_probed()
+
+    def lets_one_go(self, now: Instant) -> bool:
+        return self.scope is not Scope.NEAR and self.is_held and not self.is_waiting(now) and not self.is_probed()
+
+    def with_probe(self, task_id: str, now: Instant, state: TaskState = TaskState.RUNNING) -> Hold:
+        return replace(self, probe=Probe(task_id=task_id, since=now, state=state))
+
+    def is_probe(self, task_id: str) -> bool:
+        return self.probe is not None and self.probe.task_id == task_id
+
+    def lets_resume(self, now: Instant) -> bool:
+        """Whether a paused task may be resumed to go first (R-RES-08): the others stay paused, no resume spent."""
+        return self.lets_one_go(now) and not (self.probe is not None and self.probe.is_about_to(now))
+
+
+# -- a provider --------------------------------------------------------------------------------------------------------
+
+
+def answered(verdict: Verdict) -> bool:
+    """Whether the ending proves that the provider answered."""
+    tokens = verdict.usage is not None and verdict.usage.tokens > 0
+    return verdict.outcome in _ANSWERS or (tokens and verdict.outcome not in OUTAGE)
+
+
+def after_provider(
+    hold: Hold | None, provider: str, task_id: str, verdict: Verdict, rules: HoldRules, now: Instant, jitter: float
+) -> Hold | None:
+    """The breaker after a run of this provider ended. None: nothing is held, and nothing counted."""
+    if verdict.outcome in OUTAGE:
+        return _failed(hold, provider, task_id, verdict.reason, rules, now, jitter)
+    if hold is None:
+        return None
+    if hold.is_held and not hold.is_probe(task_id):
+        return hold  # it began before: it proves nothing
+    if answered(verdict):
+        return None
+    return replace(hold, probe=None) if hold.is_probe(task_id) else hold
+
+
+def _failed(
+    hold: Hold | None, provider: str, task_id: str, reason: str, rules: HoldRules, now: Instant, jitter: float
+) -> Hold | None:
+    if rules.failures == 0:
+        return hold
+    if hold is None:
+        hold = Hold(scope=Scope.PROVIDER, name=provider, since=now, until=None, decided=now.wall, reason=reason)
+    hold = replace(hold, failures=hold.failures + 1, reason=reason)
+    if hold.is_held and not hold.is_probe(task_id):
+        return hold  # one of those that ran when it began
+    if not hold.is_held and hold.failures < rules.failures:
+        return hold
+    return held_again(hold, rules.hold, rules.longest, now, jitter)
+
+
+def held_again(hold: Hold, first: float, longest: float, now: Instant, jitter: float) -> Hold:
+    """Longer than the last time; nobody probes it now."""
+    return replace(
+        hold,
+        since=hold.since if hold.is_held else now,
+        until=now.wall + backoff(hold.rounds, longest, jitter, first),
+        decided=now.wall,
+        rounds=hold.rounds + 1,
+        probe=None,
+    )
+
+
+def is_given_up(hold: Hold, outage: float, now: Instant) -> bool:
+    """The outage lasts for longer than anybody's budget: who waits for it is handed to an operator."""
+    return hold.scope is Scope.PROVIDER and hold.is_held and not hold.is_probed() and now.since(hold.since) >= outage
+
+
+def given_up(hold: Hold, now: Instant) -> Hold:
+    """Counted anew: whoever is resumed, or comes, tries. The row stays, so that an answer closes its alert."""
+    return replace(hold, until=None, decided=now.wall, failures=0, rounds=0, probe=None)
+
+
+def is_outage(hold: Hold) -> bool:
+    """It is held back, or was given up: its trouble is not that of one task."""
+    return hold.is_held or hold.failures == 0
+
+
+# -- an account --------------------------------------------------------------------------------------------------------
+
+
+def proving(account: str, now: Instant) -> Hold:
+    """Its time has come: one task goes first."""
+    reason = "its limit should be over; one task goes first"
+    return Hold(scope=Scope.ACCOUNT, name=account, since=now, until=now.wall, decided=now.wall, reason=reason)
+
+
+def after_account(hold: Hold, task_id: str, verdict: Verdict) -> Hold | None:
+    """None: it is open, or shut anew by the run itself (core/dispatch/accounts.py)."""
+    if verdict.outcome in PARKING or verdict.outcome in STOPPING:
+        return None
+    if not hold.is_probe(task_id):
+        return hold
+    return None if answered(verdict) else replace(hold, probe=None)
+
+
+def near(account: str, until: float, reason: str, now: Instant) -> Hold:
+    return Hold(scope=Scope.NEAR, name=account, since=now, until=until, decided=now.wall, reason=reason)
+
+
+# -- while a probe runs ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sight:
+    """What is seen of the probe's run. `lived`: seconds since its agent started; None: it has not."""
+
+    lived: float | None = None
+    has_answer: bool = False  # its model said or did something
+    in_trouble: bool = False  # since then it only tries again, or reported an error
+
+
+class Progress(StrEnum):
+    THROUGH = "through"  # the others may follow
+    TOO_LONG = "too_long"  # it keeps everybody waiting: held again, and another one goes first then
+    OPEN = "open"
+
+
+def judge_probe(hold: Hold, sight: Sight, rules: HoldRules, now: Instant) -> Progress:
+    assert hold.probe is not None
+    if not sight.in_trouble and sight.lived is not None:
+        if hold.scope is not Scope.FLEET and sight.has_answer:
+            return Progress.THROUGH
+        if sight.lived >= rules.alone:
+            return Progress.THROUGH
+    return Progress.TOO_LONG if now.since(hold.probe.since) >= LONGEST_PROBE else Progress.OPEN
+
+
+# -- who has to wait ---------------------------------------------------------------------------------------------------
+
+
+def providers_down(holds: Collection[Hold], now: Instant) -> frozenset[str]:
+    return frozenset(hold.name for hold in holds if hold.scope is Scope.PROVIDER and hold.blocks(now))
+
+
+def is_everything_held(holds: Collection[Hold], now: Instant) -> bool:
+    return any(hold.scope is Scope.FLEET and hold.blocks(now) for hold in holds)
+
+
+def accounts_held(
+    holds: Collection[Hold], crowded: Collection[str], now: Instant, task_id: str | None
+) -> Sequence[ShutAccount]:
+    """Accounts that a task cannot have now: somebody else goes first there, or enough run there already."""
+    found = []
+    for hold in holds:
+        if (hold.scope is Scope.ACCOUNT and hold.blocks(now, task_id)) or (
+            hold.scope is Scope.NEAR and hold.name in crowded
+        ):
+            agent, _, name = hold.name.partition("/")
+            found.append(
+                ShutAccount(
+                    agent=agent,
+                    name=name,
+                    until=hold.until if hold.until is not None else now.wall,
+                    outcome=Outcome.RATE_LIMITED,
+                    reason=hold.reason,
+                    at=hold.decided,
+                )
+            )
+    return found
+
+
+def next_moment(holds: Collection[Hold], now: Instant) -> float | None:
+    """When to look again: a hold's time, or soon, while a probe is under way."""
+    moments = [
+        hold.until for hold in holds if hold.until is not None and hold.is_waiting(now) and not hold.for_operator
+    ]
+    if any(hold.is_probed() for hold in holds):
+        moments.append(now.wall + LOOK_AT_PROBES)
+    return min(moments, default=None)
+
+
+LOOK_AT_PROBES = 1.0  # seconds between two looks at how a probe fares

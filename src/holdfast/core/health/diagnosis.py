@@ -1,0 +1,280 @@
+"""Is a living agent at work? From what was seen of a run to a diagnosis with its evidence (R-TERM-04, R-TERM-07).
+
+Four rules, each of which can be switched off:
+- doomed: its own error says that it cannot succeed, or it only tries again and again (core/health/stalled.py);
+- looping: so many events in a row said nothing new;
+- start-up: never any sign of life;
+- stuck: silence. While the agent reads events and no tool of it is open, silence of output and heartbeat decides alone:
+  an idle Node process burns a little CPU for ever. While a tool is open, or where nobody can tell (an agent without
+  events), its process tree must be quiet as well, up to a limit that holds even for a busy one.
+
+All moments are CLOCK_MONOTONIC: a laptop that slept must not time everything out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from holdfast.core.health.signs import OpenTool
+from holdfast.core.health.stalled import Plight, PlightKind, given_up_at, why_given_up
+from holdfast.core.model import StopWhy
+from holdfast.core.task_settings import HealthRules
+
+LOOK_TWICE = 10.0  # seconds (or the whole threshold, if shorter) that whoever took a run over watches it first
+SOONEST, SOON, LATE = 0.1, 1.0, 30.0  # how often a tree is looked at: at least, at work, quiet
+
+
+class Condition(StrEnum):
+    ALIVE = "alive"
+    STUCK = "stuck"
+    LOOPING = "looping"
+    STARTUP_TIMEOUT = "startup_timeout"
+    DOOMED = "doomed"
+
+
+STOP_WHY = {
+    Condition.STUCK: StopWhy.STUCK,
+    Condition.LOOPING: StopWhy.LOOPING,
+    Condition.STARTUP_TIMEOUT: StopWhy.STARTUP,
+    Condition.DOOMED: StopWhy.DOOMED,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeFacts:
+    """What the process tree of a run did."""
+
+    looked_at: float
+    members: int
+    child_at: float | None  # when its newest process started, the first ones aside
+    quiet_since: float  # since then it used less than 1 % of a core, as a share of the rule's window
+    share: float  # of one core …
+    span: float  # … over so many seconds
+    at_work: bool = False  # it used the CPU between the last two looks, or there was only one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What was seen of one run."""
+
+    now: float
+    started_at: float
+    watched_since: float  # later than started_at: by a supervisor that took it over
+    reads_events: bool  # its adapter understands its output
+    output_at: float | None = None  # the newest output; None: never any
+    heartbeat_at: float | None = None  # the newest heartbeat or report
+    tools: tuple[OpenTool, ...] = ()
+    steps: int = 0  # events in a row without progress
+    last_step: str = ""
+    plight: Plight | None = None
+    tree: TreeFacts | None = None  # None: nobody has looked yet
+
+    @property
+    def sign_at(self) -> float | None:
+        """The newest output or heartbeat."""
+        return max((at for at in (self.output_at, self.heartbeat_at) if at is not None), default=None)
+
+    @property
+    def needs_tree(self) -> bool:
+        """Whether silence alone proves nothing."""
+        return bool(self.tools) or not self.reads_events
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    condition: Condition
+    reason: str  # one sentence; empty while it is alive
+    look_at: float  # when to look again, if nothing changes (not later than now: at once); inf: no rule can strike
+    due: float = math.inf  # when silence becomes a verdict, if nothing changes
+    needs_tree: bool = False  # that look must see the process tree
+    facts: Facts
+    rules: HealthRules
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """Every signal that was looked at, and what it said. Made on demand: most looks end in "alive"."""
+        return _evidence(self.facts, self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """Which of the two silence rules holds now."""
+
+    condition: Condition
+    limit: float
+    since: float
+
+
+def judge(facts: Facts, rules: HealthRules) -> Diagnosis:
+    doomed_at = _doomed_at(facts, rules)
+    if facts.plight is not None and facts.now >= doomed_at:
+        why = why_given_up(facts.plight, seconds(facts.now - facts.plight.since))
+        return _found(Condition.DOOMED, why, facts, rules)
+    found = _judge_signs(facts, rules)
+    if found.condition is Condition.ALIVE and doomed_at < found.due:
+        return replace(found, look_at=min(found.look_at, doomed_at), due=doomed_at)
+    return found
+
+
+def _doomed_at(facts: Facts, rules: HealthRules) -> float:
+    """inf: no such verdict is near."""
+    plight = facts.plight
+    if plight is None:
+        return math.inf
+    at = given_up_at(plight, rules, has_open_tool=bool(facts.tools))
+    if plight.kind is PlightKind.HOPELESS or facts.watched_since <= facts.started_at:
+        return at
+    return max(at, facts.watched_since + min(max(0.0, at - plight.since), LOOK_TWICE))
+
+
+def _judge_signs(facts: Facts, rules: HealthRules) -> Diagnosis:
+    if 0 < rules.loop_steps <= facts.steps:
+        said = f': "{facts.last_step}"' if facts.last_step else ""
+        return _found(Condition.LOOPING, f"{facts.steps} events in a row without progress{said}", facts, rules)
+    silence = _silence(facts, rules)
+    if silence is None:
+        return Diagnosis(condition=Condition.ALIVE, reason="", look_at=math.inf, facts=facts, rules=rules)
+    if facts.needs_tree:
+        return _judge_with_tree(facts, rules, silence)
+    due = max(silence.since + silence.limit, _watched_long_enough(facts, silence))
+    if facts.now >= due:
+        return _found(silence.condition, _sentence(facts, silence), facts, rules)
+    return Diagnosis(condition=Condition.ALIVE, reason="", look_at=due, due=due, facts=facts, rules=rules)
+
+
+def window_of(rules: HealthRules, *, seen: bool) -> float:
+    """Over which time a tree's CPU use is measured."""
+    return rules.startup_timeout if not seen and _is_on(rules.startup_timeout) else rules.stuck_after
+
+
+def _is_on(limit: float) -> bool:
+    return 0 < limit < math.inf
+
+
+def _silence(facts: Facts, rules: HealthRules) -> _Silence | None:
+    sign_at = facts.sign_at
+    if sign_at is None and _is_on(rules.startup_timeout):
+        return _Silence(Condition.STARTUP_TIMEOUT, rules.startup_timeout, facts.started_at)
+    if not _is_on(rules.stuck_after):
+        return None
+    return _Silence(Condition.STUCK, rules.stuck_after, facts.started_at if sign_at is None else sign_at)
+
+
+def _watched_long_enough(facts: Facts, silence: _Silence) -> float:
+    """The absence of a supervisor is no evidence against an agent: look twice, with a while between."""
+    if facts.watched_since <= facts.started_at:
+        return -math.inf
+    return facts.watched_since + min(silence.limit, LOOK_TWICE)
+
+
+def _judge_with_tree(facts: Facts, rules: HealthRules, silence: _Silence) -> Diagnosis:
+    last = silence.since + (max(rules.tool_silence, silence.limit) if rules.tool_silence > 0 else math.inf)
+    last = max(last, _watched_long_enough(facts, silence))
+    if facts.now >= last:
+        reason = f"{_sentence(facts, silence)}; that is too long even for a busy tool"
+        return _found(silence.condition, reason, facts, rules)
+    quiet = _quiet_moment(facts, silence)
+    due = max(quiet + silence.limit, _watched_long_enough(facts, silence))
+    tree = facts.tree
+    if tree is not None and facts.now >= due and tree.looked_at >= due:
+        return _found(silence.condition, f"{_sentence(facts, silence)}, and its processes are quiet", facts, rules)
+    return Diagnosis(
+        condition=Condition.ALIVE,
+        reason="",
+        look_at=min(last, due, _next_look(facts, silence)),
+        due=min(last, due),
+        needs_tree=True,
+        facts=facts,
+        rules=rules,
+    )
+
+
+def _quiet_moment(facts: Facts, silence: _Silence) -> float:
+    """From when on nothing was seen of it. A tool's own deadline counts as a sign: it may be silent until then."""
+    moments = [silence.since]
+    moments += [tool.deadline_at for tool in facts.tools if tool.deadline_at is not None]
+    if facts.tree is not None:
+        moments.append(facts.tree.quiet_since)
+        if facts.tree.child_at is not None:
+            moments.append(facts.tree.child_at)
+    return max(moments)
+
+
+def _next_look(facts: Facts, silence: _Silence) -> float:
+    """Soon after a sign of life (from when on is it quiet?), soon while it works (when does it stop?), else seldom."""
+    soon = min(max(silence.limit / 10, SOONEST), SOON)
+    tree = facts.tree
+    if tree is None or tree.looked_at < silence.since:
+        return silence.since + soon
+    return tree.looked_at + (soon if tree.at_work else min(max(silence.limit / 8, SOONEST), LATE))
+
+
+def _found(condition: Condition, reason: str, facts: Facts, rules: HealthRules) -> Diagnosis:
+    return Diagnosis(
+        condition=condition,
+        reason=reason,
+        look_at=facts.now,
+        needs_tree=facts.needs_tree,
+        facts=facts,
+        rules=rules,
+    )
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def seconds(amount: float) -> str:
+    """0.3 s, 12 s, 5 m, 2.5 h"""
+    amount = max(0.0, amount)
+    if amount < 9.95:
+        return f"{amount:.1f} s"
+    if amount < 119.5:
+        return f"{amount:.0f} s"
+    if amount < 7170:
+        return f"{amount / 60:.0f} m"
+    return f"{amount / 3600:.1f} h"
+
+
+def _sentence(facts: Facts, silence: _Silence) -> str:
+    long = seconds(facts.now - silence.since)
+    if silence.condition is Condition.STARTUP_TIMEOUT:
+        return f"not one sign of life since its start {long} ago (limit {seconds(silence.limit)})"
+    return f"no sign of life for {long} (limit {seconds(silence.limit)})"
+
+
+def _evidence(facts: Facts, rules: HealthRules) -> tuple[str, ...]:
+    now = facts.now
+    said = [
+        f"no output since its start {seconds(now - facts.started_at)} ago"
+        if facts.output_at is None
+        else f"last output {seconds(now - facts.output_at)} ago",
+        "no heartbeat" if facts.heartbeat_at is None else f"last heartbeat {seconds(now - facts.heartbeat_at)} ago",
+    ]
+    if facts.reads_events:
+        said += [_tool_words(tool, now) for tool in facts.tools] or ["no tool open"]
+        said.append(f"{facts.steps} events without progress (limit {rules.loop_steps or 'none'})")
+        if facts.plight is not None:
+            said.append(f"{facts.plight.kind} for {seconds(now - facts.plight.since)}: {facts.plight.words}")
+    else:
+        said.append("its agent writes no events that we read")
+    if facts.tree is not None:
+        tree = facts.tree
+        used = f"{tree.share * 100:.1f} % of a core over {seconds(tree.span)}" if tree.span else "seen once"
+        child = "none new" if tree.child_at is None else f"the newest started {seconds(now - tree.child_at)} ago"
+        said.append(f"{tree.members} processes, {child}: {used}")
+    elif facts.needs_tree:
+        said.append("its processes were not looked at yet")
+    else:
+        said.append("its processes do not count while no tool is open")
+    return tuple(said)
+
+
+def _tool_words(tool: OpenTool, now: float) -> str:
+    words = f"tool {tool.name or '?'} open for {seconds(now - tool.opened_at)}"
+    if tool.deadline_at is None:
+        return f"{words}, without a deadline"
+    if tool.deadline_at > now:
+        return f"{words}, its own deadline in {seconds(tool.deadline_at - now)}"
+    return f"{words}, its own deadline passed {seconds(now - tool.deadline_at)} ago"

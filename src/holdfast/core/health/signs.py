@@ -1,0 +1,195 @@
+"""What an agent's events say about its health: a sign per event, and what they add up to.
+
+An adapter turns a line into a Sign without any memory. Talk has the memory: which tools are open, and how many events
+in a row said nothing new.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.agents.streams import Stream
+from holdfast.core.agents.usage import Spending
+from holdfast.core.health.stalled import Plight, PlightKind, worsened
+
+if TYPE_CHECKING:
+    from holdfast.core.agents.events import Usage
+
+REMEMBERED = 16  # different things said lately: a circle of so many events is still seen as one
+MOST_TOOLS = 256
+MOST_ID = 128  # characters of a tool call's id
+MOST_WORDS = 200
+MOST_NAME = 80
+
+
+class SignKind(StrEnum):
+    PROGRESS = "progress"  # words, tokens, a result
+    NEWS = "news"  # progress if it is new, and nothing if it is not: some CLIs repeat it with every step
+    STEP = "step"  # an event that by itself says nothing new: a tick, a retry, "thinking"
+    TOOL_OPENED = "tool_opened"
+    TOOL_CLOSED = "tool_closed"
+    RETRY = "retry"  # it tries again by itself
+    USAGE = "usage"  # tokens or money: nothing about its health
+    DOOMED = "doomed"  # a fatal error: by itself it cannot succeed any more, even if it goes on
+
+
+_ANSWERS = frozenset({SignKind.PROGRESS, SignKind.TOOL_OPENED})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearLimit:
+    """Its provider warns: the account works, but not for much longer."""
+
+    used: float | None = None  # 0 to 1
+    scope: str = ""  # five_hour, weekly …
+    reset: str | float | None = None  # as it was written (core/agents/limit_reset.py reads it)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sign:
+    """One event of an agent, in the same words for every agent."""
+
+    kind: SignKind
+    content: str = ""  # what it says, without ids and times: the same again is no progress
+    tool: str = ""  # which tool call: its id
+    name: str = ""  # the tool's name, for people
+    deadline: float | None = None  # seconds after which the tool ends by itself, if it says so
+    delay: float | None = None  # seconds until its next try, if it says so
+    is_hopeless: bool = False  # that try cannot help
+    usage: Usage | None = None  # what it told of tokens and money
+    near_limit: NearLimit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignReader:
+    """How the lines of an agent become signs, and which of its streams are worth reading."""
+
+    signs: Callable[[str, Stream], Sequence[Sign]]
+    reads_errors: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenTool:
+    name: str
+    opened_at: float
+    deadline_at: float | None = None  # until then its silence is meant
+
+
+def printable(text: str, most: int) -> str:
+    """An agent's words as they can be stored and shown: one line, no control characters, no half character pairs."""
+    if text[:most].isprintable():
+        return text[:most]
+    whole = text[: 4 * most].encode(errors="replace").decode()
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in whole).split())[:most]
+
+
+class Talk:
+    """What an agent's signs add up to. All moments by the caller's clock."""
+
+    def __init__(self) -> None:
+        self.tools: dict[str, OpenTool] = {}
+        self.steps = 0  # events in a row without progress
+        self.last_step = ""  # what the newest of them said
+        self.plight: Plight | None = None  # what stands in its way, while nothing new followed
+        self.spending = Spending()  # what it took so far
+        self.progress_at: float | None = None  # when the newest progress was made, at the earliest
+        self.has_answer = False  # its model said or did something: the provider answered
+        self.near_limit: NearLimit | None = None  # the newest warning
+        self._lately: dict[int, None] = {}  # in order, the newest last; sums, so that it stays small
+
+    def hear(self, sign: Sign, at: float, not_before: float | None = None) -> None:
+        """It is read now (`at`); it may have been written since the last reading (`not_before`)."""
+        if sign.usage is not None:
+            self.spending.add(sign.usage)
+        if sign.kind is SignKind.USAGE:
+            return
+        self.has_answer = self.has_answer or sign.kind in _ANSWERS
+        self.near_limit = sign.near_limit or self.near_limit
+        if sign.kind is SignKind.TOOL_OPENED:
+            self._open(sign, at)
+        elif sign.kind is SignKind.TOOL_CLOSED:
+            self.tools.pop(sign.tool[:MOST_ID], None)
+        elif sign.kind is SignKind.DOOMED:
+            self._worsen(sign, PlightKind.FATAL, at)
+            return
+        elif sign.kind is SignKind.RETRY:
+            self._worsen(sign, PlightKind.HOPELESS if sign.is_hopeless else PlightKind.RETRYING, at)
+        is_new = sign.kind not in (SignKind.STEP, SignKind.RETRY) and self._is_new(sign)
+        if is_new:
+            self.progressed(at if not_before is None else not_before)
+        elif sign.kind not in (SignKind.TOOL_CLOSED, SignKind.NEWS):  # a tool's opening was counted
+            self.steps += 1
+            self.last_step = printable(sign.content or sign.name or str(sign.kind), MOST_WORDS)
+
+    def progressed(self, at: float) -> None:
+        """Something new: said by the agent, or seen elsewhere."""
+        self.steps = 0
+        self.progress_at = at
+        self.plight = None
+
+    def _open(self, sign: Sign, at: float) -> None:
+        deadline = sign.deadline
+        is_told = deadline is not None and math.isfinite(deadline) and deadline > 0
+        while len(self.tools) >= MOST_TOOLS:
+            del self.tools[next(iter(self.tools))]
+        self.tools[sign.tool[:MOST_ID]] = OpenTool(
+            name=printable(sign.name, MOST_NAME),
+            opened_at=at,
+            deadline_at=at + deadline if is_told and deadline is not None else None,
+        )
+
+    def _worsen(self, sign: Sign, kind: PlightKind, at: float) -> None:
+        words = printable(sign.content, MOST_WORDS) or "an error without words"
+        next_try = at + sign.delay if sign.delay is not None and math.isfinite(sign.delay) else None
+        self.plight = worsened(self.plight, Plight(kind=kind, words=words, since=at, next_try=next_try))
+
+    def _is_new(self, sign: Sign) -> bool:
+        if not sign.content:
+            return True
+        key = zlib.crc32(f"{sign.kind} {sign.name} {sign.content}".encode(errors="replace"))
+        is_new = key not in self._lately
+        self._lately.pop(key, None)
+        self._lately[key] = None
+        if len(self._lately) > REMEMBERED:
+            del self._lately[next(iter(self._lately))]
+        return is_new
+
+    def dump(self) -> dict[str, Any]:
+        """For the next supervisor, which reads on where we stopped."""
+        return {
+            "tools": {key: [tool.name, tool.opened_at, tool.deadline_at] for key, tool in self.tools.items()},
+            "steps": self.steps,
+            "last_step": self.last_step,
+            "plight": None if self.plight is None else self.plight.dump(),
+            "progress_at": self.progress_at,
+            "has_answer": self.has_answer,
+            "lately": list(self._lately),
+            "spending": self.spending.dump(),
+        }
+
+    @classmethod
+    def load(cls, kept: Mapping[str, Any]) -> Talk:
+        """ValueError (or its like: KeyError, TypeError, AttributeError, OverflowError) for what is not ours."""
+        talk = cls()
+        for key, (name, opened_at, deadline_at) in kept["tools"].items():
+            talk.tools[str(key)[:MOST_ID]] = OpenTool(
+                name=printable(str(name), MOST_NAME),
+                opened_at=float(opened_at),
+                deadline_at=None if deadline_at is None else float(deadline_at),
+            )
+        talk.steps = int(kept["steps"])
+        talk.last_step = printable(str(kept["last_step"]), MOST_WORDS)
+        if kept.get("plight") is not None:
+            plight = Plight.load(kept["plight"])
+            talk.plight = replace(plight, words=printable(plight.words, MOST_WORDS))
+        talk.progress_at = None if kept["progress_at"] is None else float(kept["progress_at"])
+        if kept.get("spending") is not None:
+            talk.spending = Spending.load(kept["spending"])
+        talk.has_answer = kept.get("has_answer") is True
+        talk._lately = {int(key): None for key in kept["lately"][:REMEMBERED]}
+        return talk

@@ -1,0 +1,78 @@
+"""What becomes of a result that an agent claimed (`holdfast agent complete` or `fail`).
+
+A claim is the agent's own word, so it counts where its word counts: for a tree that ended by itself, and for one that
+we ended only because it did not exit (or because we went, or its time was up meanwhile). An operator's cancel, a
+verdict of ours on its health and a missing proof come first, as they do in `classify`. An adapter that saw a limit
+knows more than a claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core.model import Claim, ReportKind, StopWhy
+from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
+
+# Stops that say nothing about the agent's work: it had claimed its result before.
+_NO_VERDICT = frozenset(
+    {StopWhy.CLAIMED, StopWhy.DOWN, StopWhy.PAUSE, StopWhy.WORKER, StopWhy.BUDGET, StopWhy.DEADLINE}
+)
+_WHY_ENDED = {
+    StopWhy.DOWN: "the supervisor was told to stop",
+    StopWhy.PAUSE: "an operator paused it",
+    StopWhy.BUDGET: "its budget was spent",
+}
+_WITHOUT_WORD = frozenset({Cause.ORPHANED, Cause.TIMEOUT})  # its keeper ended it, as we would have after the grace
+_COMPLETE = "the agent reported that it is complete"
+_PLAIN_WORDS = frozenset({Outcome.COMPLETED, Outcome.FAILED})  # all else from an adapter is evidence of its own
+
+
+def conclude(
+    end: ProcessEnd,
+    stop_why: StopWhy | None,
+    from_agent: Verdict,
+    stop_reason: str | None = None,
+    claim: Claim | None = None,
+) -> Verdict:
+    """How a run ended, all things considered."""
+    verdict = classify(end, stop_why, from_agent, stop_reason)
+    if claim is None or from_agent.outcome not in _PLAIN_WORDS or not _has_a_say(end, stop_why):
+        return verdict
+    if claim.kind is ReportKind.FAIL:
+        return _with(from_agent, Outcome.FAILED, _quoted("the agent reported that it failed", claim))
+    return _completed(end, stop_why, from_agent, claim) or replace(
+        verdict, reason=f"{verdict.reason}, after it had claimed to be complete"
+    )
+
+
+def _has_a_say(end: ProcessEnd, stop_why: StopWhy | None) -> bool:
+    if end.cause in _WITHOUT_WORD:
+        return stop_why in _NO_VERDICT or stop_why is None  # its keeper ended it as we would have
+    if end.cause not in (Cause.EXITED, Cause.STOPPED):
+        return False
+    if stop_why is StopWhy.CANCEL:
+        return False
+    was_asked = end.cause is Cause.STOPPED or end.signal is not None
+    return not was_asked or stop_why is None or stop_why in _NO_VERDICT
+
+
+def _completed(end: ProcessEnd, stop_why: StopWhy | None, from_agent: Verdict, claim: Claim) -> Verdict | None:
+    """None: it was killed or crashed after its claim, and not by us."""
+    was_asked = end.cause is Cause.STOPPED or end.signal is not None
+    if end.cause in _WITHOUT_WORD or (was_asked and stop_why is not None):
+        why = "it did not exit" if stop_why is None else _WHY_ENDED.get(stop_why, "it did not exit")
+        words = f"{_quoted(_COMPLETE, claim)}; its processes were ended because {why}"
+        return _with(from_agent, Outcome.COMPLETED, words)
+    if was_asked:
+        return None
+    if end.code == 0:
+        return _with(from_agent, Outcome.COMPLETED, _quoted(_COMPLETE, claim))
+    return _with(from_agent, Outcome.FAILED, f"it claimed to be complete, but exited with code {end.code}")
+
+
+def _quoted(words: str, claim: Claim) -> str:
+    return f"{words}: {claim.message}" if claim.message else words
+
+
+def _with(verdict: Verdict, outcome: Outcome, reason: str) -> Verdict:
+    return replace(verdict, outcome=outcome, reason=reason, resets_at=None)

@@ -1,0 +1,286 @@
+"""What follows an ending: outcome → action, paid from a durable budget.
+
+Every automatic continuation spends from a budget that lives in the store, so neither a crash nor a restart can make
+Holdfast loop. The table `POLICY` is the whole policy; `decide` only does the arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from holdfast.core.agents.limit_reset import LONGEST
+from holdfast.core.dispatch.accounts import PARKING, STOPPING, Parking
+from holdfast.core.model import Instant, PauseReason
+from holdfast.core.runs.crashes import CRASHES, Recent
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.retry_budgets import (
+    Budget,
+    Limits,
+    Spend,
+    backoff,
+    lost_too_often,
+    lost_without_progress,
+    outage_is_too_long,
+    recent_crashes,
+    spent,
+    waited_for_limits,
+)
+
+
+class Action(StrEnum):
+    COMPLETE = "complete"
+    FAIL = "fail"
+    REQUEUE = "requeue"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+    FREEZE = "freeze"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """One row of the policy table."""
+
+    action: Action
+    spends: tuple[Budget, ...] = ()
+    pause: PauseReason | None = None
+    alert: bool = False
+    keeps_session: bool = True
+
+
+_CRASH = Rule(action=Action.REQUEUE, spends=(Budget.CRASH, Budget.RUNS))
+_RETRY = Rule(action=Action.REQUEUE, spends=(Budget.RETRY, Budget.RUNS))
+_OUTAGE = Rule(action=Action.REQUEUE, spends=(Budget.OUTAGE,))
+_OVER = Rule(action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.BUDGET)
+
+POLICY: Mapping[Outcome, Rule] = {
+    Outcome.COMPLETED: Rule(action=Action.COMPLETE, spends=(Budget.RUNS,)),
+    Outcome.FAILED: Rule(action=Action.FAIL, spends=(Budget.RUNS,)),
+    Outcome.EXTERNAL_KILL: _CRASH,
+    Outcome.OUT_OF_MEMORY: _CRASH,
+    Outcome.CRASHED: _CRASH,
+    Outcome.TIMEOUT: _RETRY,
+    Outcome.STUCK: _RETRY,
+    Outcome.LOOPING: _RETRY,
+    Outcome.STARTUP_TIMEOUT: _RETRY,
+    Outcome.OVERLOADED: _OUTAGE,
+    Outcome.NETWORK: _OUTAGE,
+    Outcome.RATE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS, Budget.WAIT), pause=PauseReason.RATE_LIMIT),
+    Outcome.USAGE_LIMITED: Rule(action=Action.PAUSE, spends=(Budget.RUNS, Budget.WAIT), pause=PauseReason.USAGE_LIMIT),
+    Outcome.CONTEXT_LIMIT: Rule(
+        action=Action.PAUSE, spends=(Budget.RUNS,), pause=PauseReason.CONTEXT_LIMIT, keeps_session=False
+    ),
+    Outcome.SESSION_LOST: Rule(action=Action.REQUEUE, spends=(Budget.SESSION, Budget.RUNS), keeps_session=False),
+    Outcome.AUTH: Rule(action=Action.PAUSE, pause=PauseReason.AUTH, alert=True),
+    Outcome.BILLING: Rule(action=Action.PAUSE, pause=PauseReason.BILLING, alert=True),
+    Outcome.TURN_LIMIT: _OVER,
+    Outcome.OVER_BUDGET: _OVER,
+    Outcome.OUTPUT_LIMIT: _OVER,
+    Outcome.PROCESS_LIMIT: _OVER,
+    Outcome.LAUNCH_ERROR: Rule(action=Action.FAIL),
+    Outcome.LOST: Rule(action=Action.REQUEUE, spends=(Budget.LOST,)),
+    Outcome.CANCELLED: Rule(action=Action.CANCEL),
+    Outcome.STOPPED: Rule(action=Action.REQUEUE),
+    Outcome.PAUSED: Rule(action=Action.PAUSE, pause=PauseReason.OPERATOR),
+    Outcome.UNKNOWN: Rule(action=Action.FREEZE, alert=True),
+}
+
+CLOCK_WAS_SET = 60.0  # seconds; less is the ordinary drift of two clocks
+_LEAST_HOLD = 0.1  # of `default_hold`: after the first resume
+_MOST_SPREAD = 0.1  # of a wait: a limit of seconds is not spread over minutes
+_AUTO_RESUMED = frozenset({PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.CONTEXT_LIMIT})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What happens to the task now, and why. The reason reaches the log, the store and the screen."""
+
+    action: Action
+    reason: str
+    delay: float = 0.0
+    resume_after: float | None = None
+    pause: PauseReason | None = None
+    spends: tuple[Budget, ...] = ()
+    failure: str | None = None  # stable word for a failure that we, not the agent, declared
+    alert: bool = False
+    keeps_session: bool = True
+    parking: Parking | None = None  # what becomes of the run's account, if it had one
+    keeps_worker: bool = False  # it waits for the worker that it had (core/dispatch/workers.py); False: any may take it
+    crashes: Recent | None = None  # after a crash: how many there were of late
+    stage: Mapping[str, object] | None = None  # it goes on because a stage ended: what is told of that
+
+    @property
+    def waits_for_operator(self) -> bool:
+        return self.action is Action.FREEZE or (self.action is Action.PAUSE and self.resume_after is None)
+
+
+def decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float = 0.0) -> Decision:
+    """The next step of a task after a run that ended with `verdict`. `jitter` is in [0, 1)."""
+    decision = _within_max_wait(_decide(verdict, ledger, limits, now, jitter), ledger, limits, now)
+    if verdict.outcome in CRASHES:
+        count = recent_crashes(ledger, limits, now) + 1
+        decision = replace(decision, crashes=Recent(count=count, limit=limits.crash, window=limits.crash_window))
+    parking = _parking(verdict, ledger, limits, now, jitter)
+    return decision if parking is None else replace(decision, parking=parking)
+
+
+def with_the_clock(decision: Decision, decided: Instant, now: Instant) -> Decision:
+    """What was decided at `decided`, recorded now. Saving work in between may take long: if the wall clock was set, its
+    moments move with the clock. A wait of a second must not become one of years."""
+    moved = (now.wall - now.boottime) - (decided.wall - decided.boottime)
+    if decided.boot_id != now.boot_id or abs(moved) < CLOCK_WAS_SET:
+        return decision
+    if decision.resume_after is not None:
+        decision = replace(decision, resume_after=decision.resume_after + moved)
+    parking = decision.parking
+    if parking is not None and parking.until is not None:
+        decision = replace(decision, parking=replace(parking, until=parking.until + moved))
+    return decision
+
+
+def _parking(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> Parking | None:
+    """Whatever becomes of the task: others of the same account would only meet the same wall."""
+    if verdict.outcome in STOPPING:
+        return Parking(until=None, outcome=verdict.outcome, reason=verdict.reason)
+    if verdict.outcome in PARKING:
+        until = _end_of_limit(verdict, ledger, limits, now, jitter)
+        return Parking(until=until, outcome=verdict.outcome, reason=verdict.reason)
+    return None
+
+
+def _decide(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> Decision:
+    rule = POLICY[verdict.outcome]
+    spent_out = _spent_out(rule, ledger, limits, now)
+    if spent_out is not None:
+        return _exhausted(spent_out, verdict, rule)
+    if rule.pause in _AUTO_RESUMED and not limits.resume_enabled:
+        return Decision(
+            action=Action.FAIL,
+            reason=f"resume_disabled: {verdict.reason}; with `resume.enabled = false` a limit ends its task",
+            failure="resume_disabled",
+            spends=rule.spends,
+            keeps_session=rule.keeps_session,
+        )
+    if rule.action is Action.REQUEUE:
+        return Decision(
+            action=Action.REQUEUE,
+            reason=verdict.reason,
+            delay=_delay(rule, ledger, limits, now, jitter),
+            spends=rule.spends,
+            alert=rule.alert,
+            keeps_session=rule.keeps_session,
+        )
+    return Decision(
+        action=rule.action,
+        reason=verdict.reason,
+        pause=rule.pause,
+        resume_after=_resume_after(rule, verdict, ledger, limits, now, jitter),
+        spends=rule.spends,
+        failure=str(verdict.outcome) if rule.action is Action.FAIL else None,
+        alert=rule.alert,
+        keeps_session=rule.keeps_session,
+    )
+
+
+def _within_max_wait(decision: Decision, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Decision:
+    """R-RES-08: who would have waited for limits for longer than `resume.max_wait` in all is left to an operator."""
+    if Budget.WAIT not in decision.spends or decision.action is not Action.PAUSE or decision.resume_after is None:
+        return decision
+    before, ahead = waited_for_limits(ledger, now), decision.resume_after - now.wall
+    if before + ahead <= limits.max_wait:
+        return decision
+    words = (
+        f"{decision.reason}; it would wait for {_hours(ahead)}, after {_hours(before)} for earlier limits: "
+        f"more than `resume.max_wait` ({_hours(limits.max_wait)}) allows without being asked"
+    )
+    return replace(decision, resume_after=None, reason=words, alert=True)
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds:.0f} s"
+
+
+def _spent_out(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant) -> Budget | None:
+    """The first budget that forbids this continuation, counting the run that just ended."""
+    checks: dict[Budget, Callable[[], bool]] = {
+        Budget.CRASH: lambda: recent_crashes(ledger, limits, now) + 1 >= limits.crash,
+        Budget.RETRY: lambda: spent(ledger, Budget.RETRY) >= limits.retry,
+        Budget.LOST: lambda: lost_too_often(ledger, limits),
+        Budget.OUTAGE: lambda: outage_is_too_long(ledger, limits, now),
+        Budget.SESSION: lambda: spent(ledger, Budget.SESSION) >= limits.session,
+        Budget.WAIT: lambda: False,  # counted in seconds, when it is known how long the next one would be
+        Budget.STAGE: lambda: False,
+        Budget.RUNS: lambda: _goes_on_by_itself(rule) and spent(ledger, Budget.RUNS) + 1 >= limits.runs,
+    }
+    return next((b for b in rule.spends if checks[b]()), None)
+
+
+def _goes_on_by_itself(rule: Rule) -> bool:
+    return rule.action is Action.REQUEUE or (rule.action is Action.PAUSE and rule.pause in _AUTO_RESUMED)
+
+
+_SPENT_OUT_WORDS = {
+    Budget.CRASH: "crash_loop",
+    Budget.RETRY: "retries_spent",
+    Budget.LOST: "lost_too_often",
+    Budget.SESSION: "session_lost",
+    Budget.RUNS: "runs_spent",
+}
+
+
+def _exhausted(budget: Budget, verdict: Verdict, rule: Rule) -> Decision:
+    if budget is Budget.OUTAGE:
+        return Decision(
+            action=Action.PAUSE,
+            pause=PauseReason.OUTAGE,
+            reason=f"the provider stayed unavailable for too long; last: {verdict.reason}",
+            spends=rule.spends,
+            alert=True,
+        )
+    return Decision(
+        action=Action.FAIL,
+        reason=f"{_SPENT_OUT_WORDS[budget]}: the {budget} budget is spent; last: {verdict.reason}",
+        failure=_SPENT_OUT_WORDS[budget],
+        spends=rule.spends,
+        alert=budget in (Budget.CRASH, Budget.LOST),
+        keeps_session=rule.keeps_session,  # a retry begins anew, too
+    )
+
+
+def _delay(rule: Rule, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> float:
+    if Budget.RETRY in rule.spends:
+        return backoff(spent(ledger, Budget.RETRY), limits.backoff_cap, jitter, limits.retry_base)
+    if Budget.CRASH in rule.spends:
+        return backoff(recent_crashes(ledger, limits, now), limits.backoff_cap, jitter)
+    if Budget.OUTAGE in rule.spends:
+        return backoff(spent(ledger, Budget.OUTAGE), limits.backoff_cap, jitter, limits.outage_base)
+    if Budget.LOST in rule.spends:
+        earlier = lost_without_progress(ledger)
+        return 0.0 if earlier == 0 else backoff(earlier - 1, limits.backoff_cap, jitter)
+    return 0.0
+
+
+def _resume_after(
+    rule: Rule, verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float
+) -> float | None:
+    if rule.pause is PauseReason.CONTEXT_LIMIT:
+        return now.wall
+    if rule.pause is PauseReason.OPERATOR:
+        return None if verdict.resets_at is None else max(now.wall, verdict.resets_at)  # `pause --for`
+    if rule.pause not in _AUTO_RESUMED:
+        return None
+    return _end_of_limit(verdict, ledger, limits, now, jitter)
+
+
+def _end_of_limit(verdict: Verdict, ledger: Sequence[Spend], limits: Limits, now: Instant, jitter: float) -> float:
+    """The reset that was told is believed; but who met a limit after a resume already waits longer each time, or a
+    provider that says "try again in a second" all the time would spend every resume within one."""
+    if verdict.resets_at is None or not math.isfinite(verdict.resets_at) or verdict.resets_at > now.wall + LONGEST:
+        return now.wall + limits.default_hold * (1.0 + 0.1 * jitter)
+    resumed = spent(ledger, Budget.RESUME)
+    least = backoff(resumed - 1, limits.default_hold, jitter, _LEAST_HOLD * limits.default_hold) if resumed else 0.0
+    wait = max(0.0, verdict.resets_at - now.wall)
+    spread = jitter * min(limits.resume_jitter, _MOST_SPREAD * wait)
+    return max(verdict.resets_at + spread, now.wall + max(least, jitter))

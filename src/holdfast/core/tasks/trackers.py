@@ -1,0 +1,148 @@
+"""Issues of an outside tracker and the tasks that were made of them: what is due next, and what a prompt says. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.core.model import Instant
+from holdfast.core.runs.outcome import Outcome
+from holdfast.core.states import TASK_TERMINAL, TaskState
+
+OPEN, IN_PROGRESS = "open", "in_progress"
+OVER = frozenset({"closed", "tombstone"})  # a deleted issue is a tombstone in some tools
+CRASHES = frozenset({Outcome.CRASHED, Outcome.EXTERNAL_KILL, Outcome.OUT_OF_MEMORY, Outcome.LOST})
+LONGEST_TITLE = 1000
+LONGEST_BODY = 100_000  # characters of a text of an issue that go into a prompt: two of them are below a prompt's limit
+_USUAL_PRIORITY = 2
+
+
+class LinkState(StrEnum):
+    """Where the claim of an issue stands. What is not settled is taken up again after a crash, by reading the issue."""
+
+    INTENDED = "intended"  # recorded before the tracker is asked to give it to us
+    CLAIMED = "claimed"  # read back: it is ours
+    RELEASING = "releasing"  # it is to be given back
+    RELEASED = "released"
+    CLOSING = "closing"  # its task completed
+    CLOSED = "closed"
+    LEFT = "left"  # its task completed, and closing it is a person's business (tracker.close_on_complete)
+    LOST = "lost"  # somebody else has it, or it is over, or gone: not touched any more
+
+
+class Step(StrEnum):
+    """What is to be done about one link."""
+
+    CLAIM = "claim"
+    CLAIM_AGAIN = "claim again"
+    RELEASE = "release"
+    CLOSE = "close"
+    LEAVE = "leave"
+    CHECK = "check"  # ours, as far as we know
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Issue:
+    """What a tracker says about one piece of work."""
+
+    id: str
+    title: str
+    status: str
+    assignee: str | None
+    description: str = ""
+    acceptance: str = ""
+    kind: str = ""
+    priority: int | None = None  # 0 is the most urgent
+    labels: tuple[str, ...] = ()
+
+    @property
+    def is_free(self) -> bool:
+        return self.status == OPEN and self.assignee is None
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in OVER
+
+    def is_held_by(self, name: str) -> bool:
+        return self.assignee == name and self.status == IN_PROGRESS
+
+    @property
+    def holder(self) -> str:
+        """Who or what stands in the way of a claim, for people."""
+        if self.is_over:
+            return f"it is {self.status}"
+        if self.assignee is not None:
+            return f"{self.assignee} has it ({self.status})"
+        return f"it is {self.status}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """One issue that this home took, or is taking; with how its task stands (None: there is none yet)."""
+
+    id: int
+    repo_id: str
+    issue: str
+    state: LinkState
+    assignee: str  # the name under which we claim
+    task_id: str | None = None
+    task_state: TaskState | None = None
+    not_before: float | None = None
+    branch: str | None = None
+    reason: str = ""  # of the task's state
+    updated_at: float = 0.0
+
+
+def next_step(link: Link, now: Instant, *, closes: bool, room: bool) -> Step | None:
+    """`closes`: completed work closes its issue. `room`: one more task could start soon."""
+    task = link.task_state
+    is_over = task in TASK_TERMINAL
+    if link.state is LinkState.RELEASING:
+        return Step.RELEASE
+    if link.state is LinkState.CLOSING:
+        return Step.CLOSE
+    if link.state is LinkState.INTENDED:
+        if task is None:
+            return Step.CLAIM
+        return Step.RELEASE if is_over else Step.CLAIM_AGAIN if task is TaskState.QUEUED else None
+    if link.state is LinkState.CLAIMED:
+        if task is TaskState.COMPLETED:
+            return Step.CLOSE if closes else Step.LEAVE
+        return Step.RELEASE if is_over else Step.CHECK
+    if link.state in (LinkState.RELEASED, LinkState.LOST) and task is TaskState.QUEUED:
+        return Step.CLAIM_AGAIN if room and _is_due(link, now) else None
+    return None
+
+
+def _is_due(link: Link, now: Instant) -> bool:
+    """Not before its task may start: until then anybody may take the issue. A wait from a clock that was set back since
+    is over."""
+    return link.not_before is None or link.not_before <= now.wall or link.updated_at > now.wall + 60
+
+
+def task_priority(issue: Issue) -> int:
+    """Ours is higher first, with 0 as usual; a tracker's 0 is the most urgent of 0 to 4."""
+    return 0 if issue.priority is None else max(-2, min(2, _USUAL_PRIORITY - issue.priority))
+
+
+def prompt_of(issue: Issue) -> str:
+    """Title, description and acceptance, and whose business the issue itself is."""
+    parts = [issue.title if len(issue.title) <= LONGEST_TITLE else f"{issue.title[:LONGEST_TITLE]} […]"]
+    if issue.description:
+        parts.append(_cut(issue.description))
+    if issue.acceptance:
+        parts.append(f"Acceptance criteria:\n{_cut(issue.acceptance)}")
+    parts.append(f"(This is issue {issue.id} of this repository's tracker. Leave its state alone: Holdfast keeps it.)")
+    return "\n\n".join(parts)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_BODY else f"{text[:LONGEST_BODY]}\n[cut: the issue has the rest]"
+
+
+def backoff(failures: int) -> float:
+    """Seconds until a tracker that failed so often in a row is asked again: 1, 2, 4, … up to five minutes."""
+    return float(min(LONGEST_BACKOFF, 2 ** min(failures - 1, 10)))
+
+
+LONGEST_BACKOFF = 300.0

@@ -1,0 +1,217 @@
+"""A workflow as it was written, before agents and settings are resolved, and what can be wrong with it. Pure.
+
+Files and the built-in workflows become drafts; `intake/workflow.py` makes the stages of a task out of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.core.workflows import template
+from holdfast.core.workflows.workflow import OnFailure
+
+MOST_STAGES = 50
+MOST_MEMBERS = 32
+MOST_FLAWS = 100  # about so many are told at once: a stranger's file must not keep us busy
+NAMES = "letters, digits, '_' and '-', begins with a letter or digit, and has at most 40 of them"
+THE_PROMPT = "{{ task.prompt }}"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentChoice:
+    """Whose agent it is, and how. What is empty is the task's."""
+
+    agent: str = ""
+    model: str = ""
+    permission: str = ""  # read | edit | full
+    account: str = ""
+    command: tuple[str, ...] = ()  # of the agent `command`
+    scenario: tuple[Mapping[str, object], ...] = ()  # steps of the agent `scripted`
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is another agent than the task's."""
+        return bool(self.agent or self.command or self.scenario)
+
+
+THE_TASKS = AgentChoice()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemberDraft:
+    name: str
+    chosen: AgentChoice = THE_TASKS  # what is empty is the stage's
+    prompt: str = ""  # empty: the stage's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageDraft:
+    """As core.workflows.Stage, which says what each of them means."""
+
+    name: str
+    chosen: AgentChoice = THE_TASKS
+    prompt: str = THE_PROMPT
+    timeout: float | None = None  # None: the task's
+    retry: int = 0
+    gate: str = ""
+    has_set_gate: bool = False  # its gate is the command of the setting `gate.command`
+    gate_timeout: float = 600.0
+    on_failure: OnFailure = OnFailure.FAIL
+    approval: bool = False
+    reviews: bool = False
+    back_to: str = ""
+    max_turns: int = 3
+    members: tuple[MemberDraft, ...] = ()
+    apart: bool = False
+    at_once: int = 0
+    least: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """One workflow."""
+
+    name: str
+    stages: tuple[StageDraft, ...]
+    about: str = ""  # one sentence for people
+    prompt: str = ""  # what a task asks for that says nothing itself
+    origin: str = field(default="built-in", compare=False)  # built-in | user | repository
+    place: str = field(default="", compare=False)  # file and line
+
+    @property
+    def wants_range(self) -> bool:
+        """Whether one of its prompts speaks of a range of commits."""
+        return any("task.range" in _names(text) for text in prompts(self))
+
+    @property
+    def wants_prompt(self) -> bool:
+        """Whether it cannot do without a word of the task."""
+        return not self.prompt and any("task.prompt" in _names(text) for text in prompts(self))
+
+
+def prompts(draft: Draft) -> Iterator[str]:
+    for stage in draft.stages:
+        yield stage.prompt
+        for member in stage.members:
+            if member.prompt:
+                yield member.prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One mistake: of which stage and member (numbers from 0), at which key."""
+
+    stage: int | None
+    member: int | None
+    key: str
+    text: str
+    line: int | None = None  # within the value at `key`, if that is a template
+
+
+def flaws(draft: Draft) -> list[Flaw]:
+    """All that is wrong with it as a whole: what single values can have wrong is the reader's."""
+    if not draft.stages:
+        return [Flaw(None, None, "", "it has no stages: begin each with a line [[workflow.NAME.stage]]")]
+    if len(draft.stages) > MOST_STAGES:
+        return [Flaw(None, None, "stage", f"it has {len(draft.stages)} stages; {MOST_STAGES} is the most")]
+    names = [stage.name for stage in draft.stages]
+    found: list[Flaw] = []
+    for number, stage in enumerate(draft.stages):
+        if stage.name in names[:number]:
+            found.append(Flaw(number, None, "name", f"there is a stage '{stage.name}' above already"))
+        found += _sending_back(number, stage, names)
+        found += _members(number, stage)
+        found += _templates(number, draft)
+        if len(found) >= MOST_FLAWS:
+            break
+    return found
+
+
+def _sending_back(number: int, stage: StageDraft, names: Sequence[str]) -> Iterator[Flaw]:
+    sends = stage.reviews or stage.on_failure is OnFailure.BACK
+    if stage.back_to:
+        if stage.back_to not in names:
+            text = f"there is no stage '{stage.back_to[:60]}'{_meant(stage.back_to, names[:number])}"
+            yield Flaw(number, None, "back_to", text)
+        elif stage.back_to not in names[:number]:
+            yield Flaw(number, None, "back_to", f"the stage '{stage.back_to}' does not come before this one")
+        elif not sends:
+            text = 'nothing sends back from here: it needs `reviews = true` or `on_failure = "back"`'
+            yield Flaw(number, None, "back_to", text)
+    elif stage.reviews:
+        text = "a reviewing stage has to say which stage it sends back to: `back_to` is missing"
+        yield Flaw(number, None, "reviews", text)
+    elif sends:
+        yield Flaw(number, None, "on_failure", 'on_failure = "back" needs `back_to`, the stage to go back to')
+    if stage.max_turns < 1:
+        yield Flaw(number, None, "max_turns", "at least 1 turn is needed to send anything back")
+
+
+def _members(number: int, stage: StageDraft) -> Iterator[Flaw]:
+    if not stage.members:
+        if stage.apart:
+            yield Flaw(number, None, "apart", "`apart` is about members, and this stage has none")
+        if stage.at_once:
+            yield Flaw(number, None, "at_once", "`at_once` is about members, and this stage has none")
+        if stage.least != 1:
+            yield Flaw(number, None, "least", "`least` is about members, and this stage has none")
+        return
+    if len(stage.members) > MOST_MEMBERS:
+        yield Flaw(number, None, "members", f"it has {len(stage.members)} members; {MOST_MEMBERS} is the most")
+    if stage.reviews:
+        text = "a stage with members cannot rule (`reviews`): let a stage after it sum up and rule"
+        yield Flaw(number, None, "reviews", text)
+    if not 1 <= stage.least <= len(stage.members):
+        text = f"{stage.least} of {len(stage.members)} members cannot be asked for; write 1 to {len(stage.members)}"
+        yield Flaw(number, None, "least", text)
+    seen: set[str] = set()
+    for index, member in enumerate(stage.members):
+        if member.name.lower() in seen:  # branches and directories are named after them
+            yield Flaw(number, index, "name", f"there is a member '{member.name}' above already")
+        seen.add(member.name.lower())
+
+
+def _templates(number: int, draft: Draft) -> Iterator[Flaw]:
+    stage = draft.stages[number]
+    here = surroundings(draft, number)
+    everybody_has_one = bool(stage.members) and all(member.prompt for member in stage.members)
+    if not stage.prompt.strip() and not everybody_has_one:
+        yield Flaw(number, None, "prompt", "the prompt is empty: say what the agent should do, or leave it out")
+    for mistake in template.mistakes_of(stage.prompt, here):
+        yield Flaw(number, None, "prompt", str(mistake), mistake.line)
+    for index, member in enumerate(stage.members[:MOST_MEMBERS]):
+        for mistake in template.mistakes_of(member.prompt, here):
+            yield Flaw(number, index, "prompt", str(mistake), mistake.line)
+
+
+def surroundings(draft: Draft, number: int) -> template.Surroundings:
+    """What the prompts of its stage `number` may speak of: the stages before it, and those of a loop that it is in."""
+    names = [stage.name for stage in draft.stages]
+    end = number
+    for index, stage in enumerate(draft.stages):
+        if stage.back_to in names and names.index(stage.back_to) <= number <= index:
+            end = max(end, index + 1)
+    return template.Surroundings(
+        stages=names,
+        reachable=frozenset(names[:end]),
+        parallel=frozenset(stage.name for stage in draft.stages if stage.members),
+        reviewing=frozenset(stage.name for stage in draft.stages if stage.reviews),
+        is_member=bool(draft.stages[number].members),
+    )
+
+
+def _names(text: str) -> frozenset[str]:
+    try:
+        return template.parse(text).names
+    except template.TemplateError:
+        return frozenset()
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word[:200], known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,215 @@
+"""What follows the end of a stage: another try, the next stage, back to an earlier one, a person's word, or the task's
+end. Pure.
+
+Nothing here can go on for ever: every step that is taken without a person makes `measure` smaller. Crashes, timeouts
+and limits are no ends of a stage: core/runs/policy.py lets it go on, paid from budgets; when those are spent it has failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from holdfast.core.workflows.result import GateResult
+from holdfast.core.workflows.workflow import OnFailure, Progress, Ruling, Stage, Stages, entered, index_of
+
+MOST_FEEDBACK = 16 * 1024  # characters that the next run is told: the end, where the conclusion is
+NO_VERDICT = "no_verdict"
+GATE_FAILED = "gate_failed"
+TURNS_SPENT = "turns_spent"
+RUNS_SPENT = "runs_spent"
+VERDICT_WANTED = "End your answer with a line of its own: `VERDICT: approve`, or `VERDICT: changes`."
+
+
+class Step(StrEnum):
+    AGAIN = "again"  # the same stage, in the same session, told what was wrong
+    NEXT = "next"
+    BACK = "back"  # to an earlier stage, told why; counted
+    WAIT = "wait"  # a person has to approve what it did
+    COMPLETE = "complete"  # it was the last one: so is the task
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageEnd:
+    """How a stage ended, as far as its agent and its gate can say."""
+
+    completed: bool  # its agent showed that it succeeded
+    reason: str  # in words
+    failure: str = "failed"  # a stable word, if it did not
+    text: str = ""  # its agent's answer
+    gate: GateResult | None = None  # None: it has none, or it was not asked
+    ruling: Ruling | None = None
+    is_final: bool = False  # the task's own budgets are spent: nothing follows any more
+    may_try: bool = True  # False: what it failed of has had its retries
+    runs_left: bool = True  # False: the task has had all the runs that it may have
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Following:
+    """What happens now, and why."""
+
+    step: Step
+    progress: Progress  # where the task stands then
+    reason: str
+    passed: bool  # whether the stage counts as done
+    failure: str | None = None  # a stable word, if it failed: whatever follows
+
+    @property
+    def keeps_session(self) -> bool:
+        return self.step not in (Step.NEXT, Step.BACK)
+
+
+def ruling_of(text: str) -> Ruling | None:
+    """What a reviewer said in its last line that is not empty; None: nothing that we know."""
+    last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
+    word, colon, said = last.strip(" \t*_`#>.").partition(":")
+    plain = said.strip(" \t*_`.!").lower()
+    if not colon or word.strip(" *_`").lower() != "verdict" or plain not in tuple(Ruling):
+        return None
+    return Ruling(plain)
+
+
+def follow(stages: Stages, progress: Progress, end: StageEnd) -> Following:
+    """`progress` is of the stage that has just ended."""
+    stage, now = stages[progress.stage], replace(progress, checks="", began={}, asked=0)
+    where = place(stages, progress.stage)
+    if end.is_final:
+        return _failed(now, end.failure, end.reason, now.feedback)
+    if not end.completed:
+        return _not_done(stages, now, end, end.failure, f"{where}: {end.reason}", _told(stage, end.reason, end.text))
+    if end.gate is not None and not end.gate.passed:
+        why = f"{where}: its gate `{end.gate.command}` {end.gate.how}"
+        return _not_done(stages, now, end, GATE_FAILED, why, _of_gate(end.gate))
+    if not stage.reviews:
+        return _done(stages, now, f"{where} completed" + (f": {end.reason}" if stage.is_parallel else ""))
+    if end.ruling is None:
+        return _not_done(stages, now, end, NO_VERDICT, f"{where}: it gave no verdict", _told(stage, "", ""))
+    if end.ruling is Ruling.APPROVE:
+        return _done(stages, now, f"{where} completed: it approves")
+    turned = _back(stages, now, f"{where} asks for changes", end.text)
+    if turned is not None:
+        return turned
+    why = f"{where} asks for changes once more, after {_turns(stage.max_turns)}"
+    return _let_pass(stages, now, TURNS_SPENT, why, _end(end.text))
+
+
+def approved(stages: Stages, progress: Progress) -> Progress:
+    """A person lets it go on. Beyond the last stage nothing is left to do."""
+    return entered(progress, min(progress.stage + 1, len(stages)))
+
+
+def sent_back(progress: Progress, text: str) -> Progress:
+    """A person wants the stage to go again, with these words. Its tries begin anew."""
+    return entered(progress, progress.stage, _end(text))
+
+
+def retried(progress: Progress) -> Progress:
+    """An operator's retry: the same stage, told what it was told, with its tries and turns afresh."""
+    return replace(entered(progress, progress.stage, progress.feedback), turns={})
+
+
+def is_over(stages: Stages, progress: Progress) -> bool:
+    """Whether all its stages are done, and only the task's own end is to come."""
+    return bool(stages) and progress.stage >= len(stages)
+
+
+def measure(stages: Stages, progress: Progress) -> tuple[int, int, int]:
+    """Falls with every step that nobody was asked about: turns left, then stages left, then tries left."""
+    turns = sum(max(0, stage.max_turns - progress.turns.get(stage.name, 0)) for stage in stages)
+    left = max(0, len(stages) - progress.stage)
+    return turns, left, max(0, stages[progress.stage].retry - progress.tries) if left else 0
+
+
+def place(stages: Stages, index: int) -> str:
+    return f"stage {index + 1} of {len(stages)} ({stages[index].name})"
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _done(stages: Stages, now: Progress, why: str, *, failure: str | None = None) -> Following:
+    """It counts as done, or its failure is let pass (`failure`)."""
+    passed = failure is None
+    if stages[now.stage].approval:
+        return _waits(now, why, failure)
+    if now.stage + 1 >= len(stages):
+        return Following(step=Step.COMPLETE, progress=now, reason=why, passed=passed, failure=failure)
+    following = f"{why}; {place(stages, now.stage + 1)} follows"
+    return Following(
+        step=Step.NEXT, progress=entered(now, now.stage + 1), reason=following, passed=passed, failure=failure
+    )
+
+
+def _waits(now: Progress, why: str, failure: str | None) -> Following:
+    reason = f"{why}; a person has to approve that"
+    return Following(
+        step=Step.WAIT, progress=replace(now, awaits=True), reason=reason, passed=failure is None, failure=failure
+    )
+
+
+def _not_done(stages: Stages, now: Progress, end: StageEnd, failure: str, why: str, feedback: str) -> Following:
+    """Again while it has tries; then what `on_failure` says."""
+    stage = stages[now.stage]
+    may_go_again = end.may_try and now.tries < stage.retry
+    if (may_go_again or stage.on_failure is OnFailure.BACK) and not end.runs_left:
+        return _failed(now, RUNS_SPENT, f"{RUNS_SPENT}: the task has had all its runs; last: {why}", feedback)
+    if may_go_again:
+        again = replace(now, tries=now.tries + 1, feedback=feedback)
+        reason = f"{why}; try {again.tries + 1} of {stage.retry + 1} follows"
+        return Following(step=Step.AGAIN, progress=again, reason=reason, passed=False, failure=failure)
+    if stage.on_failure is OnFailure.BACK:
+        turned = _back(stages, now, why, feedback)
+        if turned is not None:
+            return replace(turned, failure=failure)
+        return _failed(now, TURNS_SPENT, f"{why}, after {_turns(stage.max_turns)}", feedback)
+    return _let_pass(stages, now, failure, why, feedback)
+
+
+def _let_pass(stages: Stages, now: Progress, failure: str, why: str, feedback: str) -> Following:
+    on_failure = stages[now.stage].on_failure
+    if on_failure is OnFailure.CONTINUE:
+        return _done(stages, now, f"{why}; it may fail", failure=failure)
+    if on_failure is OnFailure.PAUSE:
+        return _waits(replace(now, feedback=feedback), why, failure)
+    return _failed(now, failure, why, feedback)
+
+
+def _back(stages: Stages, now: Progress, why: str, feedback: str) -> Following | None:
+    """None: it has been sent back as often as it may be, or there is nothing to go back to."""
+    stage = stages[now.stage]
+    turn = now.turns.get(stage.name, 0) + 1
+    if turn > stage.max_turns or stage.back_to not in (one.name for one in stages[: now.stage]):
+        return None
+    to = index_of(stages, stage.back_to)
+    turned = replace(entered(now, to, _end(feedback)), turns={**now.turns, stage.name: turn})
+    reason = f"{why}; back to {place(stages, to)}, turn {turn} of {stage.max_turns}"
+    return Following(step=Step.BACK, progress=turned, reason=reason, passed=False)
+
+
+def _failed(now: Progress, failure: str, why: str, feedback: str) -> Following:
+    """What it was about is kept: a retry is told."""
+    progress = replace(now, feedback=feedback)
+    return Following(step=Step.FAIL, progress=progress, reason=why, passed=False, failure=failure)
+
+
+def _of_gate(gate: GateResult) -> str:
+    shown = f" The end of what it printed:\n\n{gate.output.strip()}" if gate.output.strip() else ""
+    return _end(f"The check `{gate.command}` {gate.how}.{shown}")
+
+
+def _told(stage: Stage, reason: str, text: str) -> str:
+    """To whoever tries again."""
+    words = [f"The last try failed: {reason}." if reason else "Your answer had no verdict."]
+    words += [f"It said:\n\n{text.strip()}"] if text.strip() else []
+    words += [VERDICT_WANTED] if stage.reviews else []
+    return _end("\n\n".join(words))
+
+
+def _turns(count: int) -> str:
+    return f"{count} turn{'' if count == 1 else 's'}"
+
+
+def _end(text: str) -> str:
+    kept = text[-MOST_FEEDBACK:]
+    return f"[… {len(text) - len(kept)} characters before this are left out]\n{kept}" if len(kept) < len(text) else kept

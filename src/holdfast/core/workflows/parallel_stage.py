@@ -1,0 +1,156 @@
+"""A parallel stage: whose result is still missing, until when it is waited for, and what all of them come to. Pure.
+
+A gathering is one try to collect the members' results. It lasts from its durable beginning to the task's settlement,
+over any number of crashes. Whoever has a result in this visit of the stage is not run again; except, after a wait, for
+those who met nothing but that for which the task waited (a limit, say).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.core.model import Instant
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.workflows.result import Result
+from holdfast.core.workflows.workflow import Member, Progress, Stage
+
+COLLECTING = 10.0  # seconds beyond the stage's timeout: then what is left is killed (R-CRON-05)
+LEAST_TIME = 1.0  # seconds that a member gets that starts late
+WAITED_FOR = (  # what a task waits for and then tries again: the most telling first
+    Outcome.AUTH,
+    Outcome.BILLING,
+    Outcome.OVER_BUDGET,
+    Outcome.USAGE_LIMITED,
+    Outcome.RATE_LIMITED,
+    Outcome.OVERLOADED,
+    Outcome.NETWORK,
+)
+_CUT_SHORT = frozenset({Outcome.STOPPED, Outcome.PAUSED, Outcome.CANCELLED, Outcome.LOST})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathering:
+    """When one began, and how many results the task had before it."""
+
+    at: Instant
+    after: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemberEnd:
+    """How a member ended, as far as the stage is concerned."""
+
+    name: str
+    outcome: Outcome
+    reason: str = ""
+    resets_at: float | None = None
+    text: str = ""
+
+
+def plain_gathering(gathering: Gathering) -> dict[str, object]:
+    at = gathering.at
+    return {"wall": at.wall, "boottime": at.boottime, "boot_id": at.boot_id, "after": gathering.after}
+
+
+def gathering_of(progress: Progress, now: Instant) -> Gathering | None:
+    """The one that is under way. None: none is; or it began before a restart of the machine, which none of its members
+    has survived, and no clock tells how long ago that was."""
+    began = progress.began
+    if not began or began.get("boot_id") != now.boot_id:
+        return None
+    at = Instant(wall=float(str(began["wall"])), boottime=float(str(began["boottime"])), boot_id=str(began["boot_id"]))
+    return Gathering(at=at, after=int(str(began.get("after", 0))))
+
+
+def time_left(stage: Stage, gathering: Gathering, now: Instant) -> float:
+    """Seconds until what is left is killed."""
+    return stage.timeout + COLLECTING - now.since(gathering.at)
+
+
+def members_timeout(stage: Stage, gathering: Gathering, now: Instant) -> float:
+    """Seconds for a member that starts now: all of them are asked to end at the same time."""
+    return max(LEAST_TIME, stage.timeout - now.since(gathering.at))
+
+
+def standing(stage: Stage, results: Iterable[Result], progress: Progress, gathering: Gathering) -> dict[str, Result]:
+    """Member → the result that counts. Who is not in it has to be run."""
+    names = {member.name for member in stage.members}
+    of_stage = [result for result in results if result.name == stage.name and result.visit == progress.visit]
+    # A try of which its gate thought nothing is nobody's any more: all of them go again, and are told.
+    refused = [
+        one.attempt for one in of_stage if not one.member and one.outcome == Outcome.COMPLETED and not one.passed
+    ]
+    return {
+        result.member: result
+        for result in of_stage
+        if result.member in names and result.attempt > max(refused, default=0) and _stands(result, progress, gathering)
+    }
+
+
+def _stands(result: Result, progress: Progress, gathering: Gathering) -> bool:
+    if result.passed or result.number > gathering.after:
+        return True
+    return result.attempt == progress.tries + 1 and result.outcome not in WAITED_FOR
+
+
+def missing(stage: Stage, done: Mapping[str, Result]) -> list[Member]:
+    return [member for member in stage.members if member.name not in done]
+
+
+def counts_as_result(verdict: Verdict) -> bool:
+    """Not, if it was cut short: stopped by us, or lost with its keeper or the machine. Then it is run again when the
+    task goes on, which pays for that from the same budget as for one agent."""
+    return verdict.outcome not in _CUT_SHORT
+
+
+def is_enough(stage: Stage, ends: Iterable[MemberEnd]) -> bool:
+    return sum(end.outcome is Outcome.COMPLETED for end in ends) >= min(stage.least, len(stage.members))
+
+
+def summary(stage: Stage, ends: Sequence[MemberEnd], lost: Sequence[str] = ()) -> Verdict:
+    """What the stage comes to. `lost`: who was lost with its keeper or the machine, and has no result."""
+    if lost:
+        reason = f"{len(lost)} of {len(stage.members)} members ({', '.join(lost)}) were lost with their keepers"
+        return Verdict(outcome=Outcome.LOST, reason=reason)
+    if is_enough(stage, ends):
+        return Verdict(outcome=Outcome.COMPLETED, reason=in_words(stage, ends))
+    others = [end for end in ends if end.outcome is not Outcome.COMPLETED]
+    if all(end.outcome in WAITED_FOR for end in others):
+        return _waits(stage, ends, others)
+    tail = next((end.reason for end in others if end.reason), "")
+    return Verdict(outcome=Outcome.FAILED, reason=in_words(stage, ends) + (f"; one of them: {tail}" if tail else ""))
+
+
+def _waits(stage: Stage, ends: Sequence[MemberEnd], others: Sequence[MemberEnd]) -> Verdict:
+    """As for one agent that met it; with the earliest end that is known."""
+    outcome = min((end.outcome for end in others), key=WAITED_FOR.index)
+    resets = [end.resets_at for end in others if end.outcome is outcome and end.resets_at is not None]
+    last = next(end.reason for end in others if end.outcome is outcome)
+    words = f"{in_words(stage, ends)}; {last}" if last else in_words(stage, ends)
+    return Verdict(outcome=outcome, reason=words, resets_at=min(resets, default=None))
+
+
+def by_outcome(ends: Iterable[MemberEnd]) -> dict[str, int]:
+    """The most frequent first; `completed` before all."""
+    counted = Counter(str(end.outcome) for end in ends)
+    ranked = sorted(counted.items(), key=lambda pair: (pair[0] != Outcome.COMPLETED, -pair[1], pair[0]))
+    return dict(ranked)
+
+
+def in_words(stage: Stage, ends: Sequence[MemberEnd]) -> str:
+    """`1 of 5 completed: 2 timeout, 1 crashed, 1 failed`."""
+    counted = by_outcome(ends)
+    done = counted.pop(str(Outcome.COMPLETED), 0)
+    others = ", ".join(f"{count} {outcome}" for outcome, count in counted.items())
+    return f"{done} of {len(stage.members)} completed" + (f": {others}" if others else "")
+
+
+def joined(ends: Iterable[MemberEnd]) -> str:
+    """All answers, each below its member's name: the stage's own answer."""
+    parts = []
+    for end in ends:
+        how = "" if end.outcome is Outcome.COMPLETED else f" ({end.outcome}: {end.reason})"
+        parts.append(f"## {end.name}{how}\n\n{end.text.strip() or '(it said nothing)'}")
+    return "\n\n".join(parts)
