@@ -19,9 +19,9 @@ from typing import TypeVar
 from tests.harness.campaign.pages import reliability as campaign_words
 
 from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, shown, variable_of
-from holdfast.config.parsers import takes
-from holdfast.config.schedulekeys import KEYS, MEANINGS
-from holdfast.config.workflowkeys import MEANINGS as STAGE_MEANINGS
+from holdfast.config.tables.schedule_keys import KEYS, MEANINGS
+from holdfast.config.tables.workflow_keys import MEANINGS as STAGE_MEANINGS
+from holdfast.config.values import takes
 from holdfast.core.dispatch.workers import WORKER_MOVES
 from holdfast.core.event_kinds import EVENTS
 from holdfast.core.model import Instant, TaskSpec

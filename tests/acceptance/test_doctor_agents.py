@@ -66,8 +66,8 @@ def test_login_by_variable_and_rules_of_root_are_told(tmp_path: Path) -> None:
     """Issue 6: what can be told without asking a server, per account; why a mode is refused here."""
     from holdfast.agents.claude import CLAUDE
     from holdfast.api.clis import Cli, logins, permission_words
-    from holdfast.config.files import read_file
     from holdfast.config.layers import merge
+    from holdfast.config.read_file import read_file
 
     cli = Cli(agent=CLAUDE, wanted="claude", is_chosen=False, path="/bin/claude", said="2.1.325")
     settings = merge([])

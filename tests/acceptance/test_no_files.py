@@ -13,7 +13,7 @@ from tests.fleet import Fleet
 
 from holdfast.api.backup import _refuse_overwriting
 from holdfast.base.errors import Conflict, UsageError
-from holdfast.config.writing import _replace
+from holdfast.config.edit_file import _replace
 
 
 def is_pipe(path: Path) -> bool:

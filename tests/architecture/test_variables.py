@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.config.variables import OURS, is_ours, strangers
+from holdfast.config.env_variables import OURS, is_ours, strangers
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "holdfast"
 NAMED = {
@@ -17,7 +17,7 @@ NAMED = {
 
 
 def test_every_variable_in_the_code_is_known() -> None:
-    assert {name for name in NAMED if not is_ours(name)} == set(), "add it to config/variables.py"
+    assert {name for name in NAMED if not is_ours(name)} == set(), "add it to config/env_variables.py"
 
 
 def test_nothing_is_known_that_the_code_does_not_use() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import LaunchError, UsageError
-from holdfast.config.accounts import AccountTable, holds_secrets, lines_to_show
-from holdfast.config.files import read_file
 from holdfast.config.layers import Config, merge
-from holdfast.config.survey import survey
+from holdfast.config.read_file import read_file
+from holdfast.config.report import survey
+from holdfast.config.tables.accounts import AccountTable, holds_secrets, lines_to_show
 from holdfast.intake.accounts import UserAccounts, account_of, named_account, names_of
 
 SECRET = "sk-very-secret"

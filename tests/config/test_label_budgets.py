@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.config.budgets import caps_of
-from holdfast.config.files import read_file
 from holdfast.config.layers import merge
+from holdfast.config.read_file import read_file
+from holdfast.config.retry_budgets import caps_of
 from holdfast.core.dispatch.spending_caps import Cap, LabelCap
 
 

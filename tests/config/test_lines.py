@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.lines import Path, lines_of
+from holdfast.config.problems import Path, lines_of
 
 bare_names = st.text("abcXYZ019_-", min_size=1, max_size=5)
 letters = st.characters(codec="utf-8", exclude_characters="\0")

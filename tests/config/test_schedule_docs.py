@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.config.files import read_file
+from holdfast.config.read_file import read_file
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "schedules.md"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.config import trust
-from holdfast.config.files import read_file
 from holdfast.config.layers import best_effort, load
-from holdfast.config.problems import ConfigError
-from holdfast.config.schedules import lines_to_show, plain, trust_values
-from holdfast.config.survey import survey
-from holdfast.config.timetable import read_timetable
+from holdfast.config.read_file import read_file
+from holdfast.config.report import survey
+from holdfast.config.tables.schedules import lines_to_show, plain, trust_values
+from holdfast.config.tables.timetable import read_timetable
+from holdfast.config.zz_problems import ConfigError
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 
 GOOD = """\
@@ -221,7 +221,7 @@ def test_the_plain_form_reads_back(user_file: Path, tmp_path: Path) -> None:
     (repo / ".git").mkdir(parents=True)
     user_file.write_text(GOOD.format(repo=repo))
     for schedule in load().schedules:
-        from holdfast.config.schedules import read_schedules
+        from holdfast.config.tables.schedules import read_schedules
 
         (again,) = read_schedules([plain(schedule)], "f", {}, lambda key, text: pytest.fail(f"{key}: {text}"))
         assert again == schedule

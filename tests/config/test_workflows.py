@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import builtin_workflows
-from holdfast.config.files import Layer, read_file
+from holdfast.config.read_file import Layer, read_file
+from holdfast.config.tables import builtin_workflows
 from holdfast.core.workflows.draft import AgentChoice, Draft, Flaw, MemberDraft, flaws
 from holdfast.core.workflows.workflow import OnFailure
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import Refused
-from holdfast.config.writing import record
+from holdfast.config.edit_file import record
 
 KEY = "permissions.mode"
 

@@ -21,7 +21,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.ids import new_id
-from holdfast.config.budgets import limits_of
+from holdfast.config.retry_budgets import limits_of
 from holdfast.core.model import Task
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock

@@ -14,10 +14,10 @@ import pytest
 from tests.sampling import amount
 
 from holdfast.api.times import in_words
-from holdfast.config.files import read_file
-from holdfast.config.parsers import toml
-from holdfast.config.schedulekeys import KEYS
-from holdfast.config.schedules import lines_to_show, plain, read_schedules, trust_lines
+from holdfast.config.read_file import read_file
+from holdfast.config.tables.schedule_keys import KEYS
+from holdfast.config.tables.schedules import lines_to_show, plain, read_schedules, trust_lines
+from holdfast.config.values import toml
 from holdfast.core.schedules.due import due_at, upcoming
 
 SEED = os.environ.get("HOLDFAST_FUZZ_SEED", "7")

@@ -19,9 +19,9 @@ from holdfast import config
 from holdfast.agents.port import WorkOrder
 from holdfast.agents.registry import AGENTS
 from holdfast.base.errors import HoldfastError
-from holdfast.config.files import read_file
-from holdfast.config.workflowkeys import MEMBER_KEYS, STAGE_KEYS
-from holdfast.config.workflows import needing_trust
+from holdfast.config.read_file import read_file
+from holdfast.config.tables.workflow_keys import MEMBER_KEYS, STAGE_KEYS
+from holdfast.config.tables.workflows import needing_trust
 from holdfast.core.workflows import template as templates
 from holdfast.core.workflows.draft import Draft, flaws, prompts
 from holdfast.intake.new_task import NewTask

@@ -22,7 +22,7 @@ def budgets(queries: Queries, task: Row) -> Row:
     """Name → {spent, limit, left, …}, of the present generation. The limits are those of this machine's settings."""
     from holdfast import config
     from holdfast.base import clock
-    from holdfast.config.budgets import limits_of
+    from holdfast.config.retry_budgets import limits_of
 
     now, limits = clock.now(), limits_of(config.best_effort())
     return {**_tries(task, limits, now), **_allowances(queries, task, limits.caps, now)}

@@ -19,7 +19,7 @@ from holdfast.agents.clis import PATIENCE, ask_versions
 from holdfast.agents.port import DEFAULT_ACCOUNT, Account, Command, Permission, WorkOrder
 from holdfast.base import faults
 from holdfast.base.errors import LaunchError
-from holdfast.config.accounts import AccountTable
+from holdfast.config.tables.accounts import AccountTable
 from holdfast.intake.accounts import account_of, names_of
 from holdfast.intake.agent_host import surroundings
 

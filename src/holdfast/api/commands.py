@@ -14,8 +14,8 @@ from holdfast.base.errors import Conflict, NotFound, UsageError
 from holdfast.base.ids import new_id
 from holdfast.base.text import is_text
 from holdfast.config.env_secrets import environment_of
-from holdfast.config.files import Layer
 from holdfast.config.known_secrets import without_secrets
+from holdfast.config.read_file import Layer
 from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
 from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.states import TASK_TERMINAL, TaskState

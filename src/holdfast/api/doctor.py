@@ -91,7 +91,7 @@ def _cgroup_tier(home: str) -> Finding:
 
 
 def _settings(home: str) -> Iterator[Finding]:
-    from holdfast.config.survey import survey
+    from holdfast.config.report import survey
 
     seen = survey(None, home)
     for problem in seen.problems:

@@ -10,7 +10,7 @@ from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.stored_json import recorded, understood
-from holdfast.config.timetable import read_timetable
+from holdfast.config.tables.timetable import read_timetable
 from holdfast.core.schedules.schedule import Schedule
 
 if TYPE_CHECKING:  # those who only look have to start fast

@@ -13,11 +13,11 @@ from holdfast.api.commands import who
 from holdfast.base import clock, faults
 from holdfast.base.errors import Refused, UsageError
 from holdfast.config import SETTINGS, ConfigError, repo_file, shown, trust, user_file, variable_of
-from holdfast.config.files import read_file
-from holdfast.config.parsers import toml
-from holdfast.config.schedules import trust_lines, trust_values
+from holdfast.config.edit_file import record
+from holdfast.config.read_file import read_file
+from holdfast.config.tables.schedules import trust_lines, trust_values
 from holdfast.config.template import template
-from holdfast.config.writing import record
+from holdfast.config.values import toml
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository
 

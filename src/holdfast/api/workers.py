@@ -29,7 +29,7 @@ def workers(home: str) -> list[Row]:
 def workers_of(queries: Queries) -> list[Row]:
     """Every worker of the settings, and those that are there without: at work still, or because a supervisor goes on
     with its settings of before (a mistake in the file, say)."""
-    from holdfast.config.budgets import limits_of, staff_of
+    from holdfast.config.retry_budgets import limits_of, staff_of
     from holdfast.core.model import Instant
 
     settings = config.best_effort()
@@ -153,7 +153,7 @@ def nobody_comes(queries: Queries) -> Callable[[Row], bool]:
 def _staff(settings: config.Config) -> tuple[Worker, ...]:
     if not settings.workers:
         return ()
-    from holdfast.config.budgets import staff_of
+    from holdfast.config.retry_budgets import staff_of
 
     return staff_of(settings).workers
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import config
 from holdfast.base.errors import NotFound, UsageError
-from holdfast.config.survey import survey
+from holdfast.config.report import survey
 from holdfast.intake.new_task import NewTask
 from holdfast.intake.workflow import known_workflows, no_such_workflow, stages_of
 

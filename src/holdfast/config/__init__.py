@@ -6,9 +6,8 @@ from it. An unknown key or a bad value is an error that says where it stands and
 
 from __future__ import annotations
 
-from holdfast.config.files import repo_file, user_file
 from holdfast.config.layers import Config, best_effort, load
-from holdfast.config.problems import ConfigError, Problem
+from holdfast.config.read_file import repo_file, user_file
 from holdfast.config.settings import (
     DANGEROUS,
     OF_THE_SUPERVISOR,
@@ -19,6 +18,7 @@ from holdfast.config.settings import (
     shown,
     variable_of,
 )
+from holdfast.config.zz_problems import ConfigError, Problem
 
 __all__ = [
     "DANGEROUS",

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError, Unavailable, UsageError
-from holdfast.config.files import REPO_FILE, read_file, user_file
 from holdfast.config.layers import Config, withhold_untrusted
+from holdfast.config.read_file import REPO_FILE, read_file, user_file
 from holdfast.secrets.redact import secrets_in
 
 KEY = "env.set"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from holdfast import config
 from holdfast.base.errors import HoldfastError
-from holdfast.config.files import REPO_FILE, read_file
+from holdfast.config.read_file import REPO_FILE, read_file
 from holdfast.config.trust import NAME as TRUST
 from holdfast.config.trust import trusted
 from holdfast.secrets.redact import learn, redacted, secrets_in

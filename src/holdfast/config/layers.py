@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Refused
-from holdfast.config.accounts import SECTION as ACCOUNTS
-from holdfast.config.accounts import Accounts, AccountTable
-from holdfast.config.files import Layer, read_file, repo_file, user_file
-from holdfast.config.labelbudgets import PLACE as LABEL_BUDGETS
-from holdfast.config.labelbudgets import LabelBudgets
 from holdfast.config.overrides import full_key
-from holdfast.config.problems import ConfigError, Problem, where
+from holdfast.config.read_file import Layer, read_file, repo_file, user_file
 from holdfast.config.settings import SETTINGS, variable_of
-from holdfast.config.workers import SECTION as WORKERS
-from holdfast.config.workers import Workers, place_of
+from holdfast.config.tables.accounts import SECTION as ACCOUNTS
+from holdfast.config.tables.accounts import Accounts, AccountTable
+from holdfast.config.tables.spending import PLACE as LABEL_BUDGETS
+from holdfast.config.tables.spending import LabelBudgets
+from holdfast.config.tables.workers import SECTION as WORKERS
+from holdfast.config.tables.workers import Workers, place_of
+from holdfast.config.zz_problems import ConfigError, Problem, where
 
 if TYPE_CHECKING:
     from holdfast.core.dispatch.spending_caps import LabelCap
@@ -47,7 +47,7 @@ class Config:
         self.accounts: Accounts = {agent: dict(tables) for agent, tables in (accounts or {}).items()}
         self.workers = workers
         self.schedules = schedules
-        self.workflows = dict(workflows or {})  # those of files; the built-in ones: config/builtin_workflows.py
+        self.workflows = dict(workflows or {})  # those of files; the built-in ones: config/tables/builtin_workflows.py
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
@@ -141,7 +141,7 @@ def withhold_untrusted(layer: Layer, repo: str, home: str | None) -> list[str]:
     for key in dangerous:
         layer.values.pop(key, None)
     if layer.workflows:
-        from holdfast.config.workflows import needing_trust
+        from holdfast.config.tables.workflows import needing_trust
 
         layer.workflows = {name: draft for name, draft in layer.workflows.items() if not needing_trust({name: draft})}
     return list(dangerous)
@@ -154,7 +154,7 @@ def withhold_schedules(layer: Layer, repo: str, home: str | None) -> list[str]:
         return []
     from holdfast.base.home import home_directory
     from holdfast.config import trust
-    from holdfast.config.schedules import trust_values
+    from holdfast.config.tables.schedules import trust_values
 
     if trust.is_trusted_with(home or home_directory(), repo, trust_values(layer.schedules)):
         return []

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config.parsers import shown
 from holdfast.config.settings import CLI_AGENTS, SETTINGS
+from holdfast.config.values import shown
 
 SECTION = "per_agent"
 AGENTS = ("command", "scripted", *CLI_AGENTS)  # tests/architecture/test_layout.py holds them equal to roster.AGENTS

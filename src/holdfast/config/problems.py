@@ -1,34 +1,180 @@
-"""What is wrong with the settings, each problem with its place, and the one error that carries them."""
+"""On which line of a TOML document each key stands: tomllib reads values, but does not say where they were.
+
+Only for documents that tomllib has accepted: nothing is validated here, only walked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+import tomllib
+from collections.abc import Callable
+from itertools import count
 
-from holdfast.base.errors import UsageError
+Path = tuple[str, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One mistake. `place` is a file, a variable or a flag; `line` is known for most mistakes in files."""
-
-    place: str
-    line: int | None
-    text: str
-
-    def __str__(self) -> str:
-        return f"{where(self.place, self.line)}: {self.text}"
-
-
-class ConfigError(UsageError):
-    """The settings have mistakes; nothing of them was applied. The message is the first one."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        more = len(problems) - 1
-        rest = f" (and {more} more mistake{'s' if more > 1 else ''}: `holdfast config check` lists all)" if more else ""
-        super().__init__(f"{problems[0]}{rest}")
+TEXT = "="  # behind the path of a text over several lines: the line of its first letter
+DEEPEST = 32  # parts of a key that are told apart; without a bound, `a.a.a.…` would need quadratic memory
+_TRIVIA = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_STRING = re.compile(
+    r'"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}'  # up to two quotes may stand right before the closing three
+    r"|'''(?:[^']|'{1,2}(?!'))*'{3,5}"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+_PLAIN_VALUE = re.compile(r"[^,\]}#\n]+")
 
 
-def where(place: str, line: int | None) -> str:
-    return place if line is None else f"{place}:{line}"
+def lines_of(document: str, *, numbered: bool = False) -> dict[Path, int]:
+    """The first line that names each key or table, counted from 1: {("health", "grace"): 12, ("health",): 11, …}.
+
+    `numbered`: also of each entry of an array of tables: {("worker[1]", "name"): 7, ("a", "b[0]", "c[2]"): 9, …}.
+    """
+    walk = _Walk(document.replace("\r\n", "\n"))
+    found = walk.document()
+    return found | walk.numbered if numbered else found
+
+
+class _Walk:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._line = 1
+        self._counted = 0  # up to here, `_line` is counted
+        self.found: dict[Path, int] = {}
+        self.numbered: dict[Path, int] = {}
+        self._entries: dict[Path, int] = {}  # arrays of tables → how many entries were seen
+        self._entry: tuple[Path, Path] | None = None  # in which entry we are: (("worker",), ("worker[0]",))
+
+    def document(self) -> dict[Path, int]:
+        table: Path = ()
+        self._skip(_TRIVIA)
+        while self._at < len(self._text):
+            if self._next("["):
+                self._entry = None
+                is_entry = self._next("[")
+                table = self._key(())
+                self._enter(table, is_entry=is_entry)
+                self._next("]")
+                self._next("]")
+            else:
+                self._pair(table)
+            self._skip(_TRIVIA)
+        return self.found
+
+    def _enter(self, table: Path, *, is_entry: bool) -> None:
+        """An entry of an array of tables: its keys are noted under its number as well, like ("worker[0]", "name")."""
+        numbered: Path = ()
+        for depth, part in enumerate(table, start=1):
+            array = (*numbered, part)
+            if is_entry and depth == len(table):
+                self._entries[array] = self._entries.get(array, 0) + 1
+            count = self._entries.get(array)
+            numbered = array if count is None else (*numbered, f"{part}[{count - 1}]")
+        if numbered != table:
+            self._entry = (table, numbered)
+            self._note(table, self._line_here())
+
+    def _pair(self, table: Path) -> None:
+        key = self._key(table)
+        self._next("=")
+        self._value(key)
+
+    def _key(self, table: Path) -> Path:
+        """A dotted key; every prefix of it is noted as well, since it makes a table."""
+        path = table
+        while True:
+            self._skip(_SPACE)
+            line = self._line_here()
+            path = (*path, self._key_part())[:DEEPEST]
+            self._note(path, line)
+            self._skip(_SPACE)
+            if not self._next("."):
+                return path
+
+    def _note(self, path: Path, line: int) -> None:
+        self.found.setdefault(path, line)
+        numbered = self._numbered(path)
+        if numbered is not None:
+            self.numbered.setdefault(numbered, line)
+
+    def _numbered(self, path: Path) -> Path | None:
+        """The same path by the number of the entry that we are in; None: in none."""
+        if self._entry is None or path[: len(self._entry[0])] != self._entry[0]:
+            return None
+        return (*self._entry[1], *path[len(self._entry[0]) :])
+
+    def _key_part(self) -> str:
+        if self._text[self._at] in "\"'":
+            return str(tomllib.loads(f"key = {self._skip(_STRING)}")["key"])
+        return self._skip(_BARE_KEY)
+
+    def _value(self, path: Path | None) -> None:
+        """Past a value. `path` is whose value it is; None inside arrays, whose entries have no names."""
+        self._skip(_SPACE)
+        if self._next("["):
+            numbers = count()
+            self._items("]", lambda: self._item(path, next(numbers)))
+        elif self._next("{"):
+            if path is None:
+                kept, entry, self.found, self._entry = self.found, self._entry, {}, None
+                self._items("}", lambda: self._pair(()))
+                self.found, self._entry = kept, entry
+            else:
+                self._items("}", lambda: self._pair(path))
+        elif self._text[self._at] in "\"'":
+            self._string(path)
+        else:
+            self._skip(_PLAIN_VALUE)
+        self._skip(_SPACE)
+
+    def _string(self, path: Path | None) -> None:
+        """Of a text over several lines, the line of its first letter is noted too, under (…, TEXT): its own lines are
+        those of the file then."""
+        line, raw = self._line_here(), self._skip(_STRING)
+        numbered = None if path is None else self._numbered(path)
+        if numbered is not None and "\n" in raw and (raw[0] == "'" or "\\" not in raw):
+            self.numbered.setdefault((*numbered, TEXT), line + (raw[3:4] == "\n"))
+
+    def _item(self, array: Path | None, number: int) -> None:
+        """An entry of an array. Only tables have keys: those are noted by the entry's number, and not without it."""
+        if array is None or not self._text.startswith("{", self._at):
+            self._value(None)
+            return
+        line, kept, entry = self._line_here(), self.found, self._entry
+        *before, last = self._numbered(array) or array
+        self.found, self._entry = {}, ((), (*before, f"{last}[{number}]")[:DEEPEST])
+        self.numbered.setdefault(self._entry[1], line)
+        self._value(())
+        self.found, self._entry = kept, entry
+
+    def _items(self, end: str, entry: Callable[[], None]) -> None:
+        self._skip(_TRIVIA)
+        while not self._next(end):
+            entry()
+            self._skip(_TRIVIA)
+            self._next(",")
+            self._skip(_TRIVIA)
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _next(self, letter: str) -> bool:
+        """Past `letter`, if it is what comes next."""
+        if not self._text.startswith(letter, self._at):
+            return False
+        self._at += 1
+        return True
+
+    def _skip(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            raise ValueError(f"not a TOML document at offset {self._at}")
+        self._at = found.end()
+        return found.group()
+
+    def _line_here(self) -> int:
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.base.units import parse_duration
-from holdfast.config.parsers import age, boolean, count, money
 from holdfast.config.setting import OF_THE_SUPERVISOR, OF_YOUR_MONEY, Setting
+from holdfast.config.values import age, boolean, count, money
 
 RECOVERY: dict[str, Setting] = {
     "resume.max_attempts": Setting(3, count(0), "How often a paused task is resumed; 0 forbids it."),

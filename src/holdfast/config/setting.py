@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.config.parsers import Parser
+from holdfast.config.values import Parser
 
 DANGEROUS = "could run commands or show secrets"
 OF_YOUR_MONEY = "is about your money"

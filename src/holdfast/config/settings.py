@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.base.units import parse_duration, parse_size
-from holdfast.config.notify_settings import NOTIFY, without_path
-from holdfast.config.parsers import age, boolean, count, one_of, pairs, program, text, words, write
 from holdfast.config.recovery_settings import RECOVERY
+from holdfast.config.service_settings import NOTIFY, without_path
 from holdfast.config.setting import DANGEROUS as DANGEROUS
 from holdfast.config.setting import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.setting import Setting as Setting
 from holdfast.config.tracker_settings import TRACKERS
+from holdfast.config.values import age, boolean, count, one_of, pairs, program, text, words, write
 from holdfast.core.task_settings import GIB, MIB
 
 # The modules of `agents/` that are real CLIs: the one place where they are registered (docs/howto/add-an-agent.md).

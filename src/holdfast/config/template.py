@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from holdfast.config.parsers import takes, write
 from holdfast.config.settings import SETTINGS
+from holdfast.config.values import takes, write
 
 _WIDTH = 100
 _HEAD = """\

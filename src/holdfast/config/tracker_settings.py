@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.base.units import parse_duration
-from holdfast.config.parsers import boolean, one_of, text, words
 from holdfast.config.setting import DANGEROUS, Setting
+from holdfast.config.values import boolean, one_of, text, words
 
 TRACKERS: dict[str, Setting] = {
     "tracker.kind": Setting(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast import config
 from holdfast.agents.port import DEFAULT_ACCOUNT, Account
 from holdfast.base.errors import LaunchError, UsageError
-from holdfast.config.accounts import AUTO, AccountTable
 from holdfast.config.settings import CLI_AGENTS
+from holdfast.config.tables.accounts import AUTO, AccountTable
 from holdfast.secrets.redact import learn, secrets_in
 from holdfast.secrets.references import NotThere, look_up
 

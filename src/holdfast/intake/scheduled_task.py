@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.api.commands import Commands, NewTask
-from holdfast.config.files import Layer
-from holdfast.config.schedulekeys import LABEL
+from holdfast.config.read_file import Layer
+from holdfast.config.tables.schedule_keys import LABEL
 from holdfast.core.model import Task
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository

@@ -177,7 +177,7 @@ def _refuse_unsafe(strategy: str, crew: Crew) -> None:
 
 def known_workflows(settings: config.Config) -> dict[str, Draft]:
     """By name: the repository's over the user's over the built-in ones."""
-    from holdfast.config.builtin_workflows import BUILT_IN
+    from holdfast.config.tables.builtin_workflows import BUILT_IN
 
     return {**BUILT_IN, **settings.workflows}
 

@@ -12,8 +12,8 @@ from holdfast import __version__, config
 from holdfast.agents.environment import allowed
 from holdfast.base import clock
 from holdfast.config.known_secrets import learn_settings
-from holdfast.config.notify_settings import plain_address
-from holdfast.config.parsers import expanded
+from holdfast.config.service_settings import plain_address
+from holdfast.config.values import expanded
 from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import Notice, NoticeRules
 from holdfast.notify.command import CommandTarget

@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 
 from holdfast import config
-from holdfast.config.accounts import Accounts
-from holdfast.config.budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
 from holdfast.config.known_secrets import learn_settings
+from holdfast.config.retry_budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
+from holdfast.config.tables.accounts import Accounts
 from holdfast.core.dispatch.pressure import PressureLimits
 from holdfast.supervisor.context import Keeping, Settings, Tuning
 

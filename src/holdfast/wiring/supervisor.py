@@ -16,8 +16,8 @@ from holdfast.base import clock
 from holdfast.base.errors import Unavailable
 from holdfast.base.home import ensure_directories
 from holdfast.base.ids import new_id
-from holdfast.config.budgets import limits_of
 from holdfast.config.env_secrets import looked_up
+from holdfast.config.retry_budgets import limits_of
 from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines

@@ -12,7 +12,7 @@ from holdfast.agents.environment import allowed
 from holdfast.api.commands import Commands, NewTask
 from holdfast.base.errors import HoldfastError
 from holdfast.config import layers as config_layers
-from holdfast.config.parsers import expanded
+from holdfast.config.values import expanded
 from holdfast.core.model import Repo, Task
 from holdfast.core.tasks.trackers import Issue, prompt_of, task_priority
 from holdfast.intake import repository

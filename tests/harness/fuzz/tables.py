@@ -17,10 +17,10 @@ from tests.harness.fuzz.words import DURATIONS, Draw, either, noise
 from holdfast import config
 from holdfast.api.times import in_words
 from holdfast.base.errors import HoldfastError
-from holdfast.config.files import read_file
-from holdfast.config.schedulekeys import KEYS
-from holdfast.config.schedules import lines_to_show, plain, read_schedules, trust_lines
-from holdfast.config.workflows import needing_trust
+from holdfast.config.read_file import read_file
+from holdfast.config.tables.schedule_keys import KEYS
+from holdfast.config.tables.schedules import lines_to_show, plain, read_schedules, trust_lines
+from holdfast.config.tables.workflows import needing_trust
 from holdfast.core.schedules.due import due_at, upcoming
 from holdfast.core.workflows import template as templates
 from holdfast.core.workflows.draft import flaws

@@ -25,7 +25,7 @@ from tests.harness.matrix.cases import USURP, Case
 from holdfast import config
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
-from holdfast.config.budgets import hold_rules_of, staff_of
+from holdfast.config.retry_budgets import hold_rules_of, staff_of
 from holdfast.core.dispatch.pressure import PressureLimits
 from holdfast.processes.groupbases import Bases
 from holdfast.supervisor.context import Keeping, Settings

@@ -11,12 +11,12 @@ from typing import Any
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.config import SETTINGS, masked, shown
-from holdfast.config.accounts import lines_to_show
-from holdfast.config.labelbudgets import lines_to_show as label_lines
-from holdfast.config.parsers import toml
-from holdfast.config.schedules import lines_to_show as schedules_to_show
-from holdfast.config.survey import Survey, survey
-from holdfast.config.workers import lines_to_show as workers_to_show
+from holdfast.config.report import Survey, survey
+from holdfast.config.tables.accounts import lines_to_show
+from holdfast.config.tables.schedules import lines_to_show as schedules_to_show
+from holdfast.config.tables.spending import lines_to_show as label_lines
+from holdfast.config.tables.workers import lines_to_show as workers_to_show
+from holdfast.config.values import toml
 from holdfast.interfaces.cli.render import clean, paint, print_json
 
 
@@ -75,7 +75,7 @@ def _show(found: Survey, arguments: argparse.Namespace) -> int:
     for full, value, origin in schedules_to_show(found.config.schedules):
         _print(full, value, toml(value), origin, arguments)
     if found.config.workflows:
-        from holdfast.config.workflows import lines_to_show as workflows_to_show
+        from holdfast.config.tables.workflows import lines_to_show as workflows_to_show
 
         for full, value, origin in workflows_to_show(found.config.workflows):
             _print(full, value, toml(value), origin, arguments)

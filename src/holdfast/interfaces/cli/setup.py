@@ -118,7 +118,7 @@ def configure_trust(parser: argparse.ArgumentParser) -> None:
 
 def run_trust(arguments: argparse.Namespace) -> int:
     from holdfast.api.setup import give_trust, question, revoke_trust
-    from holdfast.config.schedules import trust_values
+    from holdfast.config.tables.schedules import trust_values
 
     home = home_directory()
     if arguments.list:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base.text import is_text
-from holdfast.config.accounts import DEFAULT as OWN_LOGIN
-from holdfast.config.accounts import Accounts
 from holdfast.config.overrides import AGENTS
 from holdfast.config.settings import CLI_AGENTS
+from holdfast.config.tables.accounts import DEFAULT as OWN_LOGIN
+from holdfast.config.tables.accounts import Accounts
 from holdfast.config.tablevalues import flag, meant, text
 
 SECTION = "worker"
@@ -46,7 +46,7 @@ Workers = tuple[WorkerTable, ...]  # in the order of the file
 
 
 def place_of(number: int) -> str:
-    """Where the lines of the table with this number (from 0) are noted: config/lines.py."""
+    """Where the lines of the table with this number (from 0) are noted: config/problems.py."""
     return f"{SECTION}[{number}]"
 
 

@@ -23,13 +23,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config import workflowkeys as keys
-from holdfast.config.lines import TEXT
-from holdfast.config.parsers import shown
-from holdfast.config.problems import Problem, where
+from holdfast.config.problems import TEXT
 from holdfast.config.settings import CLI_AGENTS
+from holdfast.config.tables import workflow_keys as keys
+from holdfast.config.tables.workflowfiles import FilesBeside
 from holdfast.config.tablevalues import meant
-from holdfast.config.workflowfiles import FilesBeside
+from holdfast.config.values import shown
+from holdfast.config.zz_problems import Problem, where
 from holdfast.core.workflows.draft import (
     MOST_STAGES,
     NAME,
@@ -44,7 +44,7 @@ from holdfast.core.workflows.draft import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.config.files import Layer
+    from holdfast.config.read_file import Layer
 
 SECTION = "workflow"
 MOST = 100

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.units import write_duration
-from holdfast.config.parsers import shown, toml
-from holdfast.config.problems import where
-from holdfast.config.schedulekeys import KEYS, READERS, TASK_KEYS
+from holdfast.config.tables.schedule_keys import KEYS, READERS, TASK_KEYS
 from holdfast.config.tablevalues import meant
+from holdfast.config.values import shown, toml
+from holdfast.config.zz_problems import where
 
 if TYPE_CHECKING:  # all pay for what every command reads
     from holdfast.core.schedules.schedule import Schedule
@@ -31,7 +31,7 @@ Complain = Callable[[str, str], None]
 
 
 def place_of(number: int) -> str:
-    """Where the lines of the table with this number (from 0) are noted: config/lines.py."""
+    """Where the lines of the table with this number (from 0) are noted: config/problems.py."""
     return f"{SECTION}[{number}]"
 
 

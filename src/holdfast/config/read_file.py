@@ -9,22 +9,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config import labelbudgets
-from holdfast.config.accounts import SECTION as ACCOUNTS
-from holdfast.config.accounts import Accounts, read_accounts, refuse_in_repository
-from holdfast.config.lines import lines_of
 from holdfast.config.overrides import SECTION as PER_AGENT
 from holdfast.config.overrides import full_key, read_overrides
-from holdfast.config.parsers import shown, takes
-from holdfast.config.problems import Problem
+from holdfast.config.problems import lines_of
 from holdfast.config.reading import bytes_of
-from holdfast.config.schedulekeys import checkout_at
-from holdfast.config.schedules import SECTION as SCHEDULES
-from holdfast.config.schedules import read_schedules
 from holdfast.config.settings import SECTIONS, SETTINGS, Setting
-from holdfast.config.workers import SECTION as WORKERS
-from holdfast.config.workers import Workers, read_workers
-from holdfast.config.workers import refuse_in_repository as refuse_workers
+from holdfast.config.tables import spending
+from holdfast.config.tables.accounts import SECTION as ACCOUNTS
+from holdfast.config.tables.accounts import Accounts, read_accounts, refuse_in_repository
+from holdfast.config.tables.schedule_keys import checkout_at
+from holdfast.config.tables.schedules import SECTION as SCHEDULES
+from holdfast.config.tables.schedules import read_schedules
+from holdfast.config.tables.workers import SECTION as WORKERS
+from holdfast.config.tables.workers import Workers, read_workers
+from holdfast.config.tables.workers import refuse_in_repository as refuse_workers
+from holdfast.config.values import shown, takes
+from holdfast.config.zz_problems import Problem
 
 if TYPE_CHECKING:  # all pay for what every command reads
     from holdfast.core.schedules.schedule import Schedule
@@ -54,7 +54,7 @@ class Layer:
     values: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)  # agent → key → value
     accounts: Accounts = field(default_factory=dict)
-    label_budgets: labelbudgets.LabelBudgets = field(default_factory=dict)
+    label_budgets: spending.LabelBudgets = field(default_factory=dict)
     workers: Workers = ()
     schedules: tuple[Schedule, ...] = ()
     workflows: dict[str, Draft] = field(default_factory=dict)
@@ -170,14 +170,14 @@ def mentions(path: str, word: str) -> bool:
 
 
 def _take_label_budgets(document: dict[str, Any], layer: Layer, *, of_repository: bool) -> None:
-    section = document.get(labelbudgets.SECTION)
-    if not isinstance(section, dict) or labelbudgets.TABLE not in section:
+    section = document.get(spending.SECTION)
+    if not isinstance(section, dict) or spending.TABLE not in section:
         return
-    tables = section.pop(labelbudgets.TABLE)
+    tables = section.pop(spending.TABLE)
     if of_repository:
-        labelbudgets.refuse_in_repository(layer.complain, user_file())
+        spending.refuse_in_repository(layer.complain, user_file())
     else:
-        layer.label_budgets = labelbudgets.read_label_budgets(tables, layer.complain)
+        layer.label_budgets = spending.read_label_budgets(tables, layer.complain)
 
 
 def _take_schedules(document: dict[str, Any], layer: Layer, *, of_repository: bool) -> None:
@@ -190,7 +190,7 @@ def _take_schedules(document: dict[str, Any], layer: Layer, *, of_repository: bo
 def _take_workflows(document: dict[str, Any], layer: Layer, *, of_repository: bool) -> None:
     if WORKFLOWS not in document:
         return
-    from holdfast.config.workflows import needing_trust, read_workflows
+    from holdfast.config.tables.workflows import needing_trust, read_workflows
 
     layer.workflows = read_workflows(document.pop(WORKFLOWS), layer, of_repository=of_repository)
     if of_repository:

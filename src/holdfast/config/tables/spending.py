@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config.parsers import Parser, count, money, shown
+from holdfast.config.values import Parser, count, money, shown
 
 if TYPE_CHECKING:  # all pay for what every command reads
     from holdfast.core.dispatch.spending_caps import LabelCap

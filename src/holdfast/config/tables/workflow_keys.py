@@ -8,9 +8,9 @@ from typing import Any
 from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration
 from holdfast.config.overrides import AGENTS
-from holdfast.config.parsers import count, one_of, shown
 from holdfast.config.tablevalues import flag, meant
 from holdfast.config.tablevalues import words as text
+from holdfast.config.values import count, one_of, shown
 from holdfast.core.workflows.draft import NAME, NAMES
 from holdfast.core.workflows.workflow import OnFailure
 
@@ -95,7 +95,7 @@ CHOOSING: Mapping[str, Read] = {
     "account": _short,
     "command": _argv,
 }
-# Read by config/workflows.py itself: they look at other files, or are tables.
+# Read by config/tables/workflows.py itself: they look at other files, or are tables.
 APART = ("prompt", "prompt_file", "scenario")
 MEMBER: Mapping[str, Read] = {"name": name, **CHOOSING}
 MEMBER_KEYS = (*MEMBER, *APART)

@@ -9,10 +9,10 @@ from typing import Any
 
 from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration
-from holdfast.config.cronwords import cron_expression, time_zone
 from holdfast.config.overrides import AGENTS
-from holdfast.config.parsers import boolean, count, one_of, shown
+from holdfast.config.tables.cronwords import cron_expression, time_zone
 from holdfast.config.tablevalues import meant, words
+from holdfast.config.values import boolean, count, one_of, shown
 
 LABEL = "schedule"  # of the tasks that a schedule adds: its name
 NAMES = "letters, digits, '.', '_' and '-', begins with a letter or digit, and has at most 64 of them"

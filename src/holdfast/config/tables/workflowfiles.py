@@ -10,13 +10,13 @@ from typing import Any
 
 from holdfast.base.errors import UsageError
 from holdfast.base.text import is_text
-from holdfast.config.parsers import shown
 from holdfast.config.reading import bytes_of
 from holdfast.config.tablevalues import words as text
+from holdfast.config.values import shown
 
 LARGEST = 64 * 1024  # of one
 LARGEST_TOGETHER = 1024 * 1024  # of all that one file of settings names
-MOST_DOTS = 1000  # on a line of TOML: config/files.py says why
+MOST_DOTS = 1000  # on a line of TOML: config/read_file.py says why
 Steps = tuple[Mapping[str, Any], ...]
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.base.errors import HoldfastError
-from holdfast.config.files import Layer, mentions, read_file, repo_file, user_file
-from holdfast.config.schedules import SECTION, trust_values
+from holdfast.config.read_file import Layer, mentions, read_file, repo_file, user_file
+from holdfast.config.tables.schedules import SECTION, trust_values
 
 if TYPE_CHECKING:
     from holdfast.core.schedules.schedule import Schedule

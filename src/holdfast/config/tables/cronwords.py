@@ -6,7 +6,7 @@ What computes with them is imported only when there is one: every command reads 
 from __future__ import annotations
 
 from holdfast.base.text import is_text
-from holdfast.config.parsers import shown
+from holdfast.config.values import shown
 
 LONGEST_CRON = 200
 LONGEST_ZONE = 64

@@ -9,8 +9,7 @@ import os
 from dataclasses import dataclass
 
 from holdfast.base.errors import HoldfastError
-from holdfast.config.accounts import holds_secrets
-from holdfast.config.files import Layer, read_file, repo_file
+from holdfast.config.env_variables import strangers
 from holdfast.config.layers import (
     Config,
     merge,
@@ -20,8 +19,9 @@ from holdfast.config.layers import (
     withhold_schedules,
     withhold_untrusted,
 )
-from holdfast.config.problems import Problem
-from holdfast.config.variables import strangers
+from holdfast.config.read_file import Layer, read_file, repo_file
+from holdfast.config.tables.accounts import holds_secrets
+from holdfast.config.zz_problems import Problem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,7 @@ def _unknown_workflows(layer: Layer, users: Layer) -> list[str]:
     asked = [schedule for schedule in layer.schedules if "workflow" in schedule.task]
     if not asked:
         return []
-    from holdfast.config.builtin_workflows import BUILT_IN
+    from holdfast.config.tables.builtin_workflows import BUILT_IN
     from holdfast.config.tablevalues import meant
 
     found = []

@@ -6,8 +6,8 @@ import os
 import re
 
 from holdfast.base.units import parse_duration
-from holdfast.config.parsers import boolean, count, one_of, text, words
 from holdfast.config.setting import OF_THE_SUPERVISOR, Setting
+from holdfast.config.values import boolean, count, one_of, text, words
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HIDDEN = "…"

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.errors import Refused, UsageError
-from holdfast.config.files import read_file
+from holdfast.config.read_file import read_file
 from holdfast.config.settings import SETTINGS, shown
 
 _ONE_LINE = re.compile(r"^(?P<head>\s*[^#=\[]*=\s*)(?P<value>.*?)(?P<tail>\s*(?:#.*)?)$")
