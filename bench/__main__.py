@@ -27,7 +27,7 @@ from bench import (
 from bench.figures import QUICK, WHOLE, Figure
 from bench.render import TITLES, verdict
 
-from holdfast.store.sqlite.connection import filesystem_type
+from holdfast.store.sqlite.engine.connection import filesystem_type
 
 RESULTS = Path(__file__).parent / "results"
 BENCHMARKS = {

@@ -15,7 +15,7 @@ from bench.stage import Stage
 
 from holdfast.base import clock
 from holdfast.core.model import Event
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 PAUSE = (0.005, 0.075)  # seconds between two events: longer and shorter than the follower's own pause
 SEED = 3

@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.store.sqlite.connection import filesystem_type
+from holdfast.store.sqlite.engine.connection import filesystem_type
 
 SYNCS = 60
 

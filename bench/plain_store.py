@@ -13,8 +13,8 @@ import sqlite3
 import time
 
 from holdfast.core.model import TaskSpec
+from holdfast.store.sqlite.engine.sql import migrations
 from holdfast.store.sqlite.rows import settings_of
-from holdfast.store.sqlite.sql import migrations
 
 ADD = """
 INSERT INTO tasks (id, seq, repo_id, prompt, agent, base_ref, strategy, priority, settings, state, reason,

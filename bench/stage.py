@@ -16,8 +16,8 @@ from holdfast.base import clock
 from holdfast.base.errors import Unavailable
 from holdfast.core.model import TaskSpec
 from holdfast.store import doorbell
-from holdfast.store.port import Transaction
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Transaction
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 T = TypeVar("T")
 PATIENCE = 240.0

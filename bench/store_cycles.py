@@ -25,10 +25,10 @@ from holdfast.core.runs.policy import decide
 from holdfast.core.runs.preserve import resolve
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.states import TaskState
-from holdfast.store.port import Grip, Host
+from holdfast.store.port.transaction import Grip, Host
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.store.sqlite.rows import settings_of
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import GroupWriter
 
 OWNER = "bench"
 DONE = Verdict(outcome=Outcome.COMPLETED, reason="the command exited with code 0")

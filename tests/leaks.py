@@ -18,8 +18,8 @@ from holdfast.core.model import Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.store.port import Grip, Host
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Grip, Host
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.workspaces.git import Git
 from holdfast.workspaces.names import branch_of, workspace_path
 from holdfast.workspaces.worktree import WorktreeStrategy

@@ -32,7 +32,7 @@ def queue_swarm(fleet: Fleet, workflow: Draft, **options: Any) -> str:
 
 def results(fleet: Fleet, task_id: str) -> dict[str, Any]:
     """Member → its result; the stage's own is at ''."""
-    from holdfast.store.sqlite.store import SqliteStore
+    from holdfast.store.sqlite.engine.store import SqliteStore
 
     store = SqliteStore(str(fleet.home))
     try:

@@ -9,7 +9,7 @@ from tests.acceptance.test_config import repo_file, user_file
 from tests.fleet import Fleet
 
 from holdfast.config.overrides import AGENTS
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 MINE = """\
 [health]

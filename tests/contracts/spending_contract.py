@@ -1,4 +1,4 @@
-"""What every store must do for money and tokens (store/budgeting.py). As store_contract.py: against the port alone."""
+"""What every store must do for money and tokens (store/port/dispatch.py). As store_contract.py: against the port alone."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.outcome import Outcome, RunUsage
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.task_settings import BudgetRules
-from holdfast.store.budgeting import purses_of
-from holdfast.store.port import Transaction
+from holdfast.store.port.dispatch import purses_of
+from holdfast.store.port.transaction import Transaction
 
 DAY = Allowance(key="day", cap=Cap(usd=5.0))
 OVER = Decision(action=Action.PAUSE, reason="its budget is spent", pause=PauseReason.BUDGET)

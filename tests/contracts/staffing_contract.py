@@ -15,8 +15,8 @@ from holdfast.core.model import Task
 from holdfast.core.runs.crashes import Answer
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.policy import Decision
-from holdfast.store.port import Operation
-from holdfast.store.staffing import WorkerCrash
+from holdfast.store.port.staffing import WorkerCrash
+from holdfast.store.port.transaction import Operation
 
 WEB = Lane(name="web")
 KEPT = Decision(action=REQUEUE.action, reason="it crashed", spends=REQUEUE.spends, keeps_worker=True)

@@ -12,9 +12,9 @@ from holdfast.base.errors import NotFound, NotOwner
 from holdfast.core.model import Instant, PauseReason, Repo, Task, TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
-from holdfast.store.checkpointing import Checkpoint
-from holdfast.store.port import Grip, Host
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Grip, Host
+from holdfast.store.port.workspaces import Checkpoint
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 NOW = Instant(wall=1000.0, boottime=10.0, boot_id="boot")
 

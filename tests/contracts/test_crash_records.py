@@ -16,7 +16,7 @@ from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, decide
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.states import TaskState
-from holdfast.store.port import Grip
+from holdfast.store.port.transaction import Grip
 
 SEGFAULT = ended_with(Outcome.CRASHED, error_tail="first line\nSegmentation fault\n")
 

@@ -29,7 +29,7 @@ from holdfast.core.runs.policy import Decision
 from holdfast.core.states import TaskState
 from holdfast.core.task_settings import SubtaskRules
 from holdfast.core.tasks.subtasks import FATES, WORDS, Fate, fate
-from holdfast.store.port import Grip, Transaction
+from holdfast.store.port.transaction import Grip, Transaction
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a store must do for dispatch that is held back (store/holding.py)."""
+"""What a store must do for dispatch that is held back (store/port/holding.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TaskState
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 
 __all__ = ["bench", "scene"]
 CRASH = Decision(action=Action.REQUEUE, reason="killed", spends=(Budget.CRASH, Budget.RUNS))

@@ -1,4 +1,4 @@
-"""What a store must do for issues of outside trackers (store/tracking.py), and what is due for each (core/tracking)."""
+"""What a store must do for issues of outside trackers (store/port/trackers.py), and what is due for each (core/tracking)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.contracts.test_sqlite_store import bench
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.trackers import Link, LinkState, Step, backoff, next_step
-from holdfast.store.port import Grip
+from holdfast.store.port.transaction import Grip
 
 __all__ = ["bench", "scene"]
 

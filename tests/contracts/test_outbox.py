@@ -18,7 +18,7 @@ from holdfast.core.model import Level
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.tasks.alerts import Delivery, Notice, NoticeRules, Plan
 from holdfast.notify.port import Answer, Target
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.notifying import Notifying
 

@@ -1,4 +1,4 @@
-"""What a store must do for schedules (store/scheduling.py)."""
+"""What a store must do for schedules (store/port/schedules.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.contracts.test_sqlite_store import bench
 
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 
 __all__ = ["bench", "scene"]
 FILE = "/repo/holdfast.toml"

@@ -10,9 +10,9 @@ from tests.contracts.spending_contract import TestSpending as TestSpending
 from tests.contracts.store_contract import *  # noqa: F403 - the whole suite: a class added there runs here by itself
 from tests.contracts.store_contract import Bench
 
-from holdfast.store.port import Store, Writer
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.store.port.transaction import Store, Writer
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 
 class SqliteBench:

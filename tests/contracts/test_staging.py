@@ -19,9 +19,9 @@ from holdfast.core.states import TaskState
 from holdfast.core.workflows.next_stage import Following, StageEnd, Step, follow, is_over
 from holdfast.core.workflows.result import Result
 from holdfast.core.workflows.workflow import Progress, Stage
-from holdfast.store.checkpointing import Checkpoint
-from holdfast.store.port import Grip, Host, Transaction
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Grip, Host, Transaction
+from holdfast.store.port.workspaces import Checkpoint
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 NOW = Instant(wall=1000.0, boottime=10.0, boot_id="boot")
 STAGES = (

@@ -28,9 +28,9 @@ from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
-from holdfast.store.port import Host
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.store.port.transaction import Host
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.lock import HomeLock

@@ -18,9 +18,9 @@ from tests.integration.timetable import Board
 
 from holdfast.core.model import Instant
 from holdfast.core.schedules.schedule import Overlap, Schedule
-from holdfast.store.port import Host, Transaction, Writer
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.store.port.transaction import Host, Transaction, Writer
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor import reloading
 from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.scheduling import Scheduling

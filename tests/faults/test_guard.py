@@ -19,7 +19,7 @@ from tests.harness.await_walker import Ended, walk
 from holdfast.base.concurrency import in_thread
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.states import WorkspaceState
-from holdfast.store.port import Grip
+from holdfast.store.port.transaction import Grip
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import settle

@@ -11,7 +11,7 @@ import apsw
 from holdfast.base import clock
 from holdfast.base.ids import new_id
 from holdfast.core.model import TaskSpec
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 TASKS = 8
 SECTOR = 512

@@ -19,8 +19,8 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.base import clock, faults
 from holdfast.core.model import Instant, Repo, Task
 from holdfast.core.schedules.schedule import Schedule
-from holdfast.store.port import Transaction
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Transaction
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Timetable
 from holdfast.supervisor.scheduling import Scheduling

@@ -30,9 +30,9 @@ from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.workflows.result import GateResult
 from holdfast.processes.port import Batch, LaunchSpec
-from holdfast.store.port import Host, Transaction
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.store.port.transaction import Host, Transaction
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context, Keeping, Patient, Settings, Timetables
 from holdfast.supervisor.loop import Supervisor

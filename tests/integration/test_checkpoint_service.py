@@ -21,8 +21,8 @@ from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.processes.trees import activity
-from holdfast.store.checkpointing import Checkpoint
-from holdfast.store.port import Grip, Transaction
+from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.checkpoints import Checkpoints
 from holdfast.supervisor.context import Context

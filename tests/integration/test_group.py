@@ -25,8 +25,8 @@ from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.workflows import parallel_stage
 from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.rehearsal.scenario import check
-from holdfast.store.port import Grip, Host, Role
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Grip, Host, Role
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.places import Places
 

@@ -24,7 +24,7 @@ from holdfast.core.states import WorkspaceState
 from holdfast.core.task_settings import HealthRules
 from holdfast.processes.identity import identify
 from holdfast.processes.port import Seen
-from holdfast.store.port import Grip
+from holdfast.store.port.transaction import Grip
 from holdfast.supervisor.context import Patient
 from holdfast.supervisor.health import ABSENT, BREATH, SAVE_EVERY, Health
 from holdfast.supervisor.verdicts import NO_FILE, NOT_ALL_FILES

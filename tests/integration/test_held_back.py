@@ -16,7 +16,7 @@ from holdfast.core.model import RequestKind
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.workflows.workflow import Member, Stage
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 
 YEARS = 10 * 365 * 86400.0
 DONE = Ending(name="done", said=Outcome.COMPLETED)

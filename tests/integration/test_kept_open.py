@@ -10,8 +10,8 @@ from tests.fleet import Fleet
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import NewerStore, Unavailable
-from holdfast.store.sqlite import connection as opening
-from holdfast.store.sqlite import copies
+from holdfast.store.sqlite.engine import connection as opening
+from holdfast.store.sqlite.engine import copies
 
 
 def test_who_keeps_it_open_knows_when_it_is_another_one(fleet: Fleet) -> None:

@@ -15,7 +15,7 @@ from holdfast.base.errors import Conflict, NotFound, Refused
 from holdfast.core.dispatch.accounts import Parking
 from holdfast.core.dispatch.holds import Hold, Scope
 from holdfast.core.runs.outcome import Outcome
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.accounts import Under
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.base import clock
 from holdfast.core.model import Event
-from holdfast.store.port import Transaction
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.store.port.transaction import Transaction
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor import narrator
 from holdfast.supervisor.context import Bell
 

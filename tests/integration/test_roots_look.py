@@ -8,11 +8,11 @@ import pytest
 from tests.fleet import Fleet
 from tests.other_user import as_other_user, reachable_directory
 
-from holdfast.store.sqlite.connection import open_connection
+from holdfast.store.sqlite.engine.connection import open_connection
 
 _WRITER = """
 import sys
-from holdfast.store.sqlite.connection import open_connection
+from holdfast.store.sqlite.engine.connection import open_connection
 for number in range(300):
     connection = open_connection(sys.argv[1])
     list(connection.execute("BEGIN IMMEDIATE; INSERT INTO seen VALUES (1); COMMIT"))

@@ -36,8 +36,8 @@ from tests.sampling import amount
 from holdfast.core.model import Instant
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.core.states import TaskState
-from holdfast.store.port import Host, Operation, T
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Host, Operation, T
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor import reloading
 from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.scheduling import Scheduling

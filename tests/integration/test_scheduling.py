@@ -17,7 +17,7 @@ from holdfast.core.model import Event
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
-from holdfast.store.sqlite import copies
+from holdfast.store.sqlite.engine import copies
 from holdfast.supervisor import reloading
 
 DONE = Ending(name="done", said=Outcome.COMPLETED)

@@ -16,7 +16,7 @@ from holdfast.core.model import Repo
 from holdfast.core.schedules import cron as occurrences
 from holdfast.core.schedules import due
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
-from holdfast.store.port import Host
+from holdfast.store.port.transaction import Host
 from holdfast.supervisor import scheduling
 from holdfast.supervisor.context import Timetable
 

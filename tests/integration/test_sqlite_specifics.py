@@ -39,14 +39,14 @@ from holdfast.base.errors import NotFound, NotOwner, Unavailable
 from holdfast.base.ids import new_id
 from holdfast.core.model import Event, RequestKind, Task, TaskSpec
 from holdfast.store import doorbell
-from holdfast.store.port import Grip, Host
-from holdfast.store.sqlite import connection as opening
-from holdfast.store.sqlite import store as store_module
-from holdfast.store.sqlite.sql import migrations, statements
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Grip, Host
+from holdfast.store.sqlite.engine import connection as opening
+from holdfast.store.sqlite.engine import store as store_module
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
+from holdfast.store.sqlite.engine.sql import migrations, statements
+from holdfast.store.sqlite.engine.store import SqliteStore
+from holdfast.store.sqlite.engine.write_queue import Turnstile
 from holdfast.store.sqlite.transaction import SqliteTransaction
-from holdfast.store.sqlite.turnstile import Turnstile
-from holdfast.store.sqlite.writer import GroupWriter
 
 T = TypeVar("T")
 
@@ -106,8 +106,8 @@ import asyncio, os, sys
 from holdfast import clock
 from holdfast.core.model import Event, TaskSpec
 from holdfast.base.ids import new_id
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.store.sqlite.engine.store import SqliteStore
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
 
 def add_task(tx):
     repo = tx.workspaces.register_repo("/src/app", "/src/app/.git", clock.now())

@@ -21,10 +21,10 @@ from holdfast.base.errors import DiskFull, Unavailable, WorkspaceProblem, is_pas
 from holdfast.base.ids import new_id
 from holdfast.base.low_memory import is_starved
 from holdfast.core.model import Task, TaskSpec
-from holdfast.store.sqlite.reserve import free_bytes
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.engine.disk_reserve import free_bytes
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.store.sqlite.transaction import SqliteTransaction
-from holdfast.store.sqlite.writer import GroupWriter
 
 
 def add_task(tx: SqliteTransaction) -> Task:

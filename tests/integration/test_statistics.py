@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.api.queries import Queries
 from holdfast.api.stats import reliability
-from holdfast.store.sqlite.sql import statements
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.engine.sql import statements
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 DAY = 86400.0
 START = 20_000 * DAY  # a midnight

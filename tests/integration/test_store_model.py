@@ -25,8 +25,8 @@ from holdfast.core.model import Instant, PauseReason, StopWhy, Strategy, TaskSpe
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.runs.retry_budgets import Budget
-from holdfast.store.port import Grip, Host, Transaction
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Grip, Host, Transaction
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 TTL = 30.0
 NOBODY = "no-such-run"

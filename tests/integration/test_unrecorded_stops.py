@@ -11,7 +11,7 @@ import pytest
 from holdfast.base.errors import Unavailable
 from holdfast.core.health.diagnosis import STOP_WHY
 from holdfast.core.model import StopWhy, TaskSpec
-from holdfast.store.grip import Grip
+from holdfast.store.port.grip import Grip
 from holdfast.store.sqlite.rows import added_task
 from holdfast.supervisor.running import RunDriver
 from holdfast.supervisor.wishes import Wish

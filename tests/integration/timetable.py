@@ -9,7 +9,7 @@ from holdfast.base.errors import LaunchError
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Strategy, Task, TaskSpec
 from holdfast.core.schedules.schedule import Schedule
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Timetable
 
 FILE = "/config.toml"

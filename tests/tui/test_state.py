@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 from holdfast.api.vitals import LEASE
 from holdfast.interfaces.tui import errands, status
 from holdfast.interfaces.tui.app import Top
-from holdfast.store.sqlite import copies
+from holdfast.store.sqlite.engine import copies
 from holdfast.supervisor.context import Settings
 
 LOCKER = """

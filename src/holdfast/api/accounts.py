@@ -17,7 +17,7 @@ from holdfast.core.runs.outcome import Outcome
 from holdfast.intake.accounts import UserAccounts
 
 if TYPE_CHECKING:
-    from holdfast.store.port import Transaction
+    from holdfast.store.port.transaction import Transaction
 
 Row = dict[str, Any]
 SHORT_PAUSE = 10.0  # seconds; as long for a task that should have gone on already

@@ -9,10 +9,10 @@ from holdfast.base import clock
 from holdfast.base.errors import Conflict, UsageError
 from holdfast.core.dispatch.spending_caps import Cap, labels_of
 from holdfast.core.model import PauseReason, Task
-from holdfast.store.budgeting import cap_of, purses_of
+from holdfast.store.port.dispatch import cap_of, purses_of
 
 if TYPE_CHECKING:
-    from holdfast.store.port import Transaction
+    from holdfast.store.port.transaction import Transaction
 
 
 def allow_or_refuse(tx: Transaction, task_id: str, given: Cap, by: str, *, force: bool) -> None:

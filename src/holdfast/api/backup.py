@@ -16,7 +16,7 @@ from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, Unavailable, UsageError
 from holdfast.base.folders import listed
 from holdfast.store.open import open_store
-from holdfast.store.sqlite import copies
+from holdfast.store.sqlite.engine import copies
 from holdfast.workspaces.bundles import write_bundle
 from holdfast.workspaces.trash import delete_tree
 

@@ -21,8 +21,8 @@ from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import TASK_TERMINAL
 from holdfast.store.open import open_store
-from holdfast.store.port import Salvaged
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Salvaged
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.workspaces import git
 from holdfast.workspaces.merging import checkout_of
 from holdfast.workspaces.names import BRANCH_PREFIX, salvage_ref

@@ -33,7 +33,7 @@ from holdfast.intake.new_task import provider_of
 from holdfast.intake.workflow import crew_of, rules_of, span_of
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 BIGGEST_PROMPT = 1024 * 1024
 

@@ -50,7 +50,7 @@ def examine(home: str, *, with_agents: bool = True) -> list[Finding]:
 def _machine(home: str) -> Iterator[Finding]:
     import apsw
 
-    from holdfast.store.sqlite.connection import SAFE_SQLITE
+    from holdfast.store.sqlite.engine.connection import SAFE_SQLITE
 
     version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
     shown = apsw.sqlite_lib_version()

@@ -11,7 +11,7 @@ from holdfast.base.errors import NotFound
 from holdfast.base.stored_json import recorded, understood
 
 if TYPE_CHECKING:
-    from holdfast.store.port import Transaction
+    from holdfast.store.port.transaction import Transaction
 
 Row = dict[str, Any]
 FLEET = "fleet:all"

@@ -12,7 +12,7 @@ from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.folders import listed
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.workspaces import admin, bundles, git, marker
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_path
 

@@ -21,8 +21,8 @@ from holdfast.core.cleanup.observed import Scene
 from holdfast.core.model import Repo, RequestKind
 from holdfast.processes.strays import find_strays
 from holdfast.store import doorbell
-from holdfast.store.ledger import read_ledger
 from holdfast.store.open import open_store
+from holdfast.store.port.ledger import read_ledger
 from holdfast.workspaces.sweeper import look_now
 
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import NotFound, Refused
-from holdfast.store.holding import MASS_DEATH_ALERT
+from holdfast.store.port.holding import MASS_DEATH_ALERT
 
 Row = dict[str, Any]
 _ASLEEP = " No supervisor is running: that holds from the next `holdfast up` on."

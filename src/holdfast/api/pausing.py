@@ -9,7 +9,7 @@ from holdfast.core.model import RequestKind
 from holdfast.core.states import TaskState
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 
 PAUSED = "the task is paused"  # what the supervisor answers when it is
 

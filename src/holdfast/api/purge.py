@@ -29,10 +29,10 @@ from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.openers import processes_with_open
 from holdfast.store.open import open_store
-from holdfast.store.port import Salvaged
-from holdfast.store.sqlite.copies import sync_file
-from holdfast.store.sqlite.reader import DATABASE
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.port.transaction import Salvaged
+from holdfast.store.sqlite.engine.copies import sync_file
+from holdfast.store.sqlite.engine.reader import DATABASE
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.lock import NAME as SUPERVISOR_LOCK
 from holdfast.supervisor.lock import HomeLock
 from holdfast.workspaces import bundles, git, marker

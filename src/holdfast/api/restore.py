@@ -22,9 +22,9 @@ from holdfast.base.home import ensure_home
 from holdfast.core.model import Event
 from holdfast.processes.rundir import RunDirectory
 from holdfast.processes.strays import marked_processes
-from holdfast.store.sqlite import copies
-from holdfast.store.sqlite.connection import refuse_network_filesystem
-from holdfast.store.sqlite.reader import DATABASE
+from holdfast.store.sqlite.engine import copies
+from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
+from holdfast.store.sqlite.engine.reader import DATABASE
 from holdfast.supervisor.lock import HomeLock
 from holdfast.workspaces.bundles import read_bundle
 from holdfast.workspaces.trash import delete_tree

@@ -17,7 +17,7 @@ from holdfast.api.queries import Queries, Row
 from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
 from holdfast.store.open import open_store
-from holdfast.store.salvaging import Dropped
+from holdfast.store.port.salvaging import Dropped
 from holdfast.workspaces import git
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.reclaim import Reclaimer

@@ -15,7 +15,7 @@ from holdfast.core.schedules.schedule import Schedule
 
 if TYPE_CHECKING:  # those who only look have to start fast
     from holdfast.core.model import Task
-    from holdfast.store.port import Transaction
+    from holdfast.store.port.transaction import Transaction
 
 Row = dict[str, Any]
 NEW = "no supervisor has seen it yet"

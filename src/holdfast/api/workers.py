@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
     from holdfast.core.dispatch.workers import Worker, WorkerRecord
     from holdfast.core.model import Instant
     from holdfast.core.runs.retry_budgets import Limits
-    from holdfast.store.port import Transaction
+    from holdfast.store.port.transaction import Transaction
 
 Row = dict[str, Any]
 NEW = "it starts with the next look of a supervisor"

@@ -6,19 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # imported when called: a reader must not pay for the writer
-    from holdfast.store.sqlite.reader import SqliteReader
-    from holdfast.store.sqlite.store import SqliteStore
+    from holdfast.store.sqlite.engine.reader import SqliteReader
+    from holdfast.store.sqlite.engine.store import SqliteStore
 
 
 def open_reader(home: str) -> SqliteReader:
-    from holdfast.store.sqlite.reader import SqliteReader
+    from holdfast.store.sqlite.engine.reader import SqliteReader
 
     return SqliteReader(home)
 
 
 def open_store(home: str, *, create: bool) -> SqliteStore:
     from holdfast.base.home import ensure_home
-    from holdfast.store.sqlite.store import SqliteStore
+    from holdfast.store.sqlite.engine.store import SqliteStore
 
     if create:
         ensure_home(home)

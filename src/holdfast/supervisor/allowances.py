@@ -13,8 +13,8 @@ from holdfast.core.dispatch.spending_caps import Allowance, Entry, Used, free_in
 from holdfast.core.model import Instant, Task
 from holdfast.core.runs.outcome import RunUsage, Verdict
 from holdfast.core.runs.policy import Decision
-from holdfast.store.budgeting import SpentBudget, purses_of
-from holdfast.store.port import Transaction
+from holdfast.store.port.dispatch import SpentBudget, purses_of
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 
 WORTH_WRITING = 5.0  # seconds by which the end of an episode has to move

@@ -11,7 +11,7 @@ from holdfast.base.errors import NotOwner
 from holdfast.core.model import StopWhy, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.workflows.workflow import stage_of
-from holdfast.store.port import Grip
+from holdfast.store.port.transaction import Grip
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import freeze, settle
 from holdfast.supervisor.group import Group

@@ -13,7 +13,7 @@ from holdfast.base.errors import HoldfastError, Unavailable, is_passing
 from holdfast.core.model import Event, Level, Run, StopWhy, Task
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.runs.policy import Action, Decision
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.allowances import record_usage
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Bell, Context

@@ -21,8 +21,8 @@ from holdfast.base.errors import NotOwner
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.runs.checkpointing import next_interval
 from holdfast.core.states import WorkspaceState
-from holdfast.store.checkpointing import Checkpoint
-from holdfast.store.port import Grip, Transaction
+from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.context import Bell, Context, Subject
 from holdfast.supervisor.pruning import prune_checkpoints
 from holdfast.supervisor.restoring import rules_for

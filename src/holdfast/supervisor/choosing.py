@@ -9,7 +9,7 @@ from holdfast.base.errors import LaunchError
 from holdfast.core.dispatch.accounts import Choice, ShutAccount, ShutOut, choose, shut_out
 from holdfast.core.dispatch.holds import Hold, Scope, accounts_held
 from holdfast.core.model import Task
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 
 

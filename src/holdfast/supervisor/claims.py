@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from holdfast.base import faults
 from holdfast.core.model import Task
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.gate import Gate

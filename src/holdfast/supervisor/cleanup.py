@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from holdfast.core.dispatch.pressure import short_of_disk
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.putting_away import carry_out, note_failure
 from holdfast.supervisor.saying import say_trouble

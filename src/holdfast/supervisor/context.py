@@ -27,7 +27,7 @@ from holdfast.core.workflows.handover import Changes
 from holdfast.core.workflows.result import Touched
 from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes
-from holdfast.store.port import Grip, Store, Transaction, Writer
+from holdfast.store.port.transaction import Grip, Store, Transaction, Writer
 from holdfast.supervisor.ages import BelievesTheClock, Timekeeper
 from holdfast.supervisor.places import Places
 from holdfast.trackers.port import Tracker

@@ -14,8 +14,8 @@ from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState
 from holdfast.core.workflows.next_stage import Following, place
 from holdfast.core.workflows.result import Result
 from holdfast.core.workflows.workflow import stage_of
-from holdfast.store.port import Grip, Transaction
-from holdfast.store.values import unsaved_alert
+from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.store.port.values import unsaved_alert
 from holdfast.supervisor.aftermath import for_worker, keeps_worker, tell_worker
 from holdfast.supervisor.allowances import held_to_budgets, spent_of
 from holdfast.supervisor.context import Context

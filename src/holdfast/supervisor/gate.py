@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from holdfast.base.units import show_size
 from holdfast.core.dispatch.pressure import Hold, Pressure, hold
 from holdfast.core.dispatch.terms import Lane
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.terms import terms_now
 

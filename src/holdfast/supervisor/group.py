@@ -30,7 +30,7 @@ from holdfast.core.workflows.parallel_stage import (
 from holdfast.core.workflows.parallel_stage import time_left as seconds_left
 from holdfast.core.workflows.result import Result
 from holdfast.core.workflows.workflow import Member, Stage, stage_of
-from holdfast.store.port import Grip, Transaction
+from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.massdeath import OTHERS_DIE_WITHIN, is_of_many, open_for
 from holdfast.supervisor.members import MemberRun, Part, stands

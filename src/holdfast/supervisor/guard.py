@@ -14,7 +14,7 @@ from types import TracebackType
 
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.putting_away import carry_out
 from holdfast.supervisor.saying import say_trouble

@@ -11,7 +11,7 @@ from holdfast.core.dispatch.accounts import full_name
 from holdfast.core.dispatch.holds import Hold, Progress, Scope, Sight
 from holdfast.core.dispatch.mass_death import LONGEST_HOLD
 from holdfast.core.health.signs import NearLimit
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.probes import alert_outage
 

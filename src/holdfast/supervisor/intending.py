@@ -8,7 +8,7 @@ from dataclasses import replace
 from holdfast.core.model import Run, Task
 from holdfast.core.runs.intervals import MOST_RUNS, Allotted, allot
 from holdfast.core.workflows.workflow import name_of
-from holdfast.store.port import ALONE, Grip, Role, Transaction
+from holdfast.store.port.transaction import ALONE, Grip, Role, Transaction
 from holdfast.supervisor.allowances import refuse_spent
 from holdfast.supervisor.choosing import account_for
 from holdfast.supervisor.context import Context

@@ -18,7 +18,7 @@ from holdfast.core.runs.outcome import ProcessEnd, Verdict
 from holdfast.core.workflows.workflow import name_of
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.secrets.redact import learn, secrets_in
-from holdfast.store.port import Grip
+from holdfast.store.port.transaction import Grip
 from holdfast.supervisor.context import Context
 
 LEAST_BUDGET = 0.0001  # dollars: a CLI may take 0 for no limit

@@ -10,8 +10,8 @@ from holdfast.base.concurrency import in_thread
 from holdfast.core.model import Event, Instant, Level, Repo, Task
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.core.tasks.trackers import Issue, Link, LinkState, Step
-from holdfast.store.port import Transaction
-from holdfast.store.tracking import overwritten_alert
+from holdfast.store.port.trackers import overwritten_alert
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, TrackerSetup
 from holdfast.trackers.port import Done, Found, Missing, Overwrote, Refused, Unknown
 

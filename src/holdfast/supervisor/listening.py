@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.core.model import Claim, Instant, Report, ReportKind, Run
 from holdfast.processes.port import Batch, ReportChannel
-from holdfast.store.port import AgentNews, Grip
+from holdfast.store.port.transaction import AgentNews, Grip
 from holdfast.supervisor.context import Context
 
 PROGRESS_EVERY = 10.0  # seconds between two events of one run: agents chatter

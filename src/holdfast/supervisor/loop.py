@@ -15,7 +15,7 @@ from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.base.winding import end_all
 from holdfast.core.model import StopWhy
 from holdfast.store import doorbell
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.allowances import Allowances
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.checkpoints import Checkpoints

@@ -10,8 +10,8 @@ from holdfast.core.dispatch.mass_death import DEATHS, Death, after_mass, among, 
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import REBOOTED, Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.runs.policy import Action, Decision, decide
-from holdfast.store.holding import MASS_DEATH_ALERT
-from holdfast.store.port import Transaction
+from holdfast.store.port.holding import MASS_DEATH_ALERT
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 
 OTHERS_DIE_WITHIN = 0.25  # seconds between two looks at who else died

@@ -23,7 +23,7 @@ from holdfast.core.workflows.parallel_stage import (
 )
 from holdfast.core.workflows.result import Result
 from holdfast.core.workflows.workflow import Member, Stage
-from holdfast.store.port import Grip, Role, Transaction
+from holdfast.store.port.transaction import Grip, Role, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ending import commit_leftovers
 from holdfast.supervisor.massdeath import is_of_many

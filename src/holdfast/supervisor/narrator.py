@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from holdfast.base.text import one_line
-from holdfast.store.port import Store
+from holdfast.store.port.transaction import Store
 from holdfast.supervisor.context import Bell
 from holdfast.supervisor.saying import say
 

@@ -13,7 +13,7 @@ from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
 from holdfast.core.tasks.alerts import Delivery, NoticeRules, due_in, is_spent, plan, wait_after
 from holdfast.notify.port import Answer, Target
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say
 

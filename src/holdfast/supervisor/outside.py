@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from holdfast.base.concurrency import in_thread
 from holdfast.base.text import as_text
 from holdfast.core.model import Event, Level, Repo, Strategy, Task
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say
 from holdfast.workspaces.fingerprint import Changes, shared_locks

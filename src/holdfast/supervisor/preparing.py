@@ -11,7 +11,7 @@ from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.core.workflows.workflow import name_of
-from holdfast.store.port import Grip, Transaction
+from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import furnish
 from holdfast.supervisor.putting_away import put_away

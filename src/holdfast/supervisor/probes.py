@@ -15,8 +15,8 @@ from holdfast.core.model import Instant, PauseReason, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.workflows.workflow import stage_of
-from holdfast.store.holding import provider_alert
-from holdfast.store.port import Transaction
+from holdfast.store.port.holding import provider_alert
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.choosing import NoAccountNow, account_for
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.massdeath import spared

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast.core.model import Repo
-from holdfast.store.checkpointing import Checkpoint
+from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.context import Context
 
 PAUSE = 0.02

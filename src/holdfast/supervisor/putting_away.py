@@ -10,8 +10,8 @@ from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.runs.preserve import Disposition, decided
 from holdfast.core.runs.retry_budgets import backoff
 from holdfast.core.states import TaskState, WorkspaceState
-from holdfast.store.port import Transaction
-from holdfast.store.values import unsaved_alert
+from holdfast.store.port.transaction import Transaction
+from holdfast.store.port.values import unsaved_alert
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import tear_down
 from holdfast.supervisor.leases import for_removal

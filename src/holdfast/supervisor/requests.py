@@ -10,7 +10,7 @@ from holdfast.base.errors import Conflict
 from holdfast.core.model import Request, RequestKind, StopWhy
 from holdfast.core.runs.resume import end_of_pause
 from holdfast.core.states import TaskState
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.context import Context
 
@@ -72,7 +72,7 @@ class Requests:
         tx.tasks.cancel_waiting(task_id, request.by, request.why, self._context.clock(), subtasks=subtasks)
 
     async def _pause(self, request: Request, task_id: str) -> None:
-        """Answered by the settle that pauses it (store/sqlite/endings.py), or here."""
+        """Answered by the settle that pauses it (store/sqlite/settle.py), or here."""
         now = self._context.clock()
         until = end_of_pause(request, now)
         attempt = self._attempts.get(task_id)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from holdfast.base.errors import LaunchError, WorkspaceProblem, is_passing
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.task_settings import SalvageRules
-from holdfast.store.checkpointing import GoingBack
-from holdfast.store.port import Grip, Transaction
+from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.store.port.workspaces import GoingBack
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saving import litter_of, save_work
 from holdfast.workspaces.port import Unsaved

@@ -9,7 +9,7 @@ from holdfast.core.dispatch.accounts import full_name
 from holdfast.core.dispatch.holds import Hold, Scope, proving
 from holdfast.core.model import Instant, PauseReason
 from holdfast.core.states import TaskState
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.holding import Holding
 from holdfast.supervisor.restoring import can_go_on

@@ -20,8 +20,8 @@ from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import HoldfastError, WorkspaceProblem
 from holdfast.base.folders import listed
 from holdfast.core.model import Event
-from holdfast.store.forgetting import EventWindow, OldTask
-from holdfast.store.port import Transaction
+from holdfast.store.port.history import EventWindow, OldTask
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.ownlog import rotate
 from holdfast.supervisor.pruning import prune_checkpoints

@@ -10,7 +10,7 @@ from holdfast.core.cleanup.observed import Mark
 from holdfast.core.model import Instant, Workspace
 from holdfast.core.runs.preserve import resolve
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 
 
 def correct(tx: Transaction, wrong: Sequence[Finding], now: Instant) -> list[tuple[Workspace, bool]]:

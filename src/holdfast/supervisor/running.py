@@ -22,7 +22,7 @@ from holdfast.core.runs.claimed_result import conclude
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.states import RunState
 from holdfast.processes.port import LaunchSpec, LiveRun
-from holdfast.store.port import ALONE, Grip, Role, Transaction
+from holdfast.store.port.transaction import ALONE, Grip, Role, Transaction
 from holdfast.supervisor.allowances import NothingLeft, at_rest, at_work, meter_of, record_usage
 from holdfast.supervisor.choosing import NoAccountNow
 from holdfast.supervisor.context import Context, Enclosure, Subject

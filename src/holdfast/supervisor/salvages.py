@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from holdfast.store.port import Transaction
-from holdfast.store.salvaging import Dropped
+from holdfast.store.port.salvaging import Dropped
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, SalvageReclaimer
 
 PIECE = 100

@@ -8,7 +8,7 @@ from holdfast.base import faults
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, TaskSpec, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.store.port import Salvaged
+from holdfast.store.port.transaction import Salvaged
 from holdfast.supervisor.context import Context
 
 

@@ -15,8 +15,8 @@ from holdfast.base.errors import HoldfastError, NotFound, Unavailable
 from holdfast.core.model import Instant, Level, Repo, RequestKind, Task
 from holdfast.core.schedules.due import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
 from holdfast.core.schedules.schedule import Overlap, Schedule, ScheduleRecord
-from holdfast.store.port import Transaction
-from holdfast.store.scheduling import file_alert
+from holdfast.store.port.schedules import file_alert
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, Timetable, Timetables
 from holdfast.supervisor.reloading import Stillness
 from holdfast.supervisor.saying import say_trouble

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.dispatch.terms import Lane
 from holdfast.core.dispatch.workers import WorkerState, bench_is_over
 from holdfast.core.model import StopWhy
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.attempts import Attempts
 from holdfast.supervisor.choosing import closed_accounts
 from holdfast.supervisor.context import Context

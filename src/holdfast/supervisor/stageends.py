@@ -18,7 +18,7 @@ from holdfast.core.runs.retry_budgets import Budget, Limits, Spend, spent
 from holdfast.core.workflows.next_stage import Following, StageEnd, Step, follow, is_over, ruling_of
 from holdfast.core.workflows.result import MOST_TEXT, Result
 from holdfast.core.workflows.workflow import Ruling, stage_of
-from holdfast.store.port import Grip, Transaction
+from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.preparing import ensure_workspace
 from holdfast.supervisor.results import result_of

@@ -13,7 +13,7 @@ from holdfast.base.text import one_line
 from holdfast.core.model import Task, Workspace
 from holdfast.core.workflows.result import GateResult
 from holdfast.core.workflows.workflow import Stage
-from holdfast.store.port import Grip, Transaction
+from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.furnish import commands_environment
 

@@ -20,8 +20,8 @@ from holdfast.core.cleanup.observed import Container, Scene
 from holdfast.core.cleanup.sweep_report import MANY, Swept, warning
 from holdfast.core.model import Event, Level, Repo, Request, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.store.ledger import fates, read_ledger
-from holdfast.store.port import Transaction
+from holdfast.store.port.ledger import fates, read_ledger
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.righting import correct, decide

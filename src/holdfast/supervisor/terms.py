@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast.core.dispatch.holds import is_everything_held, providers_down
 from holdfast.core.dispatch.terms import ForOperators, Lane, Terms
 from holdfast.core.dispatch.workers import WorkerState
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.allowances import spent_now
 from holdfast.supervisor.choosing import shut_out_now, stopped_accounts
 from holdfast.supervisor.context import Context

@@ -9,7 +9,7 @@ from holdfast.base import faults
 from holdfast.base.units import show_duration
 from holdfast.core.cleanup.clock_jumps import OFF_AT_MOST, Passing, as_json, of_json
 from holdfast.core.model import Event, Instant, Level
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say
 

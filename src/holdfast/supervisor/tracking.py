@@ -14,7 +14,7 @@ from holdfast.base.ids import new_id
 from holdfast.core.model import Repo
 from holdfast.core.states import TASK_TERMINAL
 from holdfast.core.tasks.trackers import Link, LinkState, Step, next_step
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, TrackerSetup
 from holdfast.supervisor.linking import Linking
 from holdfast.supervisor.saying import say_trouble

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.core.health.diagnosis import Condition, Diagnosis
 from holdfast.core.model import Event, Instant, Level
-from holdfast.store.port import Transaction, stuck_alert, unended_alert
+from holdfast.store.port.transaction import Transaction, stuck_alert, unended_alert
 from holdfast.supervisor.context import Context, Patient
 
 HEADLINES = {

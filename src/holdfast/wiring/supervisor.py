@@ -40,11 +40,11 @@ from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.pressure import Machine
 from holdfast.processes.trees import activity
 from holdfast.secrets.redact import learn, secrets_in
-from holdfast.store.port import Host
-from holdfast.store.sqlite.connection import refuse_network_filesystem
-from holdfast.store.sqlite.reserve import Reserve
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import GroupWriter
+from holdfast.store.port.transaction import Host
+from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
+from holdfast.store.sqlite.engine.disk_reserve import Reserve
+from holdfast.store.sqlite.engine.group_commit import GroupWriter
+from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Bell, Context, Settings
 from holdfast.supervisor.lock import HomeLock

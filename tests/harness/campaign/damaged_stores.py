@@ -24,7 +24,7 @@ from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.base.ids import new_id
 from holdfast.core.model import TaskSpec
 from holdfast.invariants import violations as broken_promises
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.engine.store import SqliteStore
 
 SECTOR = 512
 TASKS = 40

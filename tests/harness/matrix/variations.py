@@ -14,7 +14,7 @@ from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.store.open import open_store
-from holdfast.store.port import Transaction
+from holdfast.store.port.transaction import Transaction
 
 _COMMIT = COMMIT.replace("\n", " || :\n")  # after a crash there may be nothing left to commit
 # Whatever a tree can hold at once. Repeated after a crash, it comes to the same.

@@ -1,4 +1,4 @@
-"""The SQLite side of store/checkpointing.py: whole trees of running and paused tasks, recorded under the fence."""
+"""The SQLite side of store/port/workspaces.py: whole trees of running and paused tasks, recorded under the fence."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from holdfast.base import faults
 from holdfast.base.errors import NotFound
 from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Instant, Level
-from holdfast.store.checkpointing import Checkpoint, GoingBack
-from holdfast.store.port import Grip
+from holdfast.store.port.transaction import Grip
+from holdfast.store.port.workspaces import Checkpoint, GoingBack
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.guard import refusing_duplicates, require_owner
+from holdfast.store.sqlite.fence import refusing_duplicates, require_owner
 
 
 class SqliteCheckpoints:

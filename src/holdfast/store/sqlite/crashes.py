@@ -1,4 +1,4 @@
-"""The SQLite side of store/crashing.py: the history of crashes, and the alert of a task that crashed out."""
+"""The SQLite side of store/port/crashing.py: the history of crashes, and the alert of a task that crashed out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.model import Event, Instant, Level
 from holdfast.core.runs.crashes import Answer, Recovered, answer_to, crash_alert, last_words
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Action, Decision
-from holdfast.store.sqlite.cursor import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 
 

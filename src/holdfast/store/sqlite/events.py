@@ -12,8 +12,8 @@ from holdfast.base.stored_json import recorded
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.runs.crashes import crash_alert
 from holdfast.secrets.redact import redacted
-from holdfast.store.port import stuck_alert, unended_alert
-from holdfast.store.sqlite.cursor import Cursor, Row
+from holdfast.store.port.transaction import stuck_alert, unended_alert
+from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.rows import encode_words
 
 

@@ -11,7 +11,7 @@ from holdfast.base.errors import Conflict
 from holdfast.core.model import Event, Instant, RequestKind, Task
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.subtasks import Fate, fate, reaches_children, refusal
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.hosts import SqliteRequests
 

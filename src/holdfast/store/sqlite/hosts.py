@@ -10,9 +10,9 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import LeaseLost, NotFound
 from holdfast.core.model import Event, Instant, Level, Request, RequestKind
-from holdfast.store.port import Host
+from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 
 

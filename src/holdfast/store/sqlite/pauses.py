@@ -12,9 +12,9 @@ from holdfast.core.model import Event, Instant, Level, PauseReason, Task
 from holdfast.core.runs.resume import ResumeDecision, decide_resume
 from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TaskState
-from holdfast.store.sqlite.cursor import Cursor
-from holdfast.store.sqlite.endings import Endings
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
+from holdfast.store.sqlite.settle import Endings
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core.model import Claim, Event, Heard, Instant, Level, Report, ReportKind, Run
-from holdfast.store.port import AgentNews
+from holdfast.store.port.transaction import AgentNews
 from holdfast.store.sqlite.rows import decode, encode_words
 
 _SAID = {ReportKind.COMPLETE: "it is complete", ReportKind.FAIL: "it failed"}

@@ -1,4 +1,4 @@
-"""The SQLite side of store/resulting.py."""
+"""The SQLite side of store/port/resulting.py."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.stored_json import understood
 from holdfast.core.workflows.result import GateResult, Result
-from holdfast.store.grip import Grip
-from holdfast.store.sqlite.cursor import Cursor, Row
-from holdfast.store.sqlite.guard import require_owner
+from holdfast.store.port.grip import Grip
+from holdfast.store.sqlite.engine.statements import Cursor, Row
+from holdfast.store.sqlite.fence import require_owner
 from holdfast.store.sqlite.rows import decode, encode_words
 
 

@@ -13,12 +13,12 @@ from holdfast.core.model import Event, Instant, Level, Run, StopWhy
 from holdfast.core.runs.intervals import Allotted
 from holdfast.core.runs.outcome import EXPECTED, Outcome, Verdict, reason_word
 from holdfast.core.workflows.workflow import WORK
-from holdfast.store.port import ALONE, AgentNews, Grip, Role
+from holdfast.store.port.transaction import ALONE, AgentNews, Grip, Role
 from holdfast.store.sqlite import reports, rows
 from holdfast.store.sqlite.accounts import Under
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.guard import refusing_duplicates, require_owner
+from holdfast.store.sqlite.fence import refusing_duplicates, require_owner
 
 
 class SqliteRuns:

@@ -11,8 +11,8 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.core.model import Event, Instant
 from holdfast.core.states import TASK_TERMINAL
-from holdfast.store.salvaging import Dropped
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.port.salvaging import Dropped
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 
 

@@ -1,4 +1,4 @@
-"""The SQLite side of store/scheduling.py: definitions, cursors, and one row per occurrence."""
+"""The SQLite side of store/port/schedules.py: definitions, cursors, and one row per occurrence."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from holdfast.core.model import Event, Instant, Level
 from holdfast.core.schedules.due import COUNTED
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord, merged_spans
 from holdfast.core.states import TASK_TERMINAL, TaskState
-from holdfast.store.scheduling import refused_alert
-from holdfast.store.sqlite.cursor import Cursor, Row
+from holdfast.store.port.schedules import refused_alert
+from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import decode, encode
 

@@ -1,4 +1,4 @@
-"""The SQLite side of store/budgeting.py: money and tokens: what was used, by task, label and time."""
+"""The SQLite side of store/port/dispatch.py: money and tokens: what was used, by task, label and time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.core.dispatch.spending import since, used_of
 from holdfast.core.dispatch.spending_caps import CLOCK_WAS_SET_BACK, DAY, Allowance, Cap, Entry, Used, labels_of
 from holdfast.core.model import Event, Instant, Level, Task
 from holdfast.core.runs.outcome import RunUsage
-from holdfast.store.budgeting import SpentBudget, budget_alert
+from holdfast.store.port.dispatch import SpentBudget, budget_alert
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.cursor import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 
 

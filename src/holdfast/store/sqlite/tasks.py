@@ -19,20 +19,20 @@ from holdfast.core.runs.preserve import Disposition
 from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.runs.retry_budgets import Spend
 from holdfast.core.states import TaskState
-from holdfast.store.port import Grip
+from holdfast.store.port.transaction import Grip
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.accounts import SqliteAccounts
-from holdfast.store.sqlite.cursor import Cursor
-from holdfast.store.sqlite.endings import Endings
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.families import Families
-from holdfast.store.sqlite.guard import refused
+from holdfast.store.sqlite.fence import refused
 from holdfast.store.sqlite.pauses import Pauses
 from holdfast.store.sqlite.runs import SqliteRuns
+from holdfast.store.sqlite.settle import Endings
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 if TYPE_CHECKING:
-    from holdfast.store.sqlite.staging import SqliteStaging
+    from holdfast.store.sqlite.workflows import SqliteStaging
 
 
 class SqliteTasks:
@@ -284,7 +284,7 @@ class SqliteTasks:
 
     @cached_property
     def _staging(self) -> SqliteStaging:
-        from holdfast.store.sqlite.staging import SqliteStaging
+        from holdfast.store.sqlite.workflows import SqliteStaging
 
         return SqliteStaging(self._connection, self._events)
 

@@ -11,28 +11,28 @@ from holdfast.base import faults
 from holdfast.core.model import Instant
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.guard import refusing_duplicates
+from holdfast.store.sqlite.fence import refusing_duplicates
 from holdfast.store.sqlite.hosts import SqliteHosts, SqliteRequests
-from holdfast.store.sqlite.keeps import SqliteKeeps
+from holdfast.store.sqlite.preserved import SqliteKeeps
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.tasks import SqliteTasks
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 if TYPE_CHECKING:
+    from holdfast.store.sqlite.alerts import SqliteNotices
     from holdfast.store.sqlite.checkpoints import SqliteCheckpoints
-    from holdfast.store.sqlite.history import SqliteHistory
     from holdfast.store.sqlite.holds import SqliteHolds
-    from holdfast.store.sqlite.intake import SqliteIntake
-    from holdfast.store.sqlite.links import SqliteLinks
-    from holdfast.store.sqlite.notices import SqliteNotices
     from holdfast.store.sqlite.results import SqliteResults
+    from holdfast.store.sqlite.retention import SqliteHistory
     from holdfast.store.sqlite.salvages import SqliteSalvages
     from holdfast.store.sqlite.schedules import SqliteSchedules
     from holdfast.store.sqlite.spending import SqliteSpending
-    from holdfast.store.sqlite.staging import SqliteStaging
+    from holdfast.store.sqlite.task_lists import SqliteIntake
+    from holdfast.store.sqlite.trackers import SqliteLinks
     from holdfast.store.sqlite.workers import SqliteWorkers
+    from holdfast.store.sqlite.workflows import SqliteStaging
 
 _LATER = (
     "checkpoints",
@@ -89,7 +89,7 @@ class SqliteTransaction:
 
     @cached_property
     def notices(self) -> SqliteNotices:
-        from holdfast.store.sqlite.notices import SqliteNotices
+        from holdfast.store.sqlite.alerts import SqliteNotices
 
         return SqliteNotices(self._connection, self.events)
 
@@ -101,7 +101,7 @@ class SqliteTransaction:
 
     @cached_property
     def links(self) -> SqliteLinks:
-        from holdfast.store.sqlite.links import SqliteLinks
+        from holdfast.store.sqlite.trackers import SqliteLinks
 
         return SqliteLinks(self._connection, self.events)
 
@@ -113,13 +113,13 @@ class SqliteTransaction:
 
     @cached_property
     def staging(self) -> SqliteStaging:
-        from holdfast.store.sqlite.staging import SqliteStaging
+        from holdfast.store.sqlite.workflows import SqliteStaging
 
         return SqliteStaging(self._connection, self.events)
 
     @cached_property
     def intake(self) -> SqliteIntake:
-        from holdfast.store.sqlite.intake import SqliteIntake
+        from holdfast.store.sqlite.task_lists import SqliteIntake
 
         return SqliteIntake(self._connection)
 
@@ -143,7 +143,7 @@ class SqliteTransaction:
 
     @cached_property
     def history(self) -> SqliteHistory:
-        from holdfast.store.sqlite.history import SqliteHistory
+        from holdfast.store.sqlite.retention import SqliteHistory
 
         return SqliteHistory(self._connection, self.events)
 

@@ -14,13 +14,13 @@ from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Instant, Level, Repo, TaskSpec, Workspace
 from holdfast.core.runs.preserve import Disposition, resolve
 from holdfast.core.states import TaskState, WorkspaceState, can_move
-from holdfast.store.ledger import workspace_of
-from holdfast.store.port import Grip, Salvaged
+from holdfast.store.port.ledger import workspace_of
+from holdfast.store.port.transaction import Grip, Salvaged
+from holdfast.store.port.values import unsaved_alert
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.guard import refused, refusing_duplicates, require_owner
-from holdfast.store.values import unsaved_alert
+from holdfast.store.sqlite.fence import refused, refusing_duplicates, require_owner
 
 _EVENT_OF = {
     WorkspaceState.READY: "workspace.created",

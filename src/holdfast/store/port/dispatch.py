@@ -12,7 +12,7 @@ from holdfast.core.model import Instant, Task
 from holdfast.core.runs.outcome import RunUsage
 
 if TYPE_CHECKING:
-    from holdfast.store.port import Transaction
+    from holdfast.store.port.transaction import Transaction
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

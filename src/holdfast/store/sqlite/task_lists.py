@@ -1,4 +1,4 @@
-"""The SQLite side of store/taking.py."""
+"""The SQLite side of store/port/taking.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import apsw
 from holdfast.base import faults
 from holdfast.core.model import Instant
 from holdfast.core.tasks.task_lists import Known
-from holdfast.store.sqlite.cursor import Cursor
-from holdfast.store.sqlite.guard import refusing_duplicates
+from holdfast.store.sqlite.engine.statements import Cursor
+from holdfast.store.sqlite.fence import refusing_duplicates
 from holdfast.store.sqlite.rows import encode
 
 

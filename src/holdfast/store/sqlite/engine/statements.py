@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from holdfast.secrets.redact import redacted
-from holdfast.store.sqlite.sql import statements
+from holdfast.store.sqlite.engine.sql import statements
 
 Row = dict[str, Any]
 _OF_RUNS = ("decision", "error_tail", "error_text", "reason", "ruling", "text", "timeout_why", "why")

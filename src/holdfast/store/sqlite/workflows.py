@@ -1,4 +1,4 @@
-"""The SQLite side of store/staging.py."""
+"""The SQLite side of store/port/tasks.py."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
 from holdfast.core.states import TaskState
 from holdfast.core.workflows.next_stage import Following, Step, approved, is_over, place, retried, sent_back
 from holdfast.core.workflows.workflow import START, Progress, entered, stage_of
-from holdfast.store.checkpointing import Checkpoint
-from holdfast.store.grip import Grip
+from holdfast.store.port.grip import Grip
+from holdfast.store.port.tasks import approval_alert
+from holdfast.store.port.workspaces import Checkpoint
 from holdfast.store.sqlite import rows
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.guard import refused
-from holdfast.store.staging import approval_alert
+from holdfast.store.sqlite.fence import refused
 
 
 class SqliteStaging:

@@ -10,8 +10,8 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.core.model import Event, Instant, Repo
-from holdfast.store.forgetting import EventWindow, OldTask, RepoRecords
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.port.history import EventWindow, OldTask, RepoRecords
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 
 _OF_A_TASK = (

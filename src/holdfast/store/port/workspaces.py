@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.core.model import Instant
-from holdfast.store.grip import Grip
+from holdfast.store.port.grip import Grip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

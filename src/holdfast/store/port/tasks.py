@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.model import Instant, Task
 from holdfast.core.workflows.workflow import Progress
-from holdfast.store.checkpointing import Checkpoint
-from holdfast.store.grip import Grip
+from holdfast.store.port.grip import Grip
+from holdfast.store.port.workspaces import Checkpoint
 
 if TYPE_CHECKING:  # every command knows what a store is; few have to do with stages
     from holdfast.core.workflows.next_stage import Following

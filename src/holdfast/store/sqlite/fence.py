@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import apsw
 
 from holdfast.base.errors import Conflict, NotOwner
-from holdfast.store.port import Grip
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.port.transaction import Grip
+from holdfast.store.sqlite.engine.statements import Cursor
 
 
 def require_owner(tasks: Cursor, grip: Grip) -> None:

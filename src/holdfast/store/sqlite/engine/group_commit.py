@@ -23,11 +23,11 @@ import apsw
 
 from holdfast.base import clock, faults
 from holdfast.base.errors import DiskFull, LeaseLost, Unavailable
-from holdfast.store.sqlite import connection as opening
-from holdfast.store.sqlite.reader import DATABASE
-from holdfast.store.sqlite.reserve import Reserve
+from holdfast.store.sqlite.engine import connection as opening
+from holdfast.store.sqlite.engine.disk_reserve import Reserve
+from holdfast.store.sqlite.engine.reader import DATABASE
+from holdfast.store.sqlite.engine.write_queue import Turnstile
 from holdfast.store.sqlite.transaction import SqliteTransaction
-from holdfast.store.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
 LARGE = 16

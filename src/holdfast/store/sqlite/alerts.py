@@ -1,4 +1,4 @@
-"""The SQLite side of store/noticing.py: alerts on their way to people: an outbox."""
+"""The SQLite side of store/port/noticing.py: alerts on their way to people: an outbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.base.errors import Conflict
 from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.tasks.alerts import Delivery, Notice, Plan, Transition
-from holdfast.store.sqlite.cursor import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import encode
 

@@ -1,4 +1,4 @@
-"""The SQLite side of store/tracking.py: which task belongs to which issue of an outside tracker."""
+"""The SQLite side of store/port/trackers.py: which task belongs to which issue of an outside tracker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.model import Event, Instant, Level
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.trackers import CRASHES, Link, LinkState, backoff
-from holdfast.store.sqlite.cursor import Cursor, Row
+from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 
 _TOLD = {  # what a move is called, and how loud it is; others are steps on the way

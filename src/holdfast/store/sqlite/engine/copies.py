@@ -12,10 +12,10 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Refused, Unavailable
 from holdfast.core.model import Event, Instant
-from holdfast.store.sqlite import connection as opening
+from holdfast.store.sqlite.engine import connection as opening
+from holdfast.store.sqlite.engine.reader import DATABASE
+from holdfast.store.sqlite.engine.write_queue import Turnstile
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.reader import DATABASE
-from holdfast.store.sqlite.turnstile import Turnstile
 
 FAR = 1_000_000  # how far numbers are raised when nobody can say how far they had got
 PATIENCE = 30.0

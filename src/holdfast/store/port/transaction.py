@@ -30,32 +30,32 @@ from holdfast.core.runs.policy import Decision
 from holdfast.core.runs.preserve import Disposition
 from holdfast.core.runs.retry_budgets import Spend
 from holdfast.core.states import TaskState, WorkspaceState
-from holdfast.store.grip import Grip as Grip
-from holdfast.store.pausing import Pausing
-from holdfast.store.values import ALONE as ALONE
-from holdfast.store.values import AgentNews as AgentNews
-from holdfast.store.values import Host as Host
-from holdfast.store.values import Role as Role
-from holdfast.store.values import Salvaged as Salvaged
-from holdfast.store.values import stuck_alert as stuck_alert
-from holdfast.store.values import unended_alert as unended_alert
+from holdfast.store.port.grip import Grip as Grip
+from holdfast.store.port.pausing import Pausing
+from holdfast.store.port.values import ALONE as ALONE
+from holdfast.store.port.values import AgentNews as AgentNews
+from holdfast.store.port.values import Host as Host
+from holdfast.store.port.values import Role as Role
+from holdfast.store.port.values import Salvaged as Salvaged
+from holdfast.store.port.values import stuck_alert as stuck_alert
+from holdfast.store.port.values import unended_alert as unended_alert
 
 if TYPE_CHECKING:  # whoever adds one task needs few of them, and has to start fast
-    from holdfast.store.budgeting import Spending
-    from holdfast.store.checkpointing import Checkpoints
-    from holdfast.store.crashing import Crashes
-    from holdfast.store.forgetting import History
-    from holdfast.store.holding import Holds
-    from holdfast.store.keeping import Keeps
-    from holdfast.store.noticing import Notices
-    from holdfast.store.resulting import Results
-    from holdfast.store.salvaging import Salvages
-    from holdfast.store.scheduling import Schedules
-    from holdfast.store.shutting import Accounts
-    from holdfast.store.staffing import Workers
-    from holdfast.store.staging import Staging
-    from holdfast.store.taking import Intake
-    from holdfast.store.tracking import Links
+    from holdfast.store.port.crashing import Crashes
+    from holdfast.store.port.dispatch import Spending
+    from holdfast.store.port.history import History
+    from holdfast.store.port.holding import Holds
+    from holdfast.store.port.keeping import Keeps
+    from holdfast.store.port.noticing import Notices
+    from holdfast.store.port.resulting import Results
+    from holdfast.store.port.salvaging import Salvages
+    from holdfast.store.port.schedules import Schedules
+    from holdfast.store.port.shutting import Accounts
+    from holdfast.store.port.staffing import Workers
+    from holdfast.store.port.taking import Intake
+    from holdfast.store.port.tasks import Staging
+    from holdfast.store.port.trackers import Links
+    from holdfast.store.port.workspaces import Checkpoints
 
 Row = dict[str, object]
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What a store must do about saved work that is to go: a facet of store/port.py."""
+"""What a store must do about saved work that is to go: a facet of store/port/transaction.py."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.runs.preserve import Disposition, resolve
 from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TASK_TERMINAL, TaskState
-from holdfast.store.port import Grip
+from holdfast.store.port.transaction import Grip
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.families import Families
-from holdfast.store.sqlite.guard import require_owner
+from holdfast.store.sqlite.fence import require_owner
 from holdfast.store.sqlite.runs import SqliteRuns
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.workflows.result import Result
-from holdfast.store.grip import Grip
+from holdfast.store.port.grip import Grip
 
 
 class Results(Protocol):

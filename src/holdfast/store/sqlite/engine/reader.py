@@ -10,8 +10,8 @@ from typing import Any
 import apsw
 
 from holdfast.base.errors import Unavailable
-from holdfast.store.sqlite import connection as opening
-from holdfast.store.sqlite.cursor import Cursor
+from holdfast.store.sqlite.engine import connection as opening
+from holdfast.store.sqlite.engine.statements import Cursor
 
 DATABASE = "holdfast.db"
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from holdfast.base.errors import Unavailable
-from holdfast.store.sqlite.holders import holders, told
+from holdfast.store.sqlite.engine.holders import holders, told
 
 
 class Turnstile:
