@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents.cli import CliAgent
+from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.port import Permission, Surroundings, WorkOrder
 from holdfast.agents.registry import AGENTS
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from tests.agents.recordings import RECORDED_AT, Recording, events_of, judged, recordings
 
-from holdfast.agents.cli import CliAgent
+from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.registry import AGENTS
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.core.model import StopWhy

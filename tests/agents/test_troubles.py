@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.troubles import trouble_of
+from holdfast.agents.common.provider_errors import trouble_of
 from holdfast.core.agents.events import Trouble
 
 T = Trouble

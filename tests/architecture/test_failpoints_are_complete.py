@@ -41,7 +41,7 @@ EXEMPT = {
     ("workspaces/carrying.py", "_carry_one"): "a helper process of its own; furnish.copy is beside its start",
     ("workspaces/carrying.py", "_enter"): "likewise",
     ("workspaces/git.py", "_beginning"): "its caller, call, has git.call right before it",
-    ("agents/clis.py", "_end"): "ends a question for a version; clis.version is beside its start",
+    ("agents/common/versions.py", "_end"): "ends a question for a version; clis.version is beside its start",
     ("interfaces/cli/streams.py", "_speak_utf8"): "the same command once more, before it has begun",
     ("interfaces/cli/results.py", "_write"): "a file for its user: whole, or not there; the command is repeated",
     ("api/attention.py", "remember_rung"): "half a file is no file: a bell rings once more; nothing else reads it",

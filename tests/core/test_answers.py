@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.agents.recordings import Recording, lines_of, recordings
 
-from holdfast.agents.cli import CliAgent
+from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.port import Stream
 from holdfast.agents.registry import AGENTS
 from holdfast.core.agents.events import AgentEvent, Failure, Result, Text, ToolStarted, Trouble

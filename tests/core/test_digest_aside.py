@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.cli import CliAgent
+from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.port import Ended, Stream
 from holdfast.core.agents.events import AgentEvent, Failure, Result, Retry, SessionStarted, Text, Trouble
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd

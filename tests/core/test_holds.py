@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents.claude import CLAUDE
+from holdfast.agents.zz_claude import CLAUDE
 from holdfast.core.agents.events import AgentEvent, Retry, SessionStarted, StepStarted, Text, Trouble
 from holdfast.core.agents.streams import Stream
 from holdfast.core.dispatch.holds import (

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.agents.environment import allowed
+from holdfast.agents.common.environment import allowed
 from holdfast.agents.port import Stream
 from holdfast.api.logwindow import LogWindow
 from holdfast.api.transcript import Transcript

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.fleet import Fleet, processes_of, wait_until
 
-from holdfast.agents.cli import CliAgent
+from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.registry import AGENTS
 from holdfast.rehearsal.stub import StubServer
 from holdfast.rehearsal.stub.stands import STANDS

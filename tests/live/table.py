@@ -15,7 +15,7 @@ from tests.agents_cache import pinned_version
 from tests.fleet import wait_until
 from tests.live.stage import PATIENCE, Stage, seconds
 
-from holdfast.agents.cli import CliAgent
+from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.registry import AGENTS
 from holdfast.api.commands import Commands
 from holdfast.base.errors import HoldfastError

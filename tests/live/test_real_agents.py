@@ -9,7 +9,7 @@ from tests.agents_cache import ALL, wanted
 from tests.fleet import lives
 from tests.live.stage import Stage, seconds
 
-from holdfast.agents.cli import CliAgent
+from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.rehearsal.stub.catalogue import OUT_FILE, OUT_TEXT
 from holdfast.rehearsal.stub.scenarios import LIMIT_TEXT, SLOW
 

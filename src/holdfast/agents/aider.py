@@ -19,9 +19,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from holdfast.agents.cli import Capabilities, CliAgent, Login, instructions, option, permission
+from holdfast.agents.common.cli_agent import Capabilities, CliAgent, Login, instructions, option, permission
+from holdfast.agents.common.provider_errors import trouble_of
 from holdfast.agents.port import Permission, Stream, WorkOrder
-from holdfast.agents.troubles import trouble_of
 from holdfast.core.agents.events import AgentEvent, Failure, Raw, Result, Text, ToolFinished, Trouble, Usage
 
 PROMPT = "prompt.md"

@@ -1,123 +1,275 @@
-"""Claude Code: `claude -p --output-format stream-json`, the prompt on standard input.
-
-Seen with 2.1.325:
-- `read` is its plan mode, `edit` accepts edits of files and simple commands on them (touch, mkdir; the rest is refused
-  unless its own settings allow it), `full` skips its permissions. It refuses the latter to root, unless `IS_SANDBOX=1`
-  is set: a container as workspace or `permissions.sandbox` sets it.
-- Unattended it asks nobody about a repository: the hooks of its `.claude/settings.json` and the servers of its
-  `.mcp.json` are started in every mode, `read` too.
-- By itself it tries for three minutes when its provider fails (11 requests); with three retries it takes about ten
-  seconds. Retry-After of more than a minute makes it give up at once.
-- It cannot be made to notice an answer that never comes: its watchdogs for streams had no effect below a minute. The
-  health service does (`health.stuck_after`).
-- With a login of a plan, a limit comes with its reset time to the second; with an API key it looks like any other 429.
-- After SIGINT it exits with 0; after errors of its provider it says `"subtype":"success"` with `"is_error":true`.
-- `total_cost_usd` and `modelUsage` go on counting when a session is continued, `model_usage_since_last_result` starts
-  anew. A run that was cut off has told its tokens, and no money.
-- While its model thinks or writes it says nothing, however long that takes, unless it is asked for pieces of messages.
-  It is: they tell work from a hang, and are shown to nobody.
-- A cut stream is asked for again in one piece, so the run goes on.
-"""
+"""What Claude Code says (`--output-format stream-json`), as events. Errors only from fields that are the CLI's own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from holdfast.agents.claudesays import parse
-from holdfast.agents.cli import Capabilities, CliAgent, Login, option, permission, permission_of
-from holdfast.agents.port import Permission, Surroundings, WorkOrder
+from holdfast.agents.common.cli_agent import amount, compact, json_object, status_of, table, tables, whole, words
+from holdfast.agents.common.provider_errors import trouble_of
+from holdfast.agents.port import Stream
+from holdfast.core.agents.events import (
+    AgentEvent,
+    Failure,
+    LimitNotice,
+    Raw,
+    Result,
+    Retry,
+    SessionStarted,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Trouble,
+    Usage,
+)
 
-_MODES = {
-    Permission.READ: ("--permission-mode", "plan"),
-    Permission.EDIT: ("--permission-mode", "acceptEdits"),
-    Permission.FULL: ("--dangerously-skip-permissions",),
+_PIECE = '{"type":"stream_event"'  # most lines, and nothing in them that is needed: not read as JSON
+_PIECE_WITH_USAGE = '{"type":"stream_event","event":{"type":"message_delta"'
+_SYNTHETIC = "<synthetic>"  # the model's name in messages that the CLI wrote itself
+_TELLING = ("command", "file_path", "pattern", "url", "prompt")  # of a tool's input
+_ASIDE = ("description", "timeout", "run_in_background", "subagent_type")
+_BY_SUBTYPE = {"error_max_turns": Trouble.TURN_LIMIT, "error_max_budget_usd": Trouble.BUDGET}
+_BY_REASON = {
+    "max_turns": Trouble.TURN_LIMIT,
+    "prompt_too_long": Trouble.CONTEXT,
+    "blocking_limit": Trouble.CONTEXT,
+    "rapid_refill_breaker": Trouble.CONTEXT,
+    "budget_exhausted": Trouble.BUDGET,
+    "aborted_streaming": Trouble.INTERRUPTED,
+    "aborted_tools": Trouble.INTERRUPTED,
 }
-_TAMED = {
-    # A short hiccup is its own to bridge; anything longer is the supervisor's, for all agents of an account together.
-    "CLAUDE_CODE_MAX_RETRIES": "3",
-    # Until the headers of an answer. A streamed one sends them at once, but where the stream broke it asks for the
-    # whole answer in one piece, and 32,000 tokens take ten minutes. Silence is cut off sooner: health.stuck_after.
-    "API_TIMEOUT_MS": "600000",
-    "DISABLE_AUTOUPDATER": "1",
-    "DISABLE_TELEMETRY": "1",
-    "DISABLE_ERROR_REPORTING": "1",
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "NO_COLOR": "1",
-    "TERM": "dumb",
-}
-_LOGIN = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
-_PROVIDERS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+_UNFINISHED = frozenset({"tool_deferred"})  # a hook put a tool off: no error to it, and no end of the work
+_LOG = "[ede_diagnostic]"  # what follows in `errors` is whatever went wrong in its process: a server of tools, a hook
+_LOST = re.compile(r"no conversation found|requires a valid session|session (?:id )?\S* ?(?:was )?not found", re.I)
+_BAD_START = re.compile(
+    r"cannot be used with root|^error: (?:input must be provided|settings file not found)"
+    r"|session id \S+ is already in use|^error: (?:unknown (?:option|command)|option '"
+    r"|missing required|too many arguments|invalid)",
+    re.I,
+)
 
 
-def _arguments(order: WorkOrder) -> list[str]:
-    # With pieces of messages: a long answer would be silent for minutes, as an answer that never comes is.
-    given = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
-    given += _MODES[permission(order)]
-    given += ["--resume", order.session_id] if order.session_id is not None else ["--session-id", order.new_session]
-    for flag, name in (("--model", "model"), ("--max-budget-usd", "budget_usd"), ("--max-turns", "max_turns")):
-        if (value := option(order, name)) is not None:
-            given += [flag, value]
-    return given
+def parse(line: str, stream: Stream) -> Sequence[AgentEvent]:
+    if stream is Stream.ERR:
+        return (_said_aside(line),)
+    if line.startswith(_PIECE) and not line.startswith(_PIECE_WITH_USAGE):
+        return ()
+    said = json_object(line)
+    if said is None:
+        return (Raw(text=line),)
+    found = list(_events(said))
+    return found if found or said.get("type") == "stream_event" else (Raw(text=line),)
 
 
-def _environment(order: WorkOrder) -> dict[str, str]:
-    env = dict(_TAMED)
-    if permission(order) is Permission.FULL and order.surroundings.is_sandboxed:
-        env["IS_SANDBOX"] = "1"  # its own word for it: without, it refuses this mode to root
-    if order.account.config_dir is not None:
-        env["CLAUDE_CONFIG_DIR"] = order.account.config_dir
-    if order.account.base_url is not None:
-        env["ANTHROPIC_BASE_URL"] = order.account.base_url
-    return env
+def _said_aside(line: str) -> AgentEvent:
+    """Standard error has what goes wrong before there is a session; its tools and its model never write there."""
+    if _LOST.search(line[:1000]):
+        return Failure(trouble=Trouble.SESSION_LOST, message=line[:1000])
+    if _BAD_START.search(line[:1000]):
+        return Failure(trouble=Trouble.REFUSED, message=line[:1000])
+    return Raw(text=line)
 
 
-def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str | None:
-    if permission_of(options) is not Permission.FULL or not surroundings.is_root or surroundings.is_sandboxed:
-        return None
-    return (
-        "Claude Code refuses `full` permissions to root. Run Holdfast as another user, give the task a container as "
-        "its workspace (--workspace container), choose --permission edit, or set `permissions.sandbox = true` if this "
-        "machine is a throw-away"
+def _events(said: dict[str, Any]) -> Iterator[AgentEvent]:
+    match said.get("type"), said.get("subtype"):
+        case "system", "init":
+            yield SessionStarted(id=words(said.get("session_id")), model=words(said.get("model")))
+        case "system", "api_retry":
+            yield _retry(said)
+        case "assistant", _:
+            yield from _assistant(said)
+        case "user", _:
+            for block in tables(table(said.get("message")).get("content")):
+                yield from _tool_result(block)
+        case "stream_event", _:
+            yield from _piece(table(said.get("event")))
+        case "rate_limit_event", _:
+            yield from _limit(table(said.get("rate_limit_info")))
+        case "result", _:
+            yield from _result(said)
+
+
+def _retry(said: dict[str, Any]) -> Retry:
+    status, code = status_of(said.get("error_status")), words(said.get("error"))
+    trouble = trouble_of(status=status, code=code, text=words(said.get("error_message")))
+    if trouble is Trouble.OTHER and status is None:
+        trouble = Trouble.NETWORK  # there was no answer at all
+    delay = amount(said.get("retry_delay_ms"))
+    return Retry(
+        trouble=trouble,
+        attempt=whole(said.get("attempt")) or None,
+        most=whole(said.get("max_retries")) or None,
+        delay=None if delay is None else delay / 1000,
+        status=status,
+        message=" ".join(str(part) for part in (status, code) if part),
     )
 
 
-def _transcript(session: str, config: str, _workspace: str) -> str:
-    return f"{config}/projects/*/{session}.jsonl"  # the middle is made of the directory, and cut when that is long
+def _assistant(said: dict[str, Any]) -> Iterator[AgentEvent]:
+    message = table(said.get("message"))
+    if said.get("is_api_error_message") is True or message.get("model") == _SYNTHETIC:
+        yield from _synthetic(said, message)
+        return
+    for block in tables(message.get("content")):
+        kind = words(block.get("type"))
+        if kind == "text":
+            yield Text(text=words(block.get("text")))
+        elif kind == "thinking":
+            yield Text(text=words(block.get("thinking")), is_thought=True)
+        elif kind.endswith("tool_use"):
+            yield _tool(block)
+        elif kind.endswith("tool_result"):
+            yield from _tool_result(block, kind)
+    if usage := table(message.get("usage")):
+        yield _tokens(usage, of=words(message.get("id")))
 
 
-CLAUDE = CliAgent(
-    name="claude",
-    served_by="anthropic",
-    title="Claude Code",
-    binary="claude",
-    tested=("2.1.325", "2.1.325"),
-    arguments=_arguments,
-    parse_line=parse,
-    environment=_environment,
-    refusal=_refusal,
-    passes=(
-        *_LOGIN,
-        *_PROVIDERS,
-        "ANTHROPIC_*",
-        "CLAUDE_CONFIG_DIR",
-        "CLAUDE_CODE_SKIP_*_AUTH",
-        "CLOUD_ML_REGION",
-        "VERTEX_REGION_*",
-        "AWS_REGION",
-        "AWS_PROFILE",
-        "AWS_BEARER_TOKEN_BEDROCK",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "NODE_EXTRA_CA_CERTS",
-    ),
-    capabilities=Capabilities(preassigned_session=True, cost=True, reset_time=True, budget=True, turns=True),
-    login=Login(
-        config_variable="CLAUDE_CONFIG_DIR",
-        config_directory="~/.claude",
-        files=("{config}/.credentials.json",),
-        variables=(*_LOGIN, *_PROVIDERS),
-        command="claude auth login",
-    ),
-    by_hand=("--resume", "{session}"),
-    transcript=_transcript,
-    reads_errors=True,
-)
+def _synthetic(said: dict[str, Any], message: dict[str, Any]) -> Iterator[AgentEvent]:
+    """The CLI speaks in the model's place: an error, mostly; without an error's marks it is only a remark."""
+    text = "\n".join(words(block.get("text")) for block in tables(message.get("content")))
+    is_marked = said.get("is_api_error_message") is True or bool(said.get("error"))
+    if not is_marked and _trouble({}, text) is Trouble.OTHER:  # older versions have no marks
+        yield Text(text=text)
+        return
+    params = table(table(said.get("api_error_params")).get("rate_limit_info"))
+    # A sub-agent's trouble is for its parent to handle.
+    yield _failure(said, text, is_fatal=said.get("parent_tool_use_id") is None, reset=amount(params.get("resetsAt")))
+
+
+def _tool(block: dict[str, Any]) -> ToolStarted:
+    given = table(block.get("input"))
+    deadline = amount(given.get("timeout")) if block.get("name") == "Bash" else None
+    return ToolStarted(
+        id=words(block.get("id")),
+        name=words(block.get("name")),
+        input=_in_words(given),
+        deadline=deadline / 1000 if deadline is not None and deadline > 0 else None,
+    )
+
+
+def _in_words(given: dict[str, Any]) -> str:
+    """The telling part first. All of the rest behind it: fifty edits of one file are fifty steps, and no loop."""
+    lead = next((key for key in _TELLING if words(given.get(key))), None)
+    if lead is None:
+        return compact(given)
+    rest = {key: value for key, value in given.items() if key not in (lead, *_ASIDE)}
+    return f"{given[lead]} {compact(rest)}" if rest else str(given[lead])
+
+
+def _tool_result(block: dict[str, Any], kind: str = "") -> Iterator[ToolFinished]:
+    if not (kind or words(block.get("type"))).endswith("tool_result"):
+        return
+    content = block.get("content")
+    if isinstance(content, list):
+        content = "\n".join(words(part.get("text")) for part in tables(content))
+    yield ToolFinished(id=words(block.get("tool_use_id")), ok=block.get("is_error") is not True, output=words(content))
+
+
+def _piece(event: dict[str, Any]) -> Iterator[Usage]:
+    """Pieces show that the model is at work; their words come again in the whole message. Only their last one counts
+    tokens: the message itself comes before the end of its words is known, and says 1."""
+    if output := whole(table(event.get("usage")).get("output_tokens")) if event.get("type") == "message_delta" else 0:
+        yield Usage(output=output - 1)
+
+
+def _limit(info: dict[str, Any]) -> Iterator[LimitNotice]:
+    """The plan's windows. Newer versions tell of each; what counts is the one that is closed, else the fullest."""
+    scope, window = words(info.get("rateLimitType")), info
+    windows = [(name, found) for name, found in table(info.get("unifiedWindows")).items() if isinstance(found, dict)]
+    if windows and info.get("resetsAt") is None:
+        scope, window = max(windows, key=lambda named: (named[1].get("status") == "rejected", _fullness(named[1]) or 0))
+    status = words(info.get("status")) or words(window.get("status"))
+    if status in ("", "allowed"):
+        return
+    yield LimitNotice(
+        rejected=status == "rejected" and info.get("isUsingOverage") is not True,
+        scope=scope,
+        utilization=_fullness(window),
+        reset=amount(window.get("resetsAt")),
+    )
+
+
+def _fullness(window: dict[str, Any]) -> float | None:
+    return amount(window.get("utilization"))
+
+
+def _result(said: dict[str, Any]) -> Iterator[AgentEvent]:
+    yield from _spent(said)
+    ok = said.get("is_error") is False and said.get("subtype") == "success"
+    ok = ok and said.get("terminal_reason") not in _UNFINISHED
+    text = words(said.get("result"))
+    if not ok:
+        errors = said.get("errors")
+        spoken = [words(error) for error in errors if error] if isinstance(errors, list) else []
+        # Its `result` is an error of the CLI where it ended by one; in other endings it may be the model's last words.
+        is_api_error = said.get("subtype") == "success" and said.get("terminal_reason") != "completed"
+        yield _failure(said, text if text and is_api_error else "; ".join(spoken)[:4000])
+    if denied := sorted({words(denial.get("tool_name")) for denial in tables(said.get("permission_denials"))}):
+        message = f"not permitted, so it did without: {', '.join(denied)[:400]}"
+        yield Failure(trouble=Trouble.OTHER, message=message, is_fatal=False)
+    yield Result(ok=ok, text=text, turns=whole(said.get("num_turns")) or None)
+
+
+def _failure(said: dict[str, Any], text: str, *, is_fatal: bool = True, reset: float | None = None) -> Failure:
+    status, trouble = status_of(said.get("api_error_status")), _trouble(said, text)
+    hint = reset if reset is not None else text if trouble in (Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT) else None
+    return Failure(trouble=trouble, message=text, status=status, is_fatal=is_fatal, reset=hint)
+
+
+def _trouble(said: dict[str, Any], text: str) -> Trouble:
+    named = _BY_SUBTYPE.get(words(said.get("subtype"))) or _BY_REASON.get(words(said.get("terminal_reason")))
+    if named is not None:
+        return named
+    if text.startswith(_LOG):
+        return Trouble.OTHER
+    if _LOST.search(text[:1000]):
+        return Trouble.SESSION_LOST
+    # From the most telling field to the least: connection_failed, overloaded_error, server_error.
+    codes = [words(said.get(field)) for field in ("api_error", "api_error_type", "error")]
+    code = next((code for code in codes if trouble_of(code=code) is not Trouble.OTHER), "")
+    status = status_of(said.get("api_error_status"))
+    found = trouble_of(status=status, code=code, text=text)
+    if found is Trouble.OVERLOADED and status is None and trouble_of(text=text) is Trouble.NETWORK:
+        return Trouble.NETWORK  # it calls a provider that did not answer a server error
+    return found
+
+
+def _spent(said: dict[str, Any]) -> Iterator[Usage]:
+    """Of this run only. `total_cost_usd` and `modelUsage` go on counting when a session is continued."""
+    models = said.get("model_usage_since_last_result")
+    if isinstance(models, dict):
+        if models:
+            yield _of_models(list(tables(list(models.values()))))
+    elif usage := table(said.get("usage")):
+        total = _tokens(usage, cost=amount(said.get("total_cost_usd")), is_total=True)
+        if total.input or total.output or total.cost_usd:  # else it lost count, after a broken stream: 2.0 does
+            yield total
+
+
+def _of_models(models: Sequence[dict[str, Any]]) -> Usage:
+    def total(*names: str) -> int:
+        return sum(whole(model.get(name)) for model in models for name in names)
+
+    costs = [cost for model in models if (cost := amount(model.get("costUSD"))) is not None]
+    return Usage(
+        input=total("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens"),
+        output=total("outputTokens"),
+        cached=total("cacheReadInputTokens"),
+        reasoning=total("thinkingTokens"),
+        cost_usd=sum(costs) if costs else None,
+        settles=True,
+    )
+
+
+def _tokens(usage: dict[str, Any], *, of: str = "", cost: float | None = None, is_total: bool = False) -> Usage:
+    cached = whole(usage.get("cache_read_input_tokens"))
+    return Usage(
+        input=whole(usage.get("input_tokens")) + whole(usage.get("cache_creation_input_tokens")) + cached,
+        output=whole(usage.get("output_tokens")),
+        cached=cached,
+        reasoning=whole(table(usage.get("output_tokens_details")).get("thinking_tokens")),
+        cost_usd=cost,
+        of=of,
+        is_total=is_total,
+    )

@@ -20,7 +20,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.agents.cli import (
+from holdfast.agents.codexerrors import events_of_errors, failure_of, hindrance_in, retry_in
+from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
@@ -35,7 +36,6 @@ from holdfast.agents.cli import (
     whole,
     words,
 )
-from holdfast.agents.codexerrors import events_of_errors, failure_of, hindrance_in, retry_in
 from holdfast.agents.port import Account, Permission, Stream, Surroundings, WorkOrder
 from holdfast.core.agents.events import (
     AgentEvent,

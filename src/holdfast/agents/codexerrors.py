@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.agents.cli import json_object, table, words
-from holdfast.agents.troubles import trouble_of
+from holdfast.agents.common.cli_agent import json_object, table, words
+from holdfast.agents.common.provider_errors import trouble_of
 from holdfast.core.agents.events import AgentEvent, Failure, Raw, Retry, Trouble
 
 _OF_LIMITS = frozenset({Trouble.USAGE_LIMIT, Trouble.RATE_LIMIT})

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.agents.cli import (
+from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
@@ -31,8 +31,8 @@ from holdfast.agents.cli import (
     whole,
     words,
 )
+from holdfast.agents.common.provider_errors import trouble_of
 from holdfast.agents.port import Permission, Stream, WorkOrder
-from holdfast.agents.troubles import trouble_of
 from holdfast.core.agents.events import (
     AgentEvent,
     Failure,

@@ -23,7 +23,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.agents.cli import (
+from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
@@ -37,8 +37,8 @@ from holdfast.agents.cli import (
     whole,
     words,
 )
+from holdfast.agents.common.provider_errors import MOST_TEXT, trouble_of
 from holdfast.agents.port import Permission, Stream, WorkOrder
-from holdfast.agents.troubles import MOST_TEXT, trouble_of
 from holdfast.core.agents.events import (
     AgentEvent,
     Failure,

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.agents.cli import (
+from holdfast.agents.common.cli_agent import (
     Capabilities,
     CliAgent,
     Login,
@@ -39,8 +39,8 @@ from holdfast.agents.cli import (
     whole,
     words,
 )
+from holdfast.agents.common.provider_errors import MOST_TEXT, trouble_of
 from holdfast.agents.port import Account, Permission, Stream, WorkOrder
-from holdfast.agents.troubles import MOST_TEXT, trouble_of
 from holdfast.core.agents.events import (
     AgentEvent,
     Failure,

@@ -27,7 +27,7 @@ from holdfast.rehearsal.stub.stands import STANDS
 from holdfast.workspaces.trash import delete_tree
 
 if TYPE_CHECKING:
-    from holdfast.agents.cli import CliAgent
+    from holdfast.agents.common.cli_agent import CliAgent
 
 # Small, so that silence is called by its name within a minute. `holdfast rehearse` says that they are.
 THRESHOLDS = {"stuck_after": 20.0, "tool_silence": 20.0, "startup_timeout": 60.0, "max_runtime": 90.0}

@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from holdfast import config
-from holdfast.agents.cli import CliAgent
-from holdfast.agents.clis import PATIENCE, ask_versions
+from holdfast.agents.common.cli_agent import CliAgent
+from holdfast.agents.common.versions import PATIENCE, ask_versions
 from holdfast.agents.port import DEFAULT_ACCOUNT, Account, Command, Permission, WorkOrder
 from holdfast.base import faults
 from holdfast.base.errors import LaunchError

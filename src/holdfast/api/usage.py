@@ -12,7 +12,7 @@ from holdfast.api.show import took
 from holdfast.base.stored_json import understood
 
 if TYPE_CHECKING:  # `show` and `why` of other agents have to start fast
-    from holdfast.agents.cli import CliAgent
+    from holdfast.agents.common.cli_agent import CliAgent
     from holdfast.agents.port import Account
     from holdfast.api.queries import Queries
 
@@ -61,7 +61,7 @@ def _cli(agent: str) -> CliAgent | None:
     """The adapter of a real CLI; None for agents that tell nothing of sessions and tokens."""
     if agent in _SILENT:
         return None
-    from holdfast.agents.cli import CliAgent
+    from holdfast.agents.common.cli_agent import CliAgent
     from holdfast.api.transcript import adapter_of
 
     adapter = adapter_of(agent)

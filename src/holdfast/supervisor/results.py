@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from holdfast.agents.cli import CliAgent
+from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.base.concurrency import in_thread
 from holdfast.base.files import data_lines, last_lines

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import __version__, config
-from holdfast.agents.environment import allowed
+from holdfast.agents.common.environment import allowed
 from holdfast.base import clock
 from holdfast.config.known_secrets import learn_settings
 from holdfast.config.service_settings import plain_address

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from holdfast import __version__, config
-from holdfast.agents.environment import allowed
+from holdfast.agents.common.environment import allowed
 from holdfast.agents.registry import AGENTS
 from holdfast.base import clock
 from holdfast.base.errors import Unavailable

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast import config
-from holdfast.agents.environment import allowed
+from holdfast.agents.common.environment import allowed
 from holdfast.api.commands import Commands, NewTask
 from holdfast.base.errors import HoldfastError
 from holdfast.config import layers as config_layers
