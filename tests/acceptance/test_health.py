@@ -20,8 +20,8 @@ from tests.fleet import Fleet, in_company, lives, processes_of, wait_until
 
 from holdfast.api import health
 from holdfast.api.queries import Queries
-from holdfast.processes import reading
-from holdfast.processes.view import STATE
+from holdfast.processes.observe import output_reader
+from holdfast.processes.observe.run_view import STATE
 from holdfast.supervisor.health import TICK
 
 THRESHOLD = 2.0
@@ -152,7 +152,7 @@ def test_why_does_not_run_after_an_agent_that_floods_its_log(fleet: Fleet, monke
     wait_until(lambda: (folder / "out.log").read_bytes().count(b"\n"), "it said something")
     fleet.kill_supervisor(supervisor)
     (folder / STATE).unlink(missing_ok=True)  # nothing was read yet …
-    monkeypatch.setattr(reading, "MOST_LINES", 0)  # … and nothing is: there is always more
+    monkeypatch.setattr(output_reader, "MOST_LINES", 0)  # … and nothing is: there is always more
     monkeypatch.setattr(health, "CATCH_UP", 0.1)
     queries = Queries(str(fleet.home))
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""What every way to reach people must do: the same suite for the command and the webhook (holdfast/notify/port.py)."""
+"""What every way to reach people must do: the same suite for the command and the webhook (holdfast/alerts/port.py)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.fleet import lives, wait_until
 from tests.receivers import FLOOD, Hook, Received, WebReceiver, web_receiver
 
 from holdfast import config
+from holdfast.alerts.command import CommandTarget
+from holdfast.alerts.port import LONGEST_TOLD, Answer, Target
+from holdfast.alerts.tail import KEPT, Tail
+from holdfast.alerts.webhook import WebhookTarget, seconds_of
 from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import LONGEST_WAIT, Notice, Transition, body_of
-from holdfast.notify.command import CommandTarget
-from holdfast.notify.port import LONGEST_TOLD, Answer, Target
-from holdfast.notify.tail import KEPT, Tail
-from holdfast.notify.webhook import WebhookTarget, seconds_of
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.wiring.alerts import target_of

@@ -13,11 +13,11 @@ import pytest
 from tests.contracts.store_contract import Scene
 from tests.contracts.test_sqlite_store import SqliteBench
 
+from holdfast.alerts.port import Answer, Target
 from holdfast.base.errors import Conflict
 from holdfast.core.model import Level
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.tasks.alerts import Delivery, Notice, NoticeRules, Plan
-from holdfast.notify.port import Answer, Target
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.notifying import Notifying

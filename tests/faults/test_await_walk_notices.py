@@ -10,8 +10,8 @@ from tests.faults.conftest import assert_no_process
 from tests.fleet import Fleet
 from tests.harness.await_walker import Ended, walk
 
-from holdfast.notify.command import CommandTarget
-from holdfast.notify.port import Answer
+from holdfast.alerts.command import CommandTarget
+from holdfast.alerts.port import Answer
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 

@@ -7,7 +7,11 @@ from importlib import import_module
 
 import holdfast
 
-_LEFT_OUT = ("holdfast.interfaces", "holdfast.__main__", "holdfast.processes.cradle")  # neither library nor ours
+_LEFT_OUT = (
+    "holdfast.interfaces",
+    "holdfast.__main__",
+    "holdfast.processes.keeper_fork_server",
+)  # neither library nor ours
 
 
 def import_everything() -> None:

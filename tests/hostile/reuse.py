@@ -52,7 +52,7 @@ def running(fleet: Fleet, *command: object) -> tuple[str, str, int]:
 
 
 def keeper_of(fleet: Fleet, run_id: str) -> int:
-    from holdfast.processes.rundir import RunDirectory
+    from holdfast.processes.run_dir import RunDirectory
 
     identities = RunDirectory(str(fleet.home / "runs" / run_id)).identities()
     assert identities is not None

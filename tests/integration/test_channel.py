@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from holdfast.api.reporting import Reporter
 from holdfast.core.model import Report, ReportKind
-from holdfast.processes.channel import BLOCK, MOST_LINE, MOST_MESSAGE, MOST_READ, MOST_REFUSALS, Channel, parse
+from holdfast.processes.agent_channel import BLOCK, MOST_LINE, MOST_MESSAGE, MOST_READ, MOST_REFUSALS, Channel, parse
 from holdfast.processes.port import Batch
-from holdfast.processes.rundir import RunDirectory
+from holdfast.processes.run_dir import RunDirectory
 
 TOKEN = "the-token"
 QUICK = 2.0  # seconds that no single read may take, on a loaded machine
@@ -158,7 +158,7 @@ class TestHostility:
             parsed.append(line)
             return parse(line, token)
 
-        monkeypatch.setattr("holdfast.processes.channel.parse", counting)
+        monkeypatch.setattr("holdfast.processes.agent_channel.parse", counting)
         (tmp_path / "reports").write_bytes(b"x\n" * 60_000 + line("complete") + b"x\n" * 100)
         batch = quick(Channel(str(tmp_path), TOKEN))
         assert ([report.kind for report in batch.reports], batch.refused) == (["complete"], 60_100)

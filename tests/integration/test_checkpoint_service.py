@@ -20,7 +20,7 @@ from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
-from holdfast.processes.trees import activity
+from holdfast.processes.observe.process_tree import activity
 from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.attempts import Attempts

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.dispatch.pressure import Pressure
-from holdfast.processes.pressure import Machine
+from holdfast.processes.observe.machine import Machine
 
 GIB = 1024**3
 MEMINFO = "MemTotal:       16384000 kB\nMemFree:         1000000 kB\nMemAvailable:    8388608 kB\nHugePages_Total: 0\n"

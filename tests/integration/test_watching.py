@@ -25,14 +25,14 @@ from holdfast.base import clock
 from holdfast.base.files import data_lines
 from holdfast.core.health.signs import Sign, SignKind, SignReader
 from holdfast.core.runs.liveness import Identity
-from holdfast.processes import changes
-from holdfast.processes.changes import Changes
 from holdfast.processes.identity import identify
-from holdfast.processes.inotify import Inotify
-from holdfast.processes.reading import BLOCK, LONGEST_LINE, MOST_LINES, OutputReader
-from holdfast.processes.rundir import RunDirectory
-from holdfast.processes.trees import trees
-from holdfast.processes.view import STATE, RunView, started_moment
+from holdfast.processes.observe import observer
+from holdfast.processes.observe.inotify import Inotify
+from holdfast.processes.observe.observer import Changes
+from holdfast.processes.observe.output_reader import BLOCK, LONGEST_LINE, MOST_LINES, OutputReader
+from holdfast.processes.observe.process_tree import trees
+from holdfast.processes.observe.run_view import STATE, RunView, started_moment
+from holdfast.processes.run_dir import RunDirectory
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 
@@ -391,8 +391,8 @@ class NoInotify(Inotify):
 def test_changes_are_heard_of(run: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """By the kernel's word, or, where it has none, by looking now and then."""
     if how == "polling":
-        monkeypatch.setattr(changes, "Inotify", NoInotify)
-        monkeypatch.setattr(changes, "POLL", 0.05)
+        monkeypatch.setattr(observer, "Inotify", NoInotify)
+        monkeypatch.setattr(observer, "POLL", 0.05)
     heard: list[tuple[str, bool]] = []
 
     async def until_heard(act: Callable[[], object]) -> tuple[str, bool]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 LIVING = ("queued", "running", "paused")
 _OUTPUT = ("out.log", "err.log")
-_CHANNEL = ("channel/heartbeat", "channel/reports")  # as processes/view.py has them
+_CHANNEL = ("channel/heartbeat", "channel/reports")  # as processes/observe/run_view.py has them
 
 
 def all_rows(queries: Queries, most: int) -> list[Row]:

@@ -13,9 +13,9 @@ from holdfast.core.health.diagnosis import Condition, Facts, TreeFacts, judge, w
 from holdfast.core.runs.liveness import Identity
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.task_settings import HealthRules, rules_from
-from holdfast.processes.rundir import RunDirectory
-from holdfast.processes.trees import trees
-from holdfast.processes.view import RunView, started_moment
+from holdfast.processes.observe.process_tree import trees
+from holdfast.processes.observe.run_view import RunView, started_moment
+from holdfast.processes.run_dir import RunDirectory
 
 Row = dict[str, Any]
 GLANCE = 0.2  # seconds between two looks at its processes

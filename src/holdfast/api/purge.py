@@ -27,7 +27,7 @@ from holdfast.processes.gitusers import may_be_held
 from holdfast.processes.groupbases import Bases
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
-from holdfast.processes.openers import processes_with_open
+from holdfast.processes.open_files import processes_with_open
 from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Salvaged
 from holdfast.store.sqlite.engine.copies import sync_file

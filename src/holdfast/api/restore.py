@@ -20,7 +20,7 @@ from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, NotFound, Unavailable, UsageError
 from holdfast.base.home import ensure_home
 from holdfast.core.model import Event
-from holdfast.processes.rundir import RunDirectory
+from holdfast.processes.run_dir import RunDirectory
 from holdfast.processes.strays import marked_processes
 from holdfast.store.sqlite.engine import copies
 from holdfast.store.sqlite.engine.connection import refuse_network_filesystem

@@ -16,7 +16,7 @@ from holdfast.api.holding import holds
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.processes.groupbases import Bases
-from holdfast.processes.pressure import Machine
+from holdfast.processes.observe.machine import Machine
 
 Row = dict[str, Any]
 LEASE = 30.0  # seconds after its last beat; supervisor/context.Settings.lease_ttl, a test compares them

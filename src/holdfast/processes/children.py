@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.base import faults
 from holdfast.core.runs.liveness import Identity
 from holdfast.processes.identity import identify, sight, signal_exactly
-from holdfast.processes.openers import has_open
+from holdfast.processes.open_files import has_open
 
 PR_SET_CHILD_SUBREAPER = 36
 NEWBORNS = 100  # a stray that forks and exits all the time: what it forked last has one of the next pids

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 
-from holdfast.processes.openers import processes_with_open
+from holdfast.processes.open_files import processes_with_open
 
 
 def may_be_held(lock: str, folders: Sequence[str]) -> bool:

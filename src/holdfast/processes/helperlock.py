@@ -14,7 +14,7 @@ import time
 from holdfast.base import faults
 from holdfast.base.errors import Unavailable
 from holdfast.processes.identity import identify, signal_exactly
-from holdfast.processes.openers import processes_with_open
+from holdfast.processes.open_files import processes_with_open
 
 NAME = "helpers.lock"
 PATIENCE = 10.0

@@ -19,24 +19,18 @@ from holdfast.core.agents.streams import Stream
 from holdfast.core.runs.liveness import Identity, Life
 from holdfast.core.runs.outcome import REBOOTED, Cause, ProcessEnd
 from holdfast.processes import cgroups as groups
+from holdfast.processes.agent_channel import Channel
 from holdfast.processes.cgroups import Cgroups
-from holdfast.processes.channel import Channel
 from holdfast.processes.children import Children
 from holdfast.processes.groupbases import Bases
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
 from holdfast.processes.intents import intent_of
-from holdfast.processes.nursery import Nursery
-from holdfast.processes.observer import RunObserver
-from holdfast.processes.openers import (
-    children_of,
-    command_line,
-    has_open,
-    processes_marked,
-    processes_with_open,
-)
+from holdfast.processes.keeper_fork_client import Nursery
+from holdfast.processes.observe.zz_observer import RunObserver
+from holdfast.processes.open_files import children_of, command_line, has_open, processes_marked, processes_with_open
 from holdfast.processes.port import LaunchSpec
-from holdfast.processes.rundir import CHANNEL, RunDirectory
+from holdfast.processes.run_dir import CHANNEL, RunDirectory
 from holdfast.processes.strays import Strays
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")

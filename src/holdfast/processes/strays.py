@@ -13,7 +13,7 @@ from holdfast.core.cleanup.observed import Stray
 from holdfast.core.runs.liveness import Identity
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, open_pidfd, signal_exactly
-from holdfast.processes.rundir import RunDirectory
+from holdfast.processes.run_dir import RunDirectory
 
 GRACE = 2.0
 _TOKEN = b"HOLDFAST_RUN_TOKEN="

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
+from holdfast.alerts.port import Target
 from holdfast.base.clock import Clock
 from holdfast.core.dispatch.holds import HoldRules, Sight
 from holdfast.core.dispatch.pressure import Pressure, PressureLimits
@@ -25,7 +26,6 @@ from holdfast.core.tasks.alerts import NoticeRules
 from holdfast.core.tasks.trackers import Issue
 from holdfast.core.workflows.handover import Changes
 from holdfast.core.workflows.result import Touched
-from holdfast.notify.port import Target
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port.transaction import Grip, Store, Transaction, Writer
 from holdfast.supervisor.ages import BelievesTheClock, Timekeeper

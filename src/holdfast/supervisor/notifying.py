@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from holdfast.alerts.port import Answer, Target
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
 from holdfast.core.tasks.alerts import Delivery, NoticeRules, due_in, is_spent, plan, wait_after
-from holdfast.notify.port import Answer, Target
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say

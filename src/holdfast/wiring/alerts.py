@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import __version__, config
 from holdfast.agents.common.environment import allowed
+from holdfast.alerts.command import CommandTarget
+from holdfast.alerts.port import Answer, Runner, Target
+from holdfast.alerts.webhook import WebhookTarget
 from holdfast.base import clock
 from holdfast.config.known_secrets import learn_settings
 from holdfast.config.service_settings import plain_address
 from holdfast.config.values import expanded
 from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import Notice, NoticeRules
-from holdfast.notify.command import CommandTarget
-from holdfast.notify.port import Answer, Runner, Target
-from holdfast.notify.webhook import WebhookTarget
 from holdfast.secrets.references import NotThere, look_up
 
 COMMAND, WEBHOOK = "command", "webhook"

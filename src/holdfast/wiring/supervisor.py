@@ -37,8 +37,8 @@ from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
-from holdfast.processes.pressure import Machine
-from holdfast.processes.trees import activity
+from holdfast.processes.observe.machine import Machine
+from holdfast.processes.observe.process_tree import activity
 from holdfast.secrets.redact import learn, secrets_in
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite.engine.connection import refuse_network_filesystem

@@ -15,7 +15,7 @@ from holdfast.base.files import open_plain
 from holdfast.base.text import one_line
 from holdfast.core.runs.liveness import Identity
 from holdfast.core.runs.outcome import Cause, ProcessEnd
-from holdfast.processes.channel import NotPlain, read_plain
+from holdfast.processes.agent_channel import NotPlain, read_plain
 
 PROTOCOL = 1
 ROOM = 4096

@@ -19,8 +19,8 @@ from holdfast.base import clock, faults
 from holdfast.core.agents.streams import Stream
 from holdfast.core.health.signs import MOST_WORDS, SignReader, Talk, printable
 from holdfast.core.runs.liveness import Identity
-from holdfast.processes.reading import OutputReader
-from holdfast.processes.rundir import CHANNEL
+from holdfast.processes.observe.output_reader import OutputReader
+from holdfast.processes.run_dir import CHANNEL
 
 STATE = "reading.json"
 LARGEST_STATE = 1 << 18

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 from holdfast.core.health.signs import SignReader
 from holdfast.core.runs.liveness import Identity
-from holdfast.processes.changes import Changes
+from holdfast.processes.observe.observer import Changes
+from holdfast.processes.observe.process_tree import trees
+from holdfast.processes.observe.run_view import RunView, started_moment
 from holdfast.processes.port import Tree
-from holdfast.processes.trees import trees
-from holdfast.processes.view import RunView, started_moment
 
 
 class RunObserver:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
+from holdfast.alerts import http_post
+from holdfast.alerts.port import LONGEST_TOLD, Answer, Runner
 from holdfast.base.ids import new_id
 from holdfast.base.text import one_line
 from holdfast.core.tasks.alerts import LONGEST_WAIT, Notice
-from holdfast.notify import poster
-from holdfast.notify.port import LONGEST_TOLD, Answer, Runner
 
 START_UP = 10.0  # seconds for an interpreter on a loaded machine, beside the request's own time
 SCHEME = "v1"
@@ -54,7 +54,7 @@ class WebhookTarget:
             "body": notice.body,
             "timeout": self._timeout,
         }
-        argv = [sys.executable, "-I", "-S", "-X", "utf8", poster.__file__]
+        argv = [sys.executable, "-I", "-S", "-X", "utf8", http_post.__file__]
         try:
             code, out, err = await self._run(
                 argv,
@@ -66,7 +66,7 @@ class WebhookTarget:
             )
         except OSError as error:
             return Answer(ok=False, told=f"the request could not be made: {error.strerror}")
-        if code == -poster.TOO_LATE:
+        if code == -http_post.TOO_LATE:
             return Answer(ok=False, told=f"no whole answer within {self._timeout:g} s")
         try:
             said = json.loads(out)

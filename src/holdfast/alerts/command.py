@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from holdfast.alerts.port import LATE, LONGEST_TOLD, Answer, Runner
+from holdfast.alerts.tail import Tail
 from holdfast.base.ids import new_id
 from holdfast.base.text import clean, one_line
 from holdfast.base.units import show_duration
 from holdfast.core.tasks.alerts import Notice
-from holdfast.notify.port import LATE, LONGEST_TOLD, Answer, Runner
-from holdfast.notify.tail import Tail
 from holdfast.secrets.redact import redacted
 
 

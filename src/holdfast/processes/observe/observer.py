@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast.processes.inotify import IN_ATTRIB, IN_CREATE, IN_IGNORED, IN_MODIFY, IN_MOVED_TO, Inotify
-from holdfast.processes.rundir import CHANNEL
+from holdfast.processes.observe.inotify import IN_ATTRIB, IN_CREATE, IN_IGNORED, IN_MODIFY, IN_MOVED_TO, Inotify
+from holdfast.processes.run_dir import CHANNEL
 
 COALESCE = 0.05
 POLL = 2.0
