@@ -19,9 +19,9 @@ from holdfast.core.model import Repo, Strategy, TaskSpec, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.workspaces.git import Git
+from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.names import branch_of, workspace_path
-from holdfast.workspaces.worktree import WorktreeStrategy
+from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 PER_FOLDER = 100
 FILE = "".join(f"line {number} of a file as they are\n" for number in range(40))  # 1.3 KB

@@ -20,9 +20,9 @@ from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.store.port.transaction import Grip, Host
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.workspaces.git import Git
+from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.names import branch_of, workspace_path
-from holdfast.workspaces.worktree import WorktreeStrategy
+from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def pruned(fleet: Fleet, tasks: dict[str, str]) -> None:
 
 def test_a_merge_without_merge_tree(fleet: Fleet) -> None:
     """git before 2.38: computed in a scratch clone; the same results and the same refusals."""
-    from holdfast.workspaces.merging import Merge, _merged_tree, _merged_tree_in
+    from holdfast.workspaces.git.merge import Merge, _merged_tree, _merged_tree_in
 
     for name, script in (("a", "echo a > a.txt"), ("b", "echo b > b.txt"), ("c", "echo c > a.txt")):
         fleet.git("switch", "--quiet", "-c", name, "main")

@@ -21,7 +21,7 @@ from tests.sampling import sampled
 import holdfast
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.removal.trash import delete_tree
 
 NOBODY = 65534
 

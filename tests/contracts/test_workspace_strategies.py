@@ -15,11 +15,11 @@ from holdfast.core.model import Strategy, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.workspaces.clone import CloneStrategy
-from holdfast.workspaces.directory import DirectoryStrategy
-from holdfast.workspaces.none import NoneStrategy
 from holdfast.workspaces.port import WorkspaceStrategy
-from holdfast.workspaces.worktree import WorktreeStrategy
+from holdfast.workspaces.strategies.clone import CloneStrategy
+from holdfast.workspaces.strategies.directory import DirectoryStrategy
+from holdfast.workspaces.strategies.none import NoneStrategy
+from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 KINDS = {
     "worktree": Strategy.WORKTREE,

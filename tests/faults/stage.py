@@ -35,9 +35,9 @@ from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context, Settings
 from holdfast.supervisor.lock import HomeLock
 from holdfast.wiring import supervisor
-from holdfast.workspaces.furnishing import Furnisher
-from holdfast.workspaces.git import Git
-from holdfast.workspaces.worktree import WorktreeStrategy
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.setup.commands import Furnisher
+from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 RECOVERY_BOUND = 60.0  # seconds for a whole supervisor's life on a loaded machine; it takes a few tenths
 CLEANUP_BOUND = 2.0  # R-TREE-01, on a machine with room: see `cleanup_bound`

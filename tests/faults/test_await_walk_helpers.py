@@ -14,7 +14,7 @@ from tests.harness.await_walker import Ended, walk
 from holdfast.processes.children import Children
 from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
-from holdfast.workspaces.repolock import file_lock
+from holdfast.workspaces.git.repolock import file_lock
 
 
 def test_no_helper_outlives_its_caller(fleet: Fleet) -> None:

@@ -16,11 +16,11 @@ from tests.sampling import amount
 from holdfast.core.model import Strategy, Workspace
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.workspaces.clone import CloneStrategy
-from holdfast.workspaces.directory import DirectoryStrategy
 from holdfast.workspaces.names import REPO_LOCK, salvage_ref
 from holdfast.workspaces.port import Saved, WorkspaceStrategy
-from holdfast.workspaces.worktree import WorktreeStrategy
+from holdfast.workspaces.strategies.clone import CloneStrategy
+from holdfast.workspaces.strategies.directory import DirectoryStrategy
+from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 
 class Trees:

@@ -20,9 +20,9 @@ from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
 from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.retention import Retention
-from holdfast.workspaces.furnishing import Furnisher
 from holdfast.workspaces.names import setup_log, setup_logs
 from holdfast.workspaces.port import Failed
+from holdfast.workspaces.setup.commands import Furnisher
 
 
 @pytest.fixture

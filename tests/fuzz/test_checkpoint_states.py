@@ -20,9 +20,9 @@ from tests.integration.conftest import Workshop
 
 from holdfast.core.model import Strategy
 from holdfast.core.task_settings import SalvageRules
-from holdfast.workspaces.clone import CloneStrategy
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import Kept
+from holdfast.workspaces.strategies.clone import CloneStrategy
 
 COUNT = int(os.environ.get("HOLDFAST_CHECKPOINT_FUZZ_COUNT", "4"))
 ONLY = os.environ.get("HOLDFAST_CHECKPOINT_FUZZ_ONLY")

@@ -14,8 +14,8 @@ from tests.harness import ROOT
 from tests.harness.campaign.traps import Ground, make_trap, set_traps, sprung
 
 from holdfast.base.errors import UsageError
-from holdfast.workspaces import git
-from holdfast.workspaces.hardening import search_path
+from holdfast.workspaces.git import git
+from holdfast.workspaces.git.hardening import search_path
 
 MISSING = "1" * 40
 

@@ -20,8 +20,9 @@ from tests.fleet import Fleet, wait_until
 from tests.hostile.rootstage import INSTALLED, PROGRAMS, STRANGER, RootStage, grow_deep, root_stage
 from tests.other_user import OTHER_USER, give
 
-from holdfast.workspaces import deleter, names, trash
-from holdfast.workspaces.rootsweep import Sweep
+from holdfast.workspaces import names
+from holdfast.workspaces.removal import delete_tree, trash
+from holdfast.workspaces.removal.root_cleanup import Sweep
 
 SWAPPER = Path(__file__).with_name("swapper.py")
 RACES = int(os.environ.get("HOLDFAST_ROOT_RACES", "120"))
@@ -229,7 +230,7 @@ def test_a_tree_that_is_swapped_all_the_time(stage: RootStage, way: str, monkeyp
     """R-TREE-10: another user exchanges every directory with a link that leads out, and with others, as fast as it
     can, while root deletes. The canaries live, and in the end the tree is gone."""
     if way == "mount ids":
-        monkeypatch.setattr(deleter, "_probed", [None])
+        monkeypatch.setattr(delete_tree, "_probed", [None])
     nursery = stage.root / "nursery"
     nursery.mkdir()
     entry = stage.entry()
@@ -259,7 +260,7 @@ def test_a_tree_that_is_swapped_all_the_time(stage: RootStage, way: str, monkeyp
 def test_a_swap_at_the_worst_moment(stage: RootStage, victim: str) -> None:
     """R-TREE-10: between the listing and the opening of a directory, and before each removal in it, it becomes a link
     that leads out: every moment there is, one after another."""
-    opener = deleter.probed_openat2()
+    opener = delete_tree.probed_openat2()
     if opener is None:
         pytest.skip("NOT RUN: no openat2 here")
     moment, reached = 0, True
@@ -283,7 +284,7 @@ def test_a_swap_at_the_worst_moment(stage: RootStage, victim: str) -> None:
 
         parent = os.open(stage.trash, os.O_RDONLY)
         try:
-            worker = deleter.Deleter(may_chmod=False, point=step, openat2=opened)
+            worker = delete_tree.Deleter(may_chmod=False, point=step, openat2=opened)
             assert worker.delete(parent, entry.name, str(entry)), worker.obstacles
         finally:
             os.close(parent)
@@ -303,7 +304,7 @@ def test_the_supervisors_deleter_withstands_the_same_tree(
 ) -> None:
     """R-TREE-04, R-TREE-10: one walk for both; with few descriptors."""
     if way == "mount ids":
-        monkeypatch.setattr(deleter, "_probed", [None])
+        monkeypatch.setattr(delete_tree, "_probed", [None])
     tree = stage.entry()
     stage.grow_everything(tree, levels=400)
     gc.collect()  # what earlier tests left is not closed in between
@@ -314,16 +315,16 @@ def test_the_supervisors_deleter_withstands_the_same_tree(
         nonlocal most
         most = max(most, len(os.listdir("/proc/self/fd")))
 
-    real = deleter.Deleter._raise
+    real = delete_tree.Deleter._raise
 
-    def watched(self: deleter.Deleter, *arguments: object) -> None:
+    def watched(self: delete_tree.Deleter, *arguments: object) -> None:
         watch("")
         real(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(deleter.Deleter, "_raise", watched)
+    monkeypatch.setattr(delete_tree.Deleter, "_raise", watched)
     trash.delete_tree(str(tree))
     assert not tree.exists()
-    assert 0 < most - before < deleter.DEEPEST + 8
+    assert 0 < most - before < delete_tree.DEEPEST + 8
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -335,7 +336,7 @@ def test_an_interrupted_deletion_leaves_nothing_beside_the_tree(
     tree.mkdir()
     grow_deep(tree, 300)
     with monkeypatch.context() as patched:
-        patched.setattr(deleter.Deleter, "_go_into", _until(deleter.Deleter._go_into, 100))
+        patched.setattr(delete_tree.Deleter, "_go_into", _until(delete_tree.Deleter._go_into, 100))
         with pytest.raises(KeyboardInterrupt):
             trash.delete_tree(str(tree))
     assert os.listdir(tmp_path) == ["tree"]

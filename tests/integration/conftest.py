@@ -17,10 +17,10 @@ from holdfast.core.model import Repo, Strategy, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.workspaces.directory import DirectoryStrategy
-from holdfast.workspaces.git import Git
+from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.names import workspace_path
-from holdfast.workspaces.worktree import WorktreeStrategy
+from holdfast.workspaces.strategies.directory import DirectoryStrategy
+from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ from holdfast.supervisor.context import Context, Keeping, Patient, Settings, Tim
 from holdfast.supervisor.loop import Supervisor
 from holdfast.supervisor.recovery import recover
 from holdfast.supervisor.running import RunDriver
-from holdfast.workspaces.none import NoneStrategy
+from holdfast.workspaces.strategies.none import NoneStrategy
 
 PATIENCE = 60.0  # real seconds for what takes milliseconds
 START = Instant(wall=1_800_000_000.0, boottime=1_000.0, boot_id="boot-0")

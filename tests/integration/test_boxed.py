@@ -22,12 +22,12 @@ import pytest
 
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import LaunchError, Unavailable
-from holdfast.containers.enclosure import Enclosure
+from holdfast.containers import client as boxed
 from holdfast.containers.engine import Engine, Order
 from holdfast.containers.engines import Engines
+from holdfast.containers.run_in_container import Enclosure
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.task_settings import ContainerRules, RunLimits
-from holdfast.processes import boxed
 
 CUT = object()  # the connection is closed without an answer
 Answer = object

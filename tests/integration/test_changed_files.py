@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.workspaces import changed
-from holdfast.workspaces.changed import Change, changed_since
+from holdfast.workspaces.snapshots import changed
+from holdfast.workspaces.snapshots.changed import Change, changed_since
 
 BEFORE, SINCE, AFTER = 1e9, 1.1e9, 1.2e9
 

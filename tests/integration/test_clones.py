@@ -11,7 +11,7 @@ from tests.integration.conftest import Workshop
 
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
-from holdfast.workspaces.clone import CloneStrategy
+from holdfast.workspaces.strategies.clone import CloneStrategy
 
 
 def made(workshop: Workshop, task: str = "task1") -> tuple[CloneStrategy, Workspace, Path]:

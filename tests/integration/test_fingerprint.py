@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.integration.conftest import Workshop
 
 from holdfast.processes.gitusers import may_be_held
-from holdfast.workspaces.fingerprint import PACKED, RECORD, Fingerprints, shared_locks
+from holdfast.workspaces.git.fingerprint import PACKED, RECORD, Fingerprints, shared_locks
 
 
 def test_only_what_is_outside_our_prefix_counts(workshop: Workshop) -> None:

@@ -10,7 +10,7 @@ from tests.fleet import Fleet
 from holdfast.base.errors import HoldfastError
 from holdfast.interfaces.tui.task.changes import lines
 from holdfast.interfaces.tui.task.paper import Line
-from holdfast.workspaces import git
+from holdfast.workspaces.git import git
 
 
 def test_a_huge_diff_ends_where_a_screen_has_enough(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ from holdfast.api import backup
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.task_settings import SalvageRules
-from holdfast.workspaces import gitstate
-from holdfast.workspaces.clone import CloneStrategy
+from holdfast.workspaces.git import git_state
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import Unsaved
+from holdfast.workspaces.strategies.clone import CloneStrategy
 
 RULES = SalvageRules()
 
@@ -148,7 +148,7 @@ def test_a_lock_that_goes_while_a_git_directory_is_read(tmp_path: Path) -> None:
     """R-RES-11: an agent's git is at work while its tree is kept."""
     for name in ("HEAD", "HEAD.lock"):
         (tmp_path / name).write_text("ref: refs/heads/main\n")
-    names = gitstate.state_files(str(tmp_path))
+    names = git_state.state_files(str(tmp_path))
     assert next(names) == "HEAD"
     (tmp_path / "HEAD.lock").unlink()
     assert list(names) == []

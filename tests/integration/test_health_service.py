@@ -29,7 +29,7 @@ from holdfast.supervisor.context import Patient
 from holdfast.supervisor.health import ABSENT, BREATH, SAVE_EVERY, Health
 from holdfast.supervisor.verdicts import NO_FILE, NOT_ALL_FILES
 from holdfast.supervisor.watch import Watch
-from holdfast.workspaces.changed import Change
+from holdfast.workspaces.snapshots.changed import Change
 
 
 class Ward:

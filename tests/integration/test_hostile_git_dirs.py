@@ -13,10 +13,11 @@ from tests.integration.conftest import Workshop
 from holdfast.api import diffing
 from holdfast.base.errors import Refused
 from holdfast.core.model import Strategy, Workspace
-from holdfast.workspaces import git, marker, refs
-from holdfast.workspaces.admin import entry_of, is_checked_out
-from holdfast.workspaces.clone import CloneStrategy
-from holdfast.workspaces.salvage import salvage
+from holdfast.workspaces.git import git, refs
+from holdfast.workspaces.git.worktree_entries import entry_of, is_checked_out
+from holdfast.workspaces.removal import owner_marker
+from holdfast.workspaces.snapshots.salvage import salvage
+from holdfast.workspaces.strategies.clone import CloneStrategy
 
 
 def made(workshop: Workshop) -> tuple[CloneStrategy, Workspace, Path]:
@@ -63,7 +64,7 @@ def test_a_pipe_is_not_waited_for(workshop: Workshop, name: str) -> None:
             assert refs.symbolic(entry) is None
         else:
             pipe(Path(workspace.path + ".owner.json"))
-            assert marker.owner(workspace.path) is None
+            assert owner_marker.owner(workspace.path) is None
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.api.gitrun import run_here
 from holdfast.base.errors import Refused
-from holdfast.workspaces import git
-from holdfast.workspaces.merging import (
+from holdfast.workspaces.git import git
+from holdfast.workspaces.git.merge import (
     Merge,
     checkout_of,
     move,

@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.integration.conftest import Workshop
 
 from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
-from holdfast.workspaces.git import Git
-from holdfast.workspaces.pristine import is_pristine
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.snapshots.nothing_to_save import is_pristine
 
 
 def touch_like(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Workshop
 
-from holdfast.workspaces import refs
+from holdfast.workspaces.git import refs
 
 
 def test_what_we_read_is_what_git_says(workshop: Workshop) -> None:

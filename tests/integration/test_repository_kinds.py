@@ -14,7 +14,7 @@ from tests.integration.conftest import Workshop
 
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Repo
-from holdfast.workspaces.git import GitFailed
+from holdfast.workspaces.git.git import GitFailed
 from holdfast.workspaces.port import Saved
 
 

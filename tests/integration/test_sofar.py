@@ -15,7 +15,7 @@ from tests.integration.conftest import Workshop
 
 from holdfast.core.model import Strategy
 from holdfast.core.workflows.handover import Changes, hand_over
-from holdfast.workspaces.sofar import MOST_FILES, SoFar
+from holdfast.workspaces.git.changes import MOST_FILES, SoFar
 
 
 def test_everything_that_a_tree_can_hold_and_nothing_of_it_runs(

@@ -19,7 +19,7 @@ from holdfast.processes.helperlock import HelperLock
 from holdfast.processes.helpers import HelperRunner
 from holdfast.store.open import open_store
 from holdfast.wiring.schedules import RepoTimetables
-from holdfast.workspaces.git import Git
+from holdfast.workspaces.git.git import Git
 
 HEAD = 'agent = "command"\n[command]\nargv = ["sh"]\n'
 MONDAY = 1_794_794_400.0

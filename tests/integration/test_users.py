@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from holdfast.workspaces.lease import Users
+from holdfast.workspaces.removal.in_use import Users
 
 
 def test_users_are_seen_where_the_home_is_reached_through_a_link(tmp_path: Path) -> None:

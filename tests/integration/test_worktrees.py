@@ -21,12 +21,13 @@ from holdfast.core.model import Strategy
 from holdfast.processes.children import Children
 from holdfast.processes.gitusers import may_be_held
 from holdfast.processes.helpers import HelperRunner
-from holdfast.workspaces import admin, marker, trash
-from holdfast.workspaces.admin import entry_of
-from holdfast.workspaces.git import Git
+from holdfast.workspaces.git import worktree_entries
+from holdfast.workspaces.git.delete_branch import delete_branch, heal
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.git.worktree_entries import entry_of
 from holdfast.workspaces.names import DELETING_NOTE
-from holdfast.workspaces.sweeper import DiskSweeper
-from holdfast.workspaces.unbranching import delete_branch, heal
+from holdfast.workspaces.removal import owner_marker, trash
+from holdfast.workspaces.removal.sweeper import DiskSweeper
 
 
 def add_by_hand(workshop: Workshop, path: Path, *options: str) -> None:
@@ -48,7 +49,7 @@ def test_a_locked_half_made_worktree_is_made_again(workshop: Workshop) -> None:
 def test_a_lock_stays_while_somebody_elses_git_is_at_work(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """R-TREE-15: the user's gc may hold it and wait for the processor. Without its lock it would delete a branch file
     that was written meanwhile, and the branch would be back at its packed, older commit."""
-    monkeypatch.setattr(admin, "HELD_PATIENCE", 0.2)
+    monkeypatch.setattr(worktree_entries, "HELD_PATIENCE", 0.2)
     git = Git(HelperRunner(Children()), may_be_held)
     common = workshop.repo.common_dir
     lock = Path(common) / "refs" / "heads" / "holdfast" / "task1.lock"
@@ -56,9 +57,9 @@ def test_a_lock_stays_while_somebody_elses_git_is_at_work(workshop: Workshop, mo
     lock.touch()
     os.utime(lock, (1, 1))
     with workshop.git_at_work():
-        workshop.run(admin.drop_branch_lock(git, common, "holdfast/task1"))
+        workshop.run(worktree_entries.drop_branch_lock(git, common, "holdfast/task1"))
         assert lock.exists()
-    workshop.run(admin.drop_branch_lock(git, common, "holdfast/task1"))
+    workshop.run(worktree_entries.drop_branch_lock(git, common, "holdfast/task1"))
     assert not lock.exists()
 
 
@@ -236,7 +237,7 @@ def test_a_branch_with_a_commit_stays(workshop: Workshop) -> None:
 def test_a_directory_without_our_record_is_left_alone(workshop: Workshop) -> None:
     """R-TREE-07: no marker of this workspace, no removal."""
     workspace, path = workshop.made()
-    marker.remove(workspace)
+    owner_marker.remove(workspace)
     with pytest.raises(WorkspaceProblem, match="no record of ours"):
         workshop.run(workshop.worktrees.put_away(workshop.repo, workspace))
     assert (path / "README.md").exists()

@@ -24,7 +24,7 @@ from holdfast.config.settings import variable_of
 from holdfast.rehearsal.stub import StubServer
 from holdfast.rehearsal.stub.catalogue import unknown
 from holdfast.rehearsal.stub.stands import STANDS
-from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.removal.trash import delete_tree
 
 if TYPE_CHECKING:
     from holdfast.agents.common.cli_agent import CliAgent

@@ -17,8 +17,8 @@ from holdfast.base.errors import Conflict, Unavailable, UsageError
 from holdfast.base.folders import listed
 from holdfast.store.open import open_store
 from holdfast.store.sqlite.engine import copies
-from holdfast.workspaces.bundles import write_bundle
-from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.removal.trash import delete_tree
+from holdfast.workspaces.snapshots.bundles import write_bundle
 
 BIGGEST_EXTRA = 1024 * 1024
 LOCK = "backup.lock"

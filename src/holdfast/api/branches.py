@@ -23,11 +23,11 @@ from holdfast.core.states import TASK_TERMINAL
 from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Salvaged
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.workspaces import git
-from holdfast.workspaces.merging import checkout_of
+from holdfast.workspaces.git import git
+from holdfast.workspaces.git.merge import checkout_of
+from holdfast.workspaces.git.repolock import repo_lock
 from holdfast.workspaces.names import BRANCH_PREFIX, salvage_ref
-from holdfast.workspaces.repolock import repo_lock
-from holdfast.workspaces.shadow import Shadow
+from holdfast.workspaces.snapshots.shadow_repo import Shadow
 
 Row = dict[str, Any]
 _TASK = re.compile(re.escape(BRANCH_PREFIX) + r"([a-z0-9]+)(?:-r\d+|--[A-Za-z0-9_.-]+)?")

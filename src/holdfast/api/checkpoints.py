@@ -21,8 +21,8 @@ def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
 
     from holdfast.api.gitrun import run_here
     from holdfast.core.model import Repo
-    from holdfast.workspaces.git import Git
-    from holdfast.workspaces.goingback import unreadable
+    from holdfast.workspaces.git.git import Git
+    from holdfast.workspaces.snapshots.restore import unreadable
 
     row = find(queries, task_id, number)
     found = next(one for one in queries.repos() if one["id"] == row["repo_id"])

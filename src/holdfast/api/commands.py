@@ -202,7 +202,7 @@ class Commands:
 
     def _refuse_in_use(self, task_id: str) -> None:
         """R-CLEAN-08: a fresh start takes the old workspace away."""
-        from holdfast.workspaces.lease import Users, sole_use
+        from holdfast.workspaces.removal.in_use import Users, sole_use
 
         there = self._store.write(lambda tx: tx.workspaces.all_current(task_id))
         for workspace in (one for one in there if one.strategy is not Strategy.NONE):

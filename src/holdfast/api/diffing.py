@@ -15,9 +15,11 @@ from holdfast.api.gitrun import run_here
 from holdfast.api.queries import Queries
 from holdfast.base import faults
 from holdfast.base.errors import NotFound, Refused
-from holdfast.workspaces import git, lease, scratch
-from holdfast.workspaces.gitstate import LOOKING
+from holdfast.workspaces import scratch
+from holdfast.workspaces.git import git
+from holdfast.workspaces.git.git_state import LOOKING
 from holdfast.workspaces.names import shadow_path
+from holdfast.workspaces.removal import in_use
 
 Row = dict[str, Any]
 PATIENCE = 10.0
@@ -56,7 +58,7 @@ def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None
         workspace = task["workspace"]
         if workspace["state"] not in ("ready", "preserved") or not os.path.isdir(workspace["path"]):
             return _ended(queries.home, task, form)
-        held = lease.enter(queries.home, workspace["id"])  # so that it does not go while we look
+        held = in_use.enter(queries.home, workspace["id"])  # so that it does not go while we look
         if held is not None:
             try:
                 if queries.task(task_id)["workspace"] == workspace:

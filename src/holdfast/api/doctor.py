@@ -20,7 +20,7 @@ from holdfast.base.platform import LINUX_ONLY, missing
 from holdfast.core.cleanup.compare import LEAVES_ALONE, Action
 from holdfast.processes.strays import marked_processes
 from holdfast.store.open import open_store
-from holdfast.workspaces import git
+from holdfast.workspaces.git import git
 
 _REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
-from holdfast.workspaces.git import TIMED_OUT
+from holdfast.workspaces.git.git import TIMED_OUT
 
 
 async def run_here(

@@ -13,8 +13,10 @@ from holdfast.base.folders import listed
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.workspaces import admin, bundles, git, marker
+from holdfast.workspaces.git import git, worktree_entries
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, shadow_path
+from holdfast.workspaces.removal import owner_marker
+from holdfast.workspaces.snapshots import bundles
 
 # The names that we give in a home. Anything else in it is not ours and stays.
 OF_THE_HOME = re.compile(
@@ -67,7 +69,7 @@ def take_stock(home: str, store: SqliteStore, repos: list[Repo], *, whole: bool)
     unknown: list[str] = []
     foreign: list[str] = []
     for path in _workspace_directories(home, folders):
-        owner = marker.owner(path)
+        owner = owner_marker.owner(path)
         if path in by_path and owner == by_path[path].id:
             known.append(by_path[path])
         else:
@@ -101,7 +103,7 @@ def _in_repo(home: str, repo: Repo, tasks: list[dict[str, Any]], foreign: set[st
         return RepoThings(repo=repo, entries=(), branches=(), has_lock=False)
     root = os.path.realpath(os.path.join(home, "workspaces", repo.id)) + "/"
     folder = os.path.join(repo.common_dir, "worktrees")
-    trees = [admin.worktree_of(os.path.join(folder, name)) for name in listed(folder)]
+    trees = [worktree_entries.worktree_of(os.path.join(folder, name)) for name in listed(folder)]
     entries = [tree for tree in trees if tree is not None and tree.startswith(root) and tree not in foreign]
     made = {f"refs/heads/{row['branch']}" for row in tasks if row["repo"] == repo.path and row["branch"]}
     _code, out, _err = git.call("for-each-ref", "--format=%(refname)", "refs/heads/holdfast/", cwd=repo.common_dir)

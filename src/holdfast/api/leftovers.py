@@ -23,7 +23,7 @@ from holdfast.processes.strays import find_strays
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
 from holdfast.store.port.ledger import read_ledger
-from holdfast.workspaces.sweeper import look_now
+from holdfast.workspaces.removal.sweeper import look_now
 
 Row = dict[str, Any]
 PATIENCE = 3600.0  # for a supervisor that has thousands of trees to save and delete

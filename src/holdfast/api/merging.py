@@ -14,7 +14,7 @@ from holdfast.base.text import one_line
 from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL
 from holdfast.store.open import open_store
-from holdfast.workspaces.merging import (
+from holdfast.workspaces.git.merge import (
     Merge,
     ahead_of,
     checkout_of,

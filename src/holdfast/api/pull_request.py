@@ -12,8 +12,8 @@ from holdfast.api.merging import branch_of
 from holdfast.base import faults
 from holdfast.base.errors import Refused
 from holdfast.base.text import one_line
-from holdfast.workspaces import git
-from holdfast.workspaces.hardening import of_the_users, search_path
+from holdfast.workspaces.git import git
+from holdfast.workspaces.git.hardening import of_the_users, search_path
 
 Row = dict[str, Any]
 

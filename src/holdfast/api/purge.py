@@ -35,15 +35,17 @@ from holdfast.store.sqlite.engine.reader import DATABASE
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.lock import NAME as SUPERVISOR_LOCK
 from holdfast.supervisor.lock import HomeLock
-from holdfast.workspaces import bundles, git, marker
-from holdfast.workspaces.admin import drop_entry
-from holdfast.workspaces.git import Git
-from holdfast.workspaces.lease import Users, sole_use
+from holdfast.workspaces.git import git
+from holdfast.workspaces.git.delete_branch import heal
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.worktree_entries import drop_entry
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs, shadow_path
-from holdfast.workspaces.repolock import repo_lock
-from holdfast.workspaces.salvage import salvage
-from holdfast.workspaces.trash import delete_tree
-from holdfast.workspaces.unbranching import heal
+from holdfast.workspaces.removal import owner_marker
+from holdfast.workspaces.removal.in_use import Users, sole_use
+from holdfast.workspaces.removal.trash import delete_tree
+from holdfast.workspaces.snapshots import bundles
+from holdfast.workspaces.snapshots.salvage import salvage
 
 INTENT = "purge.json"
 
@@ -270,7 +272,7 @@ def _remove_containers(plan: Plan, kept: list[str]) -> None:
 
 def _delete_workspaces(plan: Plan) -> None:
     for path in [*(workspace.path for workspace in plan.found.workspaces), *plan.found.unknown]:
-        if marker.owner(path) is not None:  # looked at again: the proof comes right before the harm
+        if owner_marker.owner(path) is not None:  # looked at again: the proof comes right before the harm
             delete_tree(path)
             faults.effect("purge.workspace")
             delete_tree(path + OWNER_SUFFIX)

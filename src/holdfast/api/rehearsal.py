@@ -13,8 +13,8 @@ from holdfast.api.daemon import run_here
 from holdfast.api.queries import Queries
 from holdfast.api.scenarios import load_scenario
 from holdfast.processes.strays import marked_processes
-from holdfast.workspaces.git import environment
-from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.git.git import environment
+from holdfast.workspaces.removal.trash import delete_tree
 
 _FILES = {"README.md": "# Rehearsal\n", "src/app.py": 'print("hello")\n'}
 

@@ -26,8 +26,8 @@ from holdfast.store.sqlite.engine import copies
 from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
 from holdfast.store.sqlite.engine.reader import DATABASE
 from holdfast.supervisor.lock import HomeLock
-from holdfast.workspaces.bundles import read_bundle
-from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.removal.trash import delete_tree
+from holdfast.workspaces.snapshots.bundles import read_bundle
 
 STAGING = ".restoring"
 

@@ -18,11 +18,11 @@ from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
 from holdfast.store.open import open_store
 from holdfast.store.port.salvaging import Dropped
-from holdfast.workspaces import git
+from holdfast.workspaces.git import git
 from holdfast.workspaces.names import shadow_path
-from holdfast.workspaces.reclaim import Reclaimer
-from holdfast.workspaces.shadow import PRIVATE
-from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.removal.trash import delete_tree
+from holdfast.workspaces.snapshots.reclaim import Reclaimer
+from holdfast.workspaces.snapshots.shadow_repo import PRIVATE
 
 _INDEX = "index of task "  # how a salvage names the commit of what was staged
 

@@ -22,7 +22,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError
 from holdfast.base.folders import listed
 from holdfast.base.home import home_directory
-from holdfast.workspaces import deleter
+from holdfast.workspaces.removal import delete_tree
 
 PROGRAMS = ("holdfast-cleanup", "rootsweep.py", "deleter.py")
 LIBEXEC = "/usr/local/libexec/holdfast"  # root's; what a user can write must not be run by root
@@ -34,7 +34,7 @@ _NOT_AS_WRITTEN = {
     "other": "is the service of another home",
     "changed": "was changed by hand",
 }
-_SOURCE = os.path.dirname(deleter.__file__)
+_SOURCE = os.path.dirname(delete_tree.__file__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict, Refused
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
-from holdfast.workspaces import lease
+from holdfast.workspaces.removal import in_use
 
 Row = dict[str, Any]
 
@@ -35,7 +35,7 @@ def open_shell(queries: Queries, task: Row, command: str | None) -> int:
     """Until the shell ends; its exit code. What it starts keeps the lease, even if we are killed."""
     home, workspace = queries.home, task["workspace"]
     refuse_missing(task, workspace)
-    held = lease.enter(home, workspace["id"])
+    held = in_use.enter(home, workspace["id"])
     if held is None:
         raise Conflict(f"The workspace of task {task['id']} is just being put away; its work is saved.")
     try:

@@ -12,8 +12,8 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError, LaunchError, Unavailable
+from holdfast.containers.client import ask
 from holdfast.core.task_settings import ContainerRules, RunLimits
-from holdfast.processes.boxed import ask
 
 LABEL = "dev.holdfast."
 HOME, TASK, RUN, WORKSPACE = (LABEL + name for name in ("home", "task", "run", "workspace"))

@@ -7,7 +7,7 @@ import os
 from holdfast.base.errors import UsageError
 from holdfast.base.text import is_text, misleads
 from holdfast.core.model import Repo
-from holdfast.workspaces import git, refs
+from holdfast.workspaces.git import git, refs
 
 
 def absolute(directory: str) -> str:

@@ -29,7 +29,7 @@ from holdfast.supervisor.restoring import rules_for
 from holdfast.supervisor.saying import debug, say_trouble
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import NO_CHECKPOINTS
-from holdfast.workspaces.stamp import stamp
+from holdfast.workspaces.snapshots.change_detection import stamp
 
 MOST_REASONS = 3  # told of one task until one succeeds
 AT_END = 30.0  # seconds that a settle waits for a checkpoint

@@ -31,9 +31,9 @@ from holdfast.store.port.transaction import Grip, Store, Transaction, Writer
 from holdfast.supervisor.ages import BelievesTheClock, Timekeeper
 from holdfast.supervisor.places import Places
 from holdfast.trackers.port import Tracker
-from holdfast.workspaces.fingerprint import Fingerprints
-from holdfast.workspaces.lease import Users
+from holdfast.workspaces.git.fingerprint import Fingerprints
 from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
+from holdfast.workspaces.removal.in_use import Users
 
 
 class Bell:

@@ -24,7 +24,7 @@ from holdfast.supervisor import verdicts
 from holdfast.supervisor.context import Bell, Context, Patient
 from holdfast.supervisor.saying import debug, say_trouble
 from holdfast.supervisor.watch import Watch
-from holdfast.workspaces.changed import Change, changed_since
+from holdfast.workspaces.snapshots.changed import Change, changed_since
 
 TICK = 30.0  # the backstop (R-TERM-03)
 SAVE_EVERY = 10.0

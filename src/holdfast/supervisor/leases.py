@@ -10,7 +10,7 @@ from holdfast.base.concurrency import in_thread
 from holdfast.core.model import Strategy, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.supervisor.context import Context
-from holdfast.workspaces.lease import sole_use
+from holdfast.workspaces.removal.in_use import sole_use
 
 SOON, LATER = 1.0, 15.0  # seconds between two looks: at first, and in the end
 

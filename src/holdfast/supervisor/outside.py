@@ -18,7 +18,7 @@ from holdfast.core.model import Event, Level, Repo, Strategy, Task
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.saying import say
-from holdfast.workspaces.fingerprint import Changes, shared_locks
+from holdfast.workspaces.git.fingerprint import Changes, shared_locks
 
 SHOWN, TOLD = 8, 200  # names in a message, names in an event
 SETTLING = 0.2  # seconds that a lock without a holder must stay as it is: other programs than git use them for moments

@@ -28,7 +28,7 @@ from holdfast.supervisor.pruning import prune_checkpoints
 from holdfast.supervisor.salvages import expire_salvages
 from holdfast.supervisor.saying import say
 from holdfast.workspaces.names import setup_logs
-from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.removal.trash import delete_tree
 
 T = TypeVar("T")
 EVERY = 3600.0

@@ -14,7 +14,7 @@ from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake.repository import head_at
 from holdfast.intake.scheduled_task import accepting
 from holdfast.supervisor.context import Timetable
-from holdfast.workspaces.git import Git
+from holdfast.workspaces.git.git import Git
 
 PATIENCE = 30.0  # seconds for git to name a commit: a disk that hangs holds up this schedule only
 

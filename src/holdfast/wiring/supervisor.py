@@ -18,11 +18,11 @@ from holdfast.base.home import ensure_directories
 from holdfast.base.ids import new_id
 from holdfast.config.env_secrets import looked_up
 from holdfast.config.retry_budgets import limits_of
-from holdfast.containers.enclosure import Enclosure
 from holdfast.containers.engine import socket_of
 from holdfast.containers.engines import Engines
+from holdfast.containers.run_in_container import Enclosure
+from holdfast.containers.strategy import ContainerStrategy
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
-from holdfast.containers.workspace import ContainerStrategy
 from holdfast.core.cleanup.sweep_report import Swept
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.runs.retry_budgets import Limits
@@ -55,18 +55,19 @@ from holdfast.wiring.alerts import UserOutlets
 from holdfast.wiring.reload import UserSettings
 from holdfast.wiring.schedules import RepoTimetables
 from holdfast.wiring.trackers import RepoTrackers
-from holdfast.workspaces import git as git_calls
-from holdfast.workspaces import lease, scratch
-from holdfast.workspaces.clone import CloneStrategy
-from holdfast.workspaces.directory import DirectoryStrategy
-from holdfast.workspaces.furnishing import Furnisher
-from holdfast.workspaces.git import Git
-from holdfast.workspaces.none import NoneStrategy
+from holdfast.workspaces import scratch
+from holdfast.workspaces.git import git as git_calls
+from holdfast.workspaces.git.changes import SoFar, touched_by
+from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.port import CommandRunner, WorkspaceStrategy
-from holdfast.workspaces.reclaim import Reclaimer
-from holdfast.workspaces.sofar import SoFar, touched_by
-from holdfast.workspaces.sweeper import DiskSweeper
-from holdfast.workspaces.worktree import WorktreeStrategy
+from holdfast.workspaces.removal import in_use
+from holdfast.workspaces.removal.sweeper import DiskSweeper
+from holdfast.workspaces.setup.commands import Furnisher
+from holdfast.workspaces.snapshots.reclaim import Reclaimer
+from holdfast.workspaces.strategies.clone import CloneStrategy
+from holdfast.workspaces.strategies.directory import DirectoryStrategy
+from holdfast.workspaces.strategies.none import NoneStrategy
+from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 
 def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]:
@@ -133,7 +134,7 @@ async def _supervise_locked(
     protect_from_oom()
     helpers.take()
     scratch.clear(home)
-    lease.clear(home)
+    in_use.clear(home)
     bases = Bases(home)
     cgroups = probe(home, bases.note) if source.cgroup == "auto" else "switched off by the setting processes.cgroup"
     if isinstance(cgroups, str):

@@ -8,7 +8,7 @@ import tempfile
 
 from holdfast.base import faults
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.workspaces.trash import delete_tree
+from holdfast.workspaces.removal.trash import delete_tree
 
 FOLDER = "scratch"
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.processes.boxed import ask
+from holdfast.containers.client import ask
 
 PATIENCE = 60.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

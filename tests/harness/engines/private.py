@@ -19,8 +19,8 @@ from typing import Any
 from tests.harness import ROOT
 from tests.harness.engines.image import IMAGE, image
 
-from holdfast.processes.boxed import Engine as Connection
-from holdfast.processes.boxed import ask
+from holdfast.containers.client import Engine as Connection
+from holdfast.containers.client import ask
 
 PATIENCE = 90.0
 LABEL = "dev.holdfast.home"

@@ -27,7 +27,7 @@ from holdfast import config
 from holdfast.api import agent_rehearsal, daemon, rehearsal, scenarios
 from holdfast.base.home import ensure_home
 from holdfast.interfaces.cli import main
-from holdfast.workspaces import git
+from holdfast.workspaces.git import git
 
 DOCUMENTED = {0, 1, 2, 3, 4, 69, 75, 130}
 REFUSALS = {2, 3, 4, 69}

@@ -1,6 +1,6 @@
 """What is there against what the ledger says, in both directions: a list of findings, each with what to do about it.
 
-The looking is done elsewhere (`workspaces/inventory.py`, `processes/strays.py`), and so is the doing
+The looking is done elsewhere (`workspaces/removal/inventory.py`, `processes/strays.py`), and so is the doing
 (`supervisor/sweep.py`). What has no record of ours is foreign: reported, never touched.
 """
 

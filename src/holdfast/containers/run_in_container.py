@@ -1,0 +1,158 @@
+"""How a run gets into a container, and how it is known that nothing of it runs any more."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import fnmatch
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import HoldfastError
+from holdfast.base.threads import in_engines_thread
+from holdfast.containers import client as boxed
+from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Order, socket_of
+from holdfast.containers.engines import Engines
+from holdfast.core.model import TaskSpec, Workspace
+from holdfast.core.runs.liveness import Identity
+from holdfast.core.runs.outcome import Cause, ProcessEnd
+from holdfast.core.task_settings import RunLimits
+from holdfast.processes.cgroups import base_name
+from holdfast.processes.identity import identify
+from holdfast.processes.port import LaunchSpec
+
+# What means the same inside. PATH, HOME and the toolchains' places are the machine's own: the image has its own.
+_ALSO_INSIDE = (
+    "LANG", "LANGUAGE", "LC_*", "TERM", "COLORTERM", "TZ", "HOLDFAST_*",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
+)  # fmt: skip
+_OUTSIDE_ONLY = (
+    "HOLDFAST_RUN_DIR",
+    "HOLDFAST_HOME",
+    "HOLDFAST_FAULT",
+    "HOLDFAST_FAULT_TRACE",
+    "HOLDFAST_FAULT_ONCE",
+    "HOLDFAST_BREAK",
+)
+_LOOKS = 40
+_LOOK_AGAIN = 0.05
+
+
+class Enclosure:
+    """The containers of this home's runs. One container per run; it is made before the keeper, and started by what the
+    keeper runs in the agent's place (containers/client.py)."""
+
+    def __init__(self, home: str, engines: Engines) -> None:
+        self._home = base_name(home)
+        self._engines = engines
+
+    async def check(self, spec: TaskSpec) -> None:
+        await in_engines_thread(lambda: self._engine(spec).check(spec.container.image))
+
+    async def enclose(self, spec: TaskSpec, workspace: Workspace, launch: LaunchSpec) -> tuple[LaunchSpec, str]:
+        """What the keeper runs instead, and the container's id."""
+        engine = self._engine(spec)
+        order = Order(
+            name=f"holdfast-{launch.run_id}",
+            argv=launch.argv,
+            env=inside(launch.env, spec.environment, launch.chosen),
+            workspace=workspace.path,
+            channel=launch.env["HOLDFAST_CHANNEL"],
+            labels={HOME: self._home, TASK: spec.id, RUN: launch.run_id, WORKSPACE: workspace.id},
+            rules=spec.container,
+            limits=launch.limits,
+        )
+        faults.effect("container.channel")
+        os.makedirs(order.channel, mode=0o700, exist_ok=True)
+        self._engines.note(engine.socket)
+        container = await in_engines_thread(engine.create, order)
+        client = [sys.executable, "-I", "-S", "-X", "utf8", boxed.__file__]
+        return dataclasses.replace(
+            launch,
+            argv=[*client, "run", engine.socket, container],
+            ender=[*client, "end", engine.socket, container],
+            env={name: value for name, value in launch.env.items() if name.startswith("HOLDFAST_") or name == "PATH"},
+            cwd="/",
+            # The engine holds these for the agent; here they would only bind the little client.
+            limits=RunLimits(output=launch.limits.output, output_kept=launch.limits.output_kept),
+        ), container
+
+    async def prove(self, spec: TaskSpec, workspace: Workspace, end: ProcessEnd) -> ProcessEnd:
+        """After a run's end: see that no container of it runs, and end it if its keeper could not. With that proven,
+        a keeper that took its proof to the grave is no riddle: all of the agent was in the container, and the client
+        outside died with its keeper."""
+        await in_engines_thread(lambda: self._holder(spec, workspace).end({WORKSPACE: workspace.id}))
+        if end.cause is Cause.EXITED and end.signal == boxed.ENGINE_LOST:
+            return dataclasses.replace(end, cause=Cause.ENGINE_LOST)
+        if end.cause is not Cause.UNPROVEN:
+            return end
+        return ProcessEnd(cause=Cause.KEEPER_DIED, detail="the engine says that its container does not run")
+
+    async def root(self, spec: TaskSpec, workspace: Workspace) -> Identity | None:
+        """The container's first process as this machine sees it, so that its work is seen; None where it does not."""
+        engine, container = self._engine(spec), workspace.container
+        if container is None:
+            return None
+        for _look in range(_LOOKS):
+            try:
+                details = await in_engines_thread(engine.details, container)
+            except HoldfastError:
+                return None
+            state = details["State"] if details else None
+            if state is None or state.get("Status") not in ("created", "initialized"):
+                pid = int(state.get("Pid") or 0) if state else 0
+                return identify(pid) if pid > 0 else None
+            await asyncio.sleep(_LOOK_AGAIN)
+        return None
+
+    async def silent(self, specs: Sequence[TaskSpec], also: Sequence[str]) -> Mapping[str, str]:
+        """Not on the engines' threads: all of them may be waiting for the one that is silent. One that never had a
+        container of this home is not missed: whoever wants its first waits for it, and says so."""
+        wanted = {socket_of(spec.container) for spec in specs} & set(self._engines.all())
+        return await in_thread(self._silent, wanted.union(also))
+
+    def _silent(self, sockets: set[str]) -> dict[str, str]:
+        asked = {socket: self._engines.at(socket).silence() for socket in sorted(sockets)}
+        return {socket: why for socket, why in asked.items() if why}
+
+    def _holder(self, spec: TaskSpec, workspace: Workspace) -> Engine:
+        """The engine that has the container: DOCKER_HOST, and which sockets there are, may have changed since it was
+        made. While one that may have it does not answer, nobody knows."""
+        usual = self._engine(spec)
+        if workspace.container is None:
+            return usual
+        silent: HoldfastError | None = None
+        for socket in dict.fromkeys((usual.socket, *self._engines.all())):
+            try:
+                if self._engines.at(socket).details(workspace.container) is not None:
+                    return self._engines.at(socket)
+            except HoldfastError as error:
+                silent = silent or error
+        if silent is not None:
+            raise silent
+        return usual
+
+    def _engine(self, spec: TaskSpec) -> Engine:
+        return self._engines.at(socket_of(spec.container))
+
+
+def inside(env: Mapping[str, str], wanted: Mapping[str, object], own: Sequence[str] = ()) -> dict[str, str]:
+    """The agent's environment in the container: what the task's settings pass and set, what its adapter and
+    account set, and what means the same there.
+
+    HOME is /tmp unless it is set: the user may be nobody that the image knows."""
+    passed, chosen = wanted.get("pass", ()), wanted.get("set", {})
+    assert isinstance(passed, list | tuple)
+    assert isinstance(chosen, dict)
+    held = wanted.get("held", {})
+    assert isinstance(held, dict)
+    patterns = (*_ALSO_INSIDE, *map(str, passed), *map(str, chosen), *map(str, held), *own)
+    kept = {
+        name: value
+        for name, value in env.items()
+        if name not in _OUTSIDE_ONLY and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    return {"HOME": "/tmp", **kept}

@@ -1,0 +1,124 @@
+"""What a task changed so far, read for its next agent: commits, uncommitted and new files alike, and never much of it.
+
+Nothing is written to the repository: new files are entered, by name only, into a copy of the index. An agent may have
+written the work tree and, in a clone, the repository itself: git is hardened, and given up after a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.text import as_text
+from holdfast.core.model import Strategy, Workspace
+from holdfast.core.workflows.handover import Changes
+from holdfast.workspaces import scratch
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.git.git_state import LOOKING
+from holdfast.workspaces.git.touched import touched_by as touched_by  # wired beside this
+from holdfast.workspaces.snapshots.private_index import copy_plain
+
+MOST_COMMITS = 30
+MOST_FILES = 100  # named; how many more there are is said
+MOST_LINES = 2000  # added and removed ones of the files whose diff is read
+PATIENCE = 20.0  # seconds for one git
+# A larger file counts as binary: its diff would be all there is room for.
+_SETTINGS = ("core.bigFileThreshold=64k", "log.showSignature=false")
+
+
+class SoFar:
+    def __init__(self, home: str, git: Git) -> None:
+        self._home = home
+        self._git = git
+
+    async def read(self, workspace: Workspace, leave: Sequence[str] = ()) -> Changes:
+        """Never raises for what lies there: the next agent can look for itself. `leave`: patterns of files that are not
+        looked at, those that we brought: a secret that git ignores nowhere would be told."""
+        if not os.path.lexists(os.path.join(workspace.path, ".git")):
+            return Changes(note="Its directory is no git repository, so what is new in it is not known.")
+        folder = scratch.make(self._home, "sofar")  # no await between this and the `try` that gives it back
+        try:
+            return await self._read(workspace, folder, leave)
+        except (WorkspaceProblem, OSError) as error:
+            return Changes(note=f"What was changed could not be read: {error}")
+        finally:
+            await in_thread(scratch.drop, folder)
+
+    async def _read(self, workspace: Workspace, folder: str, leave: Sequence[str]) -> Changes:
+        path, base = workspace.path, workspace.base_commit or "HEAD"
+        env = await self._environment(path, folder)
+        all_but = ["--", ".", *(f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave)]
+        add = ("add", "--intent-to-add", "--ignore-errors")
+        await self._git.ask(*add, *all_but, cwd=path, env=env, timeout=PATIENCE)
+        log = ("log", "--no-color", "--no-decorate", "--no-show-signature", f"--max-count={MOST_COMMITS}")
+        commits = await self._ask(path, env, *log, "--format=%h %s", f"{base}..HEAD")
+        counted = _counted(await self._diff(path, env, "--numstat", "-z", base, *all_but))
+        small = _small(counted)
+        env["GIT_LITERAL_PATHSPECS"] = "1"
+        diff = await self._diff(path, env, "--unified=3", base, "--", *small) if small else ""
+        is_users = workspace.strategy is Strategy.NONE
+        return Changes(
+            commits=[as_text(line) for line in commits.splitlines()],
+            files=_named(counted),
+            diff=as_text(diff),
+            left_out=len(counted) - len(small),
+            note="The directory is the user's own checkout: not all of this need be the agent's." if is_users else "",
+        )
+
+    async def _environment(self, path: str, folder: str) -> dict[str, str]:
+        index, objects = os.path.join(folder, "index"), os.path.join(folder, "objects")
+        places = ("rev-parse", "--path-format=absolute", "--git-path", "index", "--git-path", "objects")
+        theirs, known = (await self._ask(path, {}, *places)).splitlines()
+        faults.effect("sofar.index")
+        os.mkdir(objects)
+        with contextlib.suppress(FileNotFoundError):
+            await in_thread(copy_plain, theirs, index)
+        return {
+            **await self._git.filters_off(path, all_of_them=True),
+            "GIT_INDEX_FILE": index,
+            "GIT_OBJECT_DIRECTORY": objects,
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": known,
+            **LOOKING,
+        }
+
+    async def _diff(self, path: str, env: Mapping[str, str], *arguments: str) -> str:
+        plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=dirty")
+        return await self._ask(path, env, "diff", *plain, *arguments)
+
+    async def _ask(self, path: str, env: Mapping[str, str], *arguments: str) -> str:
+        return await self._git.run(*arguments, cwd=path, env=env, settings=_SETTINGS, timeout=PATIENCE)
+
+
+def _counted(numstat: str) -> list[tuple[str, int | None, int]]:
+    """(path, lines added, lines removed); None: it is no text, or too large."""
+    found = []
+    for entry in numstat.split("\0"):
+        added, _, rest = entry.partition("\t")
+        removed, _, path = rest.partition("\t")
+        if path:
+            found.append((path, int(added) if added.isdecimal() else None, int(removed) if removed.isdecimal() else 0))
+    return found
+
+
+def _small(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
+    """Those whose diff is read: in order, as long as there is room."""
+    chosen: list[str] = []
+    left = MOST_LINES
+    for path, added, removed in counted:
+        if added is not None and added + removed <= left and len(chosen) < MOST_FILES:
+            chosen.append(path)
+            left -= added + removed
+    return chosen
+
+
+def _named(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
+    lines = [
+        f"{as_text(path)}  {'binary or large' if added is None else f'+{added} -{removed}'}"
+        for path, added, removed in counted[:MOST_FILES]
+    ]
+    more = len(counted) - MOST_FILES
+    return [*lines, f"and {more} more file(s)"] if more > 0 else lines

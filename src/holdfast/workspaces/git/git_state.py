@@ -1,0 +1,152 @@
+"""What a worktree's git directory holds beside its index: a merge or rebase under way, and commits that nothing else
+remembers. It goes with the worktree, so this is saved too."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from holdfast.workspaces.git.git import Git, GitFailed
+
+# What is under way, by the file or directory that says so.
+OPERATIONS: Mapping[str, str] = {
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "sequencer": "sequence of commits",
+    "BISECT_START": "bisect",
+}
+# What belongs to an operation, and goes and comes with it: names in a git directory, with all that is below them.
+OF_AN_OPERATION = frozenset(
+    [
+        *OPERATIONS,
+        "MERGE_MSG",
+        "MERGE_MODE",
+        "MERGE_RR",
+        "MERGE_AUTOSTASH",
+        "AUTO_MERGE",
+        "SQUASH_MSG",
+        "REBASE_HEAD",
+        "ORIG_HEAD",
+        "BISECT_ANCESTORS_OK",
+        "BISECT_EXPECTED_REV",
+        "BISECT_LOG",
+        "BISECT_NAMES",
+        "BISECT_RUN",
+        "BISECT_TERMS",
+        "refs/bisect",
+        "refs/rewritten",
+    ]
+)
+# What is no state, or is saved elsewhere: the content of a repository, where the git directory is that of a clone.
+_NOT_STATE = frozenset(
+    [
+        "index",
+        "gitdir",
+        "commondir",
+        "locked",
+        "modules",
+        "lfs",
+        "objects",
+        "hooks",
+        "worktrees",
+        "branches",
+        "config",
+        "description",
+        "packed-refs",
+        "shallow",
+        "refs/heads",
+        "refs/remotes",
+        "refs/tags",
+        "logs/refs/heads",
+        "logs/refs/remotes",
+        "info",
+    ]
+)
+# For questions to a git directory that an agent may have written to: it answers from what is there, and calls nobody.
+LOOKING: Mapping[str, str] = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+_ID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
+LARGEST = 8 * 1024 * 1024  # no file of git's state is as large; what is was put there
+
+
+def operation(git_dir: str) -> str | None:
+    """What was under way when the agent ended."""
+    for name, word in OPERATIONS.items():
+        if os.path.lexists(os.path.join(git_dir, name)):
+            return word
+    return None
+
+
+def state_files(git_dir: str) -> Iterator[str]:
+    """Small plain files of a worktree's own git directory, relative to it, without the index."""
+    waiting = [""]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            entries = sorted(os.scandir(os.path.join(git_dir, folder)), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            name = os.path.join(folder, entry.name)
+            if name in _NOT_STATE or entry.name.startswith("sharedindex.") or "\n" in entry.name:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(name)
+            elif entry.is_file(follow_symlinks=False) and _is_small(entry):
+                yield name
+
+
+def _is_small(entry: os.DirEntry[str]) -> bool:
+    """Not what is gone meanwhile: a lock of a git that is at work."""
+    try:
+        return entry.stat(follow_symlinks=False).st_size <= LARGEST
+    except FileNotFoundError:
+        return False
+
+
+def of_operation(name: str) -> bool:
+    """Whether a file of a git directory belongs to an operation under way."""
+    words = name.split("/")
+    return any("/".join(words[:count]) in OF_AN_OPERATION for count in range(1, len(words) + 1))
+
+
+def mentioned(git_dir: str) -> set[str]:
+    """Every object id in those files: HEAD and its reflog, ORIG_HEAD, an autostash, the steps of a rebase, …"""
+    found: set[str] = set()
+    for name in state_files(git_dir):
+        try:
+            with open(os.path.join(git_dir, name), "rb") as file:
+                found.update(match.decode() for match in _ID.findall(file.read(LARGEST)))
+        except OSError:
+            continue
+    return {oid for oid in found if set(oid) != {"0"}}
+
+
+async def unheld_commits(
+    git: Git, common_dir: str, candidates: set[str], known: set[str], held: frozenset[str] | None = None
+) -> list[str]:
+    """The newest of those candidates that no ref of the repository reaches, nor anything known. `held`: commits that
+    count in the place of its refs."""
+    if not candidates - known:
+        return []
+    beyond = "".join(f"{oid}\n" for oid in sorted(candidates))
+    arguments = ["rev-list", "--parents", "--ignore-missing", "--stdin", "--not", "--all", *sorted(known)]
+    if held is not None:
+        beyond += "".join(f"^{oid}\n" for oid in sorted(held))
+        arguments = ["rev-list", "--parents", "--ignore-missing", "--stdin", "--not", *sorted(known)]
+    try:
+        out = await git.run(*arguments, cwd=common_dir, stdin=beyond.encode(), env=LOOKING)
+    except GitFailed as error:
+        if not error.answered:
+            raise
+        # One that cannot be read spoils the question: ask for each, and leave out what is broken.
+        if len(candidates) == 1:
+            return []
+        each = [await unheld_commits(git, common_dir, {oid}, known, held) for oid in sorted(candidates)]
+        return sorted({oid for found in each for oid in found})
+    lines = [line.split() for line in out.splitlines()]
+    parents = {parent for line in lines for parent in line[1:]}
+    return [line[0] for line in lines if line[0] not in parents]

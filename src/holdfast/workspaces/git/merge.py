@@ -1,0 +1,264 @@
+"""Merging one branch into another without touching any checkout, then moving the target there in one step.
+
+The merge is computed first, in the object store. Only then the target moves: by compare-and-set of the ref, or, where
+it is checked out, by git's own fast-forward of that checkout. Killed at any moment, the target is at its old or its
+new commit, and what is left over are objects that nothing points at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from holdfast.base import faults
+from holdfast.base.errors import Conflict, Refused
+from holdfast.base.folders import listed, plainly
+from holdfast.workspaces import scratch
+from holdfast.workspaces.git import git
+
+MERGE_TREE = (2, 38)  # the first git that merges without a work tree
+_COMMANDS = r"^(merge\..*\.driver|filter\..*|gpg\.(.*\.)?program)$"
+_IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Merge:
+    """What is to be merged where; commits as they are now."""
+
+    repo: str  # the checkout
+    source: str  # a branch
+    source_tip: str
+    target: str
+    target_tip: str
+
+
+class MergeConflict(Refused):
+    """The two sides changed the same places."""
+
+
+def tip_of(repo: str, branch: str) -> str | None:
+    code, out, _err = git.call("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}", cwd=repo)
+    return out.strip() if code == 0 else None
+
+
+def real_name(repo: str, branch: str) -> str:
+    """The branch that it stands for, if it is another name of one (`git symbolic-ref refs/heads/master …`): a checkout
+    has only that one."""
+    code, out, _err = git.call("rev-parse", "--symbolic-full-name", f"refs/heads/{branch}", cwd=repo)
+    return out.strip().removeprefix("refs/heads/") if code == 0 and out.startswith("refs/heads/") else branch
+
+
+def contains(repo: str, commit: str, other: str) -> bool:
+    """Whether `commit` has `other` in its history."""
+    return git.call("merge-base", "--is-ancestor", other, commit, cwd=repo)[0] == 0
+
+
+def ahead_of(repo: str, target: str, source: str) -> int:
+    """How many commits of `source` the other branch has not."""
+    code, out, err = git.call("rev-list", "--count", f"refs/heads/{target}..refs/heads/{source}", cwd=repo)
+    if code != 0:
+        raise Refused(f"git could not compare {source} with {target}: {err.strip()} Nothing was changed.")
+    return int(out)
+
+
+def compute(merge: Merge, home: str, message: str, *, always_commit: bool) -> str:
+    """The commit that the target is to become. Nothing points at it yet."""
+    if contains(merge.repo, merge.source_tip, merge.target_tip) and not always_commit:
+        return merge.source_tip
+    modern = git.version() >= MERGE_TREE
+    tree = _merged_tree(merge) if modern else _merged_tree_in(merge, home)
+    parents = ("-p", merge.target_tip, "-p", merge.source_tip)
+    return _git(merge, "commit-tree", tree, *parents, "-m", message, env=_identity(merge.repo))
+
+
+def _merged_tree(merge: Merge) -> str:
+    code, out, err = git.call(
+        *("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", merge.target_tip, merge.source_tip),
+        cwd=merge.repo,
+        env=_others_off(merge.repo),
+    )
+    if code not in (0, 1):
+        raise Refused(f"git could not merge: {err.strip() or out.strip()}")
+    tree, *names = [word for word in out.split("\0") if word]
+    if code == 1:
+        raise _conflict(merge, names)
+    return tree
+
+
+def _merged_tree_in(merge: Merge, home: str) -> str:
+    """For an older git: the merge is made in a scratch clone that borrows the objects, and only its result is taken."""
+    folder = scratch.make(home, "merge")
+    clone = os.path.join(folder, "clone")
+    try:
+        _git(merge, "clone", "--quiet", "--shared", "--no-checkout", merge.repo, clone)
+        here = Merge(
+            repo=clone,
+            source=merge.source,
+            source_tip=merge.source_tip,
+            target=merge.target,
+            target_tip=merge.target_tip,
+        )
+        _git(here, "checkout", "--quiet", "--detach", merge.target_tip)
+        identity = {**_identity(merge.repo), **_others_off(merge.repo)}
+        code, _out, err = git.call(
+            *("merge", "--quiet", "--no-ff", "-m", "merge", merge.source_tip), cwd=clone, env=identity
+        )
+        if code != 0:
+            names = _git(here, "diff", "--name-only", "--diff-filter=U", "-z").split("\0")
+            if any(names):
+                raise _conflict(merge, [name for name in names if name])
+            raise Refused(f"git could not merge: {err.strip()}")
+        _git(merge, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", clone, "HEAD")
+        return _git(here, "rev-parse", "HEAD^{tree}")
+    finally:
+        scratch.drop(folder)
+
+
+def _conflict(merge: Merge, names: list[str]) -> MergeConflict:
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return MergeConflict(
+        f"{merge.source} and {merge.target} changed the same places: {shown}. Nothing was changed. Merge by hand: "
+        f"git -C {merge.repo} switch {merge.target} && git -C {merge.repo} merge {merge.source}"
+    )
+
+
+def checkout_of(repo: str, branch: str) -> str | None:
+    """The work tree that has `branch` checked out, if one has."""
+    code, out, err = git.call("worktree", "list", "--porcelain", cwd=repo)
+    if code != 0:
+        raise Refused(f"git could not say whether {branch} is checked out: {err.strip()} Nothing was changed.")
+    found, path = [], ""
+    for line in out.split("\n"):
+        if line.startswith("worktree "):
+            path = line.removeprefix("worktree ")
+        elif line == f"branch refs/heads/{branch}":
+            found.append(path)
+    if len(found) > 1:
+        raise Refused(f"{branch} is checked out more than once: {', '.join(found)}. Nothing was changed.")
+    return found[0] if found else None
+
+
+def refuse_dirty(checkout: str, branch: str) -> None:
+    """A checkout with changes of its own, or in the middle of something, is not ours to move."""
+    code, out, _err = git.call(
+        *("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty"),
+        cwd=checkout,
+        env=_here(checkout),
+    )
+    if code != 0 or out.strip():
+        raise Refused(
+            f"{checkout} has {branch} checked out, with uncommitted changes. Commit or stash them, then try again. "
+            "Nothing was changed."
+        )
+    folder = git.call("rev-parse", "--absolute-git-dir", cwd=checkout)[1].strip()
+    for name in _IN_PROGRESS:
+        if os.path.lexists(os.path.join(folder, name)):
+            raise Refused(f"{checkout} is in the middle of something ({name}). Finish that first. Nothing was changed.")
+
+
+def refuse_rebased(repo: str, branch: str) -> None:
+    """A branch that is being rebased is checked out nowhere, but the rebase wants to find it where it was."""
+    common = git.call("rev-parse", "--path-format=absolute", "--git-common-dir", cwd=repo)[1].rstrip("\n")
+    entries = os.path.join(common, "worktrees")
+    for folder in (common, *(os.path.join(entries, name) for name in listed(entries))):
+        for name in ("rebase-merge", "rebase-apply"):
+            path = os.path.join(folder, name, "head-name")
+            with contextlib.suppress(OSError), open(path, "rb", opener=plainly) as file:
+                if file.read().strip() == os.fsencode(f"refs/heads/{branch}"):
+                    raise Refused(f"{branch} is being rebased ({path}). Finish that first. Nothing was changed.")
+
+
+def move(merge: Merge, commit: str, checkout: str | None) -> None:
+    """The target becomes `commit`, if it is still where it was."""
+    if checkout is None:
+        faults.effect("merge.ref")
+        code, _out, err = git.call(
+            *("update-ref", "-m", f"holdfast: merge {merge.source}", f"refs/heads/{merge.target}"),
+            *(commit, merge.target_tip),
+            cwd=merge.repo,
+        )
+    else:
+        faults.effect("merge.checkout")
+        # In a session of its own: whoever ends us does not end git in the middle of the user's files.
+        # Ignored files are the user's too: without that option git takes them for expendable.
+        words = ("merge", "--quiet", "--ff-only", "--no-overwrite-ignore", commit)
+        code, _out, err = git.call(*words, cwd=checkout, env=_here(checkout), alone=True, timeout=3600)
+    faults.passed("merge.moved")
+    if code == 0:
+        return
+    if tip_of(merge.repo, merge.target) != merge.target_tip:
+        raise Conflict(f"{merge.target} moved while we merged. Nothing was changed. Try again.")
+    raise Refused(f"git would not move {merge.target}: {err.strip()} Nothing was changed.")
+
+
+def _identity(repo: str) -> dict[str, str]:
+    """The user's own; ours where there is none, so that the merge is not refused for that."""
+    if git.call("config", "user.email", cwd=repo)[0] == 0:
+        return {}
+    ours = {"NAME": "Holdfast", "EMAIL": "holdfast@localhost"}
+    return {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in ours.items()}
+
+
+def _others_off(repo: str) -> dict[str, str]:
+    """A merge driver, a content filter, a checker of signatures is a command, and an agent can define one in the
+    shared config: only the user's global ones run; where another driver is wanted, that file is a conflict."""
+    effective, allowed = _commands(repo), _allowed(repo)
+    return git.by_environment([(key, allowed.get(key, _instead(key))) for key in sorted(effective)])
+
+
+def _here(checkout: str) -> dict[str, str]:
+    """The same for a command that reads or writes the files of a checkout: `core.worktree` in a shared config would
+    have git use another directory's."""
+    return {**_others_off(checkout), "GIT_WORK_TREE": checkout}
+
+
+def _instead(key: str) -> str:
+    return "" if key.startswith("filter.") and not key.endswith(".required") else "false"
+
+
+def _allowed(repo: str) -> dict[str, str]:
+    return {**_commands(repo, "--system"), **_commands(repo, "--global")}
+
+
+def _commands(repo: str, *scope: str) -> dict[str, str]:
+    code, out, err = git.call("config", *scope, "-z", "--get-regexp", _COMMANDS, cwd=repo)
+    if code not in (0, 1) and not scope:
+        raise Refused(f"git could not read its settings: {err.strip()} Nothing was changed.")
+    return dict(entry.partition("\n")[::2] for entry in out.split("\0") if entry)
+
+
+def refuse_filtered(merge: Merge, commit: str, home: str) -> None:
+    """What only a filter of the repository's own config writes (git-crypt, `git lfs install --local`) is not ours to
+    check out: without the filter the user's files would hold something else."""
+    allowed = _allowed(merge.repo)
+    unknown = {key for key, value in _commands(merge.repo).items() if allowed.get(key) != value}
+    filters = sorted({key[len("filter.") :].rpartition(".")[0] for key in unknown if key.startswith("filter.")})
+    if not filters:
+        return
+    differ = ("diff-tree", "-r", "--name-only", "--no-renames", "-z", merge.target_tip, commit)
+    changed = {*git.call(*differ, cwd=merge.repo)[1].split("\0")}
+    git_dir = _git(merge, "rev-parse", "--absolute-git-dir")
+    folder = scratch.make(home, "attributes")
+    # A work tree without files: the attributes are those of `commit`.
+    env = {"GIT_DIR": git_dir, "GIT_WORK_TREE": folder, "GIT_INDEX_FILE": os.path.join(folder, "index")}
+    try:
+        _git(merge, "read-tree", commit, env=env)
+        for name in filters:
+            code, out, _err = git.call("ls-files", "-z", "--", f":(attr:filter={name})", cwd=folder, env=env)
+            touched = sorted(({*out.split("\0")} & changed) - {""})
+            if code != 0 or touched:
+                raise Refused(
+                    f"{', '.join(touched[:3]) or 'Its files'} would go through the filter '{name}', a command that "
+                    "only the repository's own config has. An agent could have written it, so it is not run. "
+                    f"Nothing was changed. If it is yours: git -C {merge.repo} merge {merge.source}"
+                )
+    finally:
+        scratch.drop(folder)
+
+
+def _git(merge: Merge, *arguments: str, env: dict[str, str] | None = None) -> str:
+    code, out, err = git.call(*arguments, cwd=merge.repo, env=env)
+    if code != 0:
+        raise Refused(f"git could not merge: {err.strip()} Nothing was changed.")
+    return out.strip()

@@ -1,0 +1,168 @@
+"""What lies among our workspaces and in the repositories' git directories. It only looks, and starts no process.
+
+Names that we do not give are told as odd; what cannot be read is told as unseen. Both are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from holdfast.core.cleanup.observed import LOCK_WORDS, Entry, Mark, Place
+from holdfast.core.model import Repo
+from holdfast.workspaces.git import worktree_entries
+from holdfast.workspaces.names import OWNER_SUFFIX, STRANDED_PREFIX, TRASH, WORKSPACES
+
+SPARE = f"{OWNER_SUFFIX}.new"
+_OURS = re.compile(r"[a-z0-9]+")  # how repositories and tasks are named (ids.py)
+_PLACE = re.compile(r"[a-z0-9]+(--[A-Za-z0-9][A-Za-z0-9_-]*)?")  # names.of_member
+_MOST = 65536  # bytes of a file of ours that an agent may have replaced
+
+
+class Inventory:
+    """One look at a home. `odd` and `unseen` fill while it looks."""
+
+    def __init__(self, home: str) -> None:
+        self._root = os.path.join(home, WORKSPACES)
+        self._real_root = os.path.realpath(self._root)
+        self.odd: list[str] = []
+        self.unseen: list[tuple[str, str]] = []
+        self.stranded: list[str] = []
+
+    def places(self) -> Iterator[Place]:
+        """Every directory and every marker, two levels down, without our trash."""
+        for repo in self._names(self._root):
+            folder = os.path.join(self._root, repo)
+            if repo == TRASH:
+                continue
+            if not _OURS.fullmatch(repo) or not _is_directory(folder):
+                self.odd.append(folder)
+                continue
+            yield from self._places_in(repo, folder)
+
+    def _places_in(self, repo: str, folder: str) -> Iterator[Place]:
+        names = self._names(folder)
+        self.stranded += [os.path.join(folder, name) for name in names if name.startswith(STRANDED_PREFIX)]
+        names = [name for name in names if not name.startswith(STRANDED_PREFIX)]
+        bare = {name.removesuffix(".new").removesuffix(OWNER_SUFFIX) for name in names}
+        present = set(names)
+        for name in sorted(bare):
+            path = os.path.join(folder, name)
+            is_there = name in present
+            if not _PLACE.fullmatch(name) or (is_there and not _is_directory(path)):
+                self.odd.append(path)
+                continue
+            yield Place(
+                path=path,
+                repo=repo,
+                is_there=is_there,
+                mark=read_mark(path + OWNER_SUFFIX) if name + OWNER_SUFFIX in present else None,
+                spare_mark=name + SPARE in present,
+                git_entry_of=_locked_for(_entry_named_by(path)) if is_there else None,
+            )
+
+    def trash(self) -> list[str]:
+        """In the trash; and, once the places were gone over, what had to stay beside them."""
+        folder = os.path.join(self._root, TRASH)
+        return [os.path.join(folder, name) for name in self._names(folder)] + self.stranded
+
+    def entries(self, repos: Iterable[Repo]) -> Iterator[Entry]:
+        """Those that stand for a tree among our workspaces; and those that say nothing but that Holdfast made them."""
+        for repo in repos:
+            folder = os.path.join(repo.common_dir, "worktrees")
+            for name in self._names(folder):
+                found = self._entry(repo, os.path.join(folder, name))
+                if found is not None:
+                    yield found
+
+    def _entry(self, repo: Repo, folder: str) -> Entry | None:
+        try:
+            tree = worktree_entries.worktree_of(folder)
+        except OSError as error:
+            self.unseen.append((folder, error.strerror or str(error)))
+            return None
+        if tree is None:
+            task = _locked_for(folder)
+            if task is None:
+                return None
+            return Entry(repo=repo.id, folder=folder, tree=None, tree_is_there=False, locked_for=task)
+        if not tree.startswith(self._real_root + "/"):
+            return None  # the user's own, or another home's
+        path = self._root + tree.removeprefix(self._real_root)
+        return Entry(
+            repo=repo.id,
+            folder=folder,
+            tree=path,
+            tree_is_there=os.path.lexists(path),
+            locked_for=_locked_for(folder),
+        )
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self.unseen.append((folder, error.strerror or str(error)))
+            return []
+
+
+def read_mark(path: str) -> Mark | None:
+    """What a marker says; None: nothing that is one of ours. An agent can reach it, so it is read with care."""
+    said = _read(path)
+    try:
+        found = json.loads(said) if said else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    words = {name: found.get(name) for name in ("workspace", "task", "repo", "path")}
+    if not all(isinstance(word, str) for word in words.values()):
+        return None
+    branch, base, member = found.get("branch"), found.get("base_commit"), found.get("member")
+    return Mark(
+        **{name: str(word) for name, word in words.items()},
+        branch=branch if isinstance(branch, str) else None,
+        base_commit=base if isinstance(base, str) else None,
+        member=member if isinstance(member, str) else "",
+    )
+
+
+def _entry_named_by(tree: str) -> str | None:
+    """The admin entry that the `.git` file of a work tree names, if that entry names the tree in turn."""
+    said = _read(os.path.join(tree, ".git"))
+    if not said.startswith("gitdir: "):
+        return None
+    entry = os.path.join(tree, said.removeprefix("gitdir: ").rstrip("\n"))
+    try:
+        return entry if worktree_entries.worktree_of(entry) == os.path.realpath(tree) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _locked_for(entry: str | None) -> str | None:
+    """The task for which Holdfast locked an entry; None: it did not."""
+    if entry is None:
+        return None
+    said = _read(os.path.join(entry, "locked")).strip()
+    return said.removeprefix(LOCK_WORDS).split()[0] if said.startswith(LOCK_WORDS) and said != LOCK_WORDS else None
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _read(path: str) -> str:
+    """A small plain file; nothing where there is none. Never waits: an agent may have put a pipe there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        return os.read(fd, _MOST).decode("utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)

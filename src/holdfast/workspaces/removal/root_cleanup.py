@@ -1,0 +1,227 @@
+"""What root deletes before a service starts: things in the trash of the homes that the unit names, and nothing else.
+
+Started by `holdfast-cleanup`, as `python3 -I -S rootsweep.py WORKSPACES TRASH TRASHED_SUFFIX STRANDED_PREFIX`: the
+names come from there. Root runs a copy beside a copy of `deleter.py`, both in a directory of root's; nothing that the
+user can write is imported, executed or believed (docs/adr/0018-privileged-deleter.md):
+
+- Homes come from the unit's environment. Every directory on the way is opened by name below the one before it, without
+  following a symlink; from the home on no mount is crossed either.
+- Home, workspaces and trash must belong to an owner that the unit names (else: to whoever owns the home), and be
+  writable by nobody else.
+- An entry goes only if its name is one of ours and our marker stands beside it. Directories of other owners stay.
+- Prints one line. Always exits 0: a service must start whatever lies in its trash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+if __name__ == "__main__":  # -I takes our own directory off the path; it is root's, or we would not be here
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    from deleter import Deleter, TimeIsUp  # type: ignore[import-not-found]
+else:
+    from holdfast.workspaces.removal.delete_tree import Deleter, TimeIsUp
+
+SECONDS = 30.0  # at most; the unit's TimeoutStartSec is longer
+MARKER_SIZE = 4096
+ENTRY = re.compile(r"(?P<id>[A-Za-z0-9]{4,64})(-half-made)?")
+REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Skip(Exception):
+    """It is not for us to delete; the text says why."""
+
+
+class Sweep:
+    """One run over all homes; counts and words of what was done."""
+
+    def __init__(self, names: list[str], uids: str | None, seconds: float) -> None:
+        self._workspaces, self._trash, self._suffix, self._stranded = names
+        self._uids = None if uids is None else ranges_of(uids)
+        self._deadline = time.monotonic() + seconds
+        self._beneath = Deleter(may_chmod=False)  # opens; deletes nothing
+        self.swept = self.failed = self.skipped = 0
+        self.words: list[str] = []
+
+    def home(self, path: str) -> None:
+        """Everything in one home. What is absent is fine."""
+        with contextlib.ExitStack() as opened:
+            try:
+                home = _keep(opened, open_whole_path(path))
+                owner = self._trusted(home, path)
+                closed = not os.fstat(home).st_mode & 0o077  # then nobody else gets to what is in it
+                workspaces = _keep(opened, self._beneath.open(home, self._workspaces))
+                trash = _keep(opened, self._beneath.open(workspaces, self._trash))
+                shown = f"{path}/{self._workspaces}"
+                self._trusted(workspaces, shown, owner, closed)
+                self._trusted(trash, f"{shown}/{self._trash}", owner, closed)
+                self._trash_of(trash, owner, f"{shown}/{self._trash}")
+                for repo in sorted(os.listdir(workspaces)):
+                    if REPO.fullmatch(repo):
+                        self._stranded_in(workspaces, repo, trash, owner, closed, f"{shown}/{repo}")
+            except FileNotFoundError:
+                return
+            except Skip as why:
+                self._skip(f"{path}: {why}")
+            except OSError as error:
+                self._skip(f"{path}: {error.strerror}")
+
+    def _trash_of(self, trash: int, owner: int, shown: str) -> None:
+        for name in sorted(os.listdir(trash)):
+            if not name.endswith(self._suffix):
+                self._entry(trash, trash, name, name, owner, f"{shown}/{name}")
+
+    def _stranded_in(self, workspaces: int, repo: str, trash: int, owner: int, closed: bool, shown: str) -> None:
+        """What could not be moved out of its repository's folder: its name there says that it is trash."""
+        with contextlib.ExitStack() as opened:
+            try:
+                folder = _keep(opened, self._beneath.open(workspaces, repo))
+                self._trusted(folder, shown, owner, closed)
+            except (OSError, Skip):
+                return  # not a folder of ours: nothing in it is ours either
+            for name in sorted(os.listdir(folder)):
+                if name.startswith(self._stranded):
+                    self._entry(folder, trash, name, name[len(self._stranded) :], owner, f"{shown}/{name}")
+
+    def _entry(self, holder: int, trash: int, name: str, entry: str, owner: int, shown: str) -> None:
+        """One thing: `name` in `holder`, whose marker lies in the trash under `entry`."""
+        try:
+            self._need_marker(trash, entry, owner)
+            deleter = Deleter(may_chmod=False, owners=self._owners(owner), deadline=self._deadline)
+            if not deleter.delete(holder, name, shown):
+                self.failed += 1
+                self.words.append(f"{deleter.obstacles[0]} ({deleter.obstacle_count} obstacle(s))")
+                return
+            self.swept += 1
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(entry + self._suffix, dir_fd=trash)
+        except Skip as why:
+            self._skip(f"{shown}: {why}")
+        except TimeIsUp:
+            self._skip(f"{shown}: the time was up; the next start goes on")
+        except OSError as error:
+            self.failed += 1
+            self.words.append(f"{shown}: {error.strerror}")
+
+    def _need_marker(self, trash: int, entry: str, owner: int) -> None:
+        """Read as an enemy's file: not a link, not a pipe, not large, of the home's owner, and it names this entry."""
+        ours = ENTRY.fullmatch(entry)
+        if ours is None:
+            raise Skip("not a name that we give")
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+            fd = os.open(entry + self._suffix, flags, dir_fd=trash)
+        except OSError:
+            raise Skip("no marker of ours") from None
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MARKER_SIZE or found.st_uid not in (0, owner):
+                raise Skip("its marker is not one of ours")
+            content = os.read(fd, MARKER_SIZE + 1)
+        finally:
+            os.close(fd)
+        try:
+            named = json.loads(content)["workspace"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            named = None
+        if named != ours["id"]:
+            raise Skip("its marker is about something else")
+
+    # -- who ---------------------------------------------------------------------------------------------------
+
+    def _trusted(self, fd: int, shown: str, owner: int | None = None, closed: bool = False) -> int:
+        """The directory's owner, when nobody else can change what is in it."""
+        found = os.fstat(fd)
+        allowed = self._owners(found.st_uid if owner is None else owner)
+        if not allowed(found.st_uid):
+            raise Skip(f"{shown} belongs to uid {found.st_uid}, who is not among the owners that were named")
+        if found.st_mode & 0o022 and not closed:
+            raise Skip(f"{shown} can be written by others (mode {found.st_mode & 0o7777:o})")
+        return found.st_uid
+
+    def _owners(self, home: int) -> Callable[[int], bool]:
+        named = self._uids
+        if named is None:
+            return lambda uid: uid in (0, home)
+        return lambda uid: uid == 0 or any(first <= uid <= last for first, last in named)
+
+    def _skip(self, words: str) -> None:
+        self.skipped += 1
+        self.words.append(words)
+
+
+def open_whole_path(path: str) -> int:
+    """An absolute path, name by name from `/` on, following no symlink: whoever owns a part of it cannot lead us away.
+    Mounts may be crossed here: a home may lie on a disk of its own."""
+    names = [name for name in path.split("/") if name]
+    if not path.startswith("/") or not names or ".." in names or "." in names:
+        raise Skip("not a whole path")
+    fd = os.open("/", _DIRECTORY)
+    for name in names:
+        try:
+            below = os.open(name, _DIRECTORY, dir_fd=fd)
+        except NotADirectoryError:
+            raise Skip(f"{name} is a link or no directory; the unit has to name the real path") from None
+        finally:
+            os.close(fd)
+        fd = below
+        mode = os.fstat(fd).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            os.close(fd)
+            raise Skip(f"{name} can be written by everybody")
+    return fd
+
+
+def _keep(opened: contextlib.ExitStack, fd: int) -> int:
+    opened.callback(os.close, fd)
+    return fd
+
+
+def ranges_of(text: str) -> list[tuple[int, int]]:
+    """`1000 100000-165535` → [(1000, 1000), (100000, 165535)]. A word that is no number allows nobody."""
+    found = []
+    for word in text.replace(",", " ").split():
+        first, _, last = word.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            found.append((int(first), int(last or first)))
+    return found
+
+
+def homes_of(text: str) -> Iterator[str]:
+    yield from dict.fromkeys(word for word in text.split(":") if word)
+
+
+def harmless(text: str) -> str:
+    """One line, whatever somebody put into a name."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:300]
+
+
+def main(names: list[str], environment: dict[str, str]) -> None:
+    homes = list(homes_of(environment.get("HOLDFAST_CLEANUP_HOMES", "")))
+    try:
+        seconds = float(environment.get("HOLDFAST_CLEANUP_SECONDS", SECONDS))
+    except ValueError:
+        seconds = SECONDS
+    sweep = Sweep(names, environment.get("HOLDFAST_CLEANUP_UIDS"), seconds)
+    for home in homes:
+        try:
+            sweep.home(home)
+        except Exception as error:  # noqa: BLE001 - whatever lies there, the service starts
+            sweep.failed += 1
+            sweep.words.append(f"{home}: {type(error).__name__}: {error}")
+    for words in sweep.words[:20]:
+        print(f"holdfast-cleanup: {harmless(words)}", file=sys.stderr)
+    roots = harmless(":".join(homes)) or "none"
+    print(f"holdfast-cleanup: swept={sweep.swept} failed={sweep.failed} skipped={sweep.skipped} roots={roots}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:], dict(os.environ))

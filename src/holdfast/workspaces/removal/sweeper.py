@@ -1,0 +1,140 @@
+"""The sweep's hands: one look at disk and repositories, and the removal of single leftovers, each after another look.
+
+Nothing is taken away that a living Holdfast could be making at this moment: git entries go under the repository's lock,
+under which they are made; a marker goes only while it says what was seen and nothing stands beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.core.cleanup.compare import Action, Finding
+from holdfast.core.cleanup.observed import Branch, Scene
+from holdfast.core.model import Repo
+from holdfast.workspaces import names
+from holdfast.workspaces.git import worktree_entries
+from holdfast.workspaces.git.delete_branch import delete_branch
+from holdfast.workspaces.git.git import Git, GitFailed, call
+from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.removal import owner_marker
+from holdfast.workspaces.removal.inventory import SPARE, Inventory, read_mark
+from holdfast.workspaces.removal.trash import delete_tree, is_needed_marker
+
+_LIST_BRANCHES = ("for-each-ref", "--format=%(objectname) %(refname:short)", f"refs/heads/{names.BRANCH_PREFIX}")
+PATIENCE = 20.0  # seconds for one repository's list of branches
+
+
+class DiskSweeper:
+    def __init__(self, home: str, git: Git) -> None:
+        self._home = home
+        self._git = git
+
+    async def look(self, repos: Sequence[Repo]) -> Scene:
+        there = [repo for repo in repos if os.path.isdir(repo.common_dir)]
+        branches: list[Branch] = []
+        unseen: list[tuple[str, str]] = []
+        for repo in there:
+            try:
+                listed = await self._git.run(*_LIST_BRANCHES, cwd=repo.common_dir, timeout=PATIENCE)
+                branches += _branches(repo, listed)
+            except (GitFailed, OSError) as error:
+                unseen.append((repo.common_dir, str(error)))
+        return await in_thread(_scene, self._home, there, branches, unseen)
+
+    def is_still_so(self, finding: Finding) -> bool:
+        path = finding.where
+        if finding.action is Action.TAKE_IN:
+            return os.path.isdir(path) and read_mark(path + names.OWNER_SUFFIX) == finding.mark
+        if finding.action is Action.LET_GO:
+            return not os.path.lexists(path) and read_mark(path + names.OWNER_SUFFIX) is not None
+        return True
+
+    async def carry_out(self, finding: Finding, repo: Repo | None) -> bool:
+        if finding.action is Action.DROP_MARKER:
+            return self._drop_marker(finding)
+        if finding.action is Action.MARK and finding.workspace is not None:
+            await in_thread(owner_marker.write, finding.workspace)  # with an fsync, and there may be hundreds
+            return True
+        if finding.action is Action.DROP_TRASH:
+            return await self._drop_trash(finding.where)
+        if repo is None or not os.path.isdir(repo.common_dir):
+            return False
+        if finding.action is Action.DROP_ENTRY:
+            async with repo_lock(repo.common_dir):
+                return await in_thread(self._drop_entry, repo, finding.where)
+        if finding.action is Action.DROP_BRANCH:
+            return await self._drop_branch(repo, *finding.where.split(" "))
+        raise WorkspaceProblem(f"The sweep does not know how to {finding.action}.")
+
+    def _drop_marker(self, finding: Finding) -> bool:
+        path = finding.where
+        if os.path.lexists(path) or read_mark(path + names.OWNER_SUFFIX) != finding.mark:
+            return False  # made again since we looked
+        dropped = False
+        for target in (path + names.OWNER_SUFFIX, path + SPARE):
+            faults.effect("sweep.marker")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(target)
+                dropped = True
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(path))  # the repo's folder, when this was its last
+        return dropped
+
+    async def _drop_trash(self, path: str) -> bool:
+        if not os.path.lexists(path) or is_needed_marker(path):
+            return False
+        await in_thread(delete_tree, path)
+        return True
+
+    def _drop_entry(self, repo: Repo, folder: str) -> bool:
+        """The caller holds the repository's lock: an entry without a tree is nobody's work in progress."""
+        tree = worktree_entries.worktree_of(folder)
+        if not os.path.isdir(folder) or (tree is not None and os.path.lexists(tree)):
+            return False
+        worktree_entries.drop(repo.common_dir, folder)
+        return True
+
+    async def _drop_branch(self, repo: Repo, branch: str, tip: str) -> bool:
+        """Only if nobody has it checked out, and it still stands where it was seen."""
+        if worktree_entries.is_checked_out(repo.common_dir, branch):
+            return False
+        faults.effect("sweep.branch")
+        await delete_branch(self._git, repo.common_dir, f"refs/heads/{branch}", tip)
+        return True
+
+
+def look_now(home: str, repos: Sequence[Repo]) -> Scene:
+    """The same look for a command that has no event loop."""
+    there = [repo for repo in repos if os.path.isdir(repo.common_dir)]
+    branches: list[Branch] = []
+    unseen: list[tuple[str, str]] = []
+    for repo in there:
+        code, out, err = call(*_LIST_BRANCHES, cwd=repo.common_dir, timeout=PATIENCE)
+        if code == 0:
+            branches += _branches(repo, out)
+        else:
+            unseen.append((repo.common_dir, err.strip()))
+    return _scene(home, there, branches, unseen)
+
+
+def _branches(repo: Repo, listed: str) -> list[Branch]:
+    pairs = [line.split(" ", 1) for line in listed.splitlines() if " " in line]
+    return [Branch(repo=repo.id, name=name, tip=tip) for tip, name in pairs]
+
+
+def _scene(home: str, repos: Sequence[Repo], branches: list[Branch], unseen: list[tuple[str, str]]) -> Scene:
+    inventory = Inventory(home)
+    places, entries, trash = tuple(inventory.places()), tuple(inventory.entries(repos)), inventory.trash()
+    return Scene(
+        places=places,
+        entries=entries,
+        branches=tuple(branches),
+        trash=tuple(trash),
+        odd=tuple(inventory.odd),
+        unseen=(*unseen, *inventory.unseen),
+    )

@@ -1,0 +1,110 @@
+"""Saved work in single files: bundles of a shadow repository's salvages, written and read back."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+
+from holdfast.base import faults
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.workspaces.git import git
+from holdfast.workspaces.names import CHECKPOINT_REFS, SALVAGE_REFS, shadow_path
+from holdfast.workspaces.removal.trash import delete_tree
+from holdfast.workspaces.snapshots.shadow_repo import PRIVATE, RAW
+
+EARLIER_REFS = "refs/restored-earlier/"
+RESTORED_REFS = "refs/restored/"  # what a bundle brought, also where a newer salvage has the name
+PATIENCE = 3600.0
+
+
+def salvages_in(shadow: str) -> dict[str, str]:
+    """ref → commit of everything that a present salvage names in a shadow repository."""
+    return _refs(shadow, SALVAGE_REFS)
+
+
+def everything_saved_in(shadow: str) -> dict[str, str]:
+    """ref → commit of all saved work, also what a restore brought beside a newer salvage of the same name."""
+    return _refs(shadow, SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS)
+
+
+def _refs(shadow: str, *prefixes: str) -> dict[str, str]:
+    out = _git(shadow, "for-each-ref", "--format=%(refname) %(objectname)", *prefixes)
+    return dict(line.split(" ", 1) for line in out.splitlines())
+
+
+def write_bundle(shadow: str, target: str) -> int:
+    """All saved work of a shadow, with its history, as one file; how many salvages. 0: none, and no file."""
+    with _calm(shadow):
+        found = everything_saved_in(shadow)
+        if found or _refs(shadow, CHECKPOINT_REFS):  # a paused task goes on from its checkpoint, on another machine too
+            globs = [f"--glob={prefix}*" for prefix in (SALVAGE_REFS, RESTORED_REFS, EARLIER_REFS, CHECKPOINT_REFS)]
+            _git(shadow, "bundle", "create", "--quiet", target, *globs)
+            _git(shadow, "bundle", "verify", "--quiet", target)
+    return len(found)
+
+
+@contextlib.contextmanager
+def _calm(shadow: str) -> Iterator[None]:
+    """Nothing is cleared up in it meanwhile (reclaim.py). Without its lock, nobody has ever saved anything there."""
+    with contextlib.ExitStack() as closing:
+        with contextlib.suppress(FileNotFoundError):
+            lock = closing.enter_context(open(f"{shadow}.lock", "rb"))
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
+def read_bundle(home: str, repo_id: str, bundle: str) -> None:
+    """Add a bundle's salvages to a shadow, made if it is not there. Nothing that is there is changed; repeatable."""
+    shadow = shadow_path(home, repo_id)
+    faults.effect("shadow.restore")
+    if os.path.isdir(shadow):
+        _add(shadow, bundle)
+    else:
+        os.makedirs(os.path.dirname(shadow), mode=0o700, exist_ok=True)
+        aside = f"{shadow}.new"
+        delete_tree(aside)
+        _git("/", "init", "--quiet", "--bare", f"--object-format={_object_format(bundle)}", aside)
+        with open(os.path.join(aside, "info", "attributes"), "w", encoding="ascii") as file:
+            file.write(RAW)
+        _add(aside, bundle)
+        os.rename(aside, shadow)
+    faults.passed("shadow.restored")
+
+
+def _object_format(bundle: str) -> str:
+    """What its header says; a bundle of the usual kind says nothing."""
+    return "sha256" if b"@object-format=sha256" in _header_of(bundle) else "sha1"
+
+
+def _header_of(bundle: str) -> bytes:
+    """Its capabilities and refs: everything up to the first empty line."""
+    header = b""
+    with open(bundle, "rb") as file:
+        while (line := file.readline()) not in (b"\n", b""):
+            header += line
+    return header
+
+
+def _add(shadow: str, bundle: str) -> None:
+    wanted = [f"+{SALVAGE_REFS}*:{RESTORED_REFS}*"]
+    if RESTORED_REFS.encode() in _header_of(bundle):  # what an earlier restore had brought; names must not meet
+        wanted.append(f"+{RESTORED_REFS}*:{EARLIER_REFS}*")
+    if CHECKPOINT_REFS.encode() in _header_of(bundle):  # by number: the rows of the same backup name them
+        wanted.append(f"+{CHECKPOINT_REFS}*:{CHECKPOINT_REFS}*")
+    _git(shadow, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", bundle, *wanted)
+    present = salvages_in(shadow)
+    listed = _git(shadow, "for-each-ref", "--format=%(refname) %(objectname)", RESTORED_REFS)
+    for line in listed.splitlines():
+        restored, commit = line.split(" ", 1)
+        ref = SALVAGE_REFS + restored.removeprefix(RESTORED_REFS)
+        if ref not in present:
+            _git(shadow, "update-ref", ref, commit, "0" * len(commit))
+
+
+def _git(directory: str, *arguments: str) -> str:
+    code, out, err = git.call(*arguments, cwd=directory, env=PRIVATE, timeout=PATIENCE)
+    if code != 0:
+        raise WorkspaceProblem(f"git {arguments[0]} failed in {directory}: {err.strip() or 'no message'}")
+    return out

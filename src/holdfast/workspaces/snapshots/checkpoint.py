@@ -1,0 +1,251 @@
+"""A checkpoint: a whole workspace as it is at one moment, kept in the shadow while its agent goes on.
+
+It is a commit as a salvage is one (snapshot.py), with all that going back needs (goingback.py): its last parent is "git
+state of task …", which holds HEAD, an operation under way, the raw index where that says more than HEAD does, every
+side of a conflict, and (of a clone) its branches and stashes. Its message names its parts. The agent's own git is only
+read: index and state are copied first, and no lock, ref or object of ours comes near it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.base.folders import NotPlain, listed, plainly
+from holdfast.core.model import Repo, Workspace
+from holdfast.core.task_settings import SalvageRules
+from holdfast.workspaces.git import git_state as gitstate
+from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.index_entries import Entry
+from holdfast.workspaces.port import Kept
+from holdfast.workspaces.snapshots.private_index import Desk, desk
+from holdfast.workspaces.snapshots.shadow_repo import Shadow
+from holdfast.workspaces.snapshots.snapshot import Source, source_of, stored
+from holdfast.workspaces.snapshots.zz_snapshot import Snapshot, commit, keep_index, may_be_taken, take
+
+TRIES = 3  # an agent that commits while it is looked at; afterwards it is kept as it was seen
+BRANCHES = "branches"  # in the state's tree: `<id> <ref>` per line, of a clone
+ABSENT = "absent"  # there as well: files that are not on disk on purpose (a sparse checkout), each with a NUL
+STASHES = "logs/refs/stash"
+MOST_BRANCHES = 500
+_OWN_REFS = ("refs/heads", "refs/stash")
+
+
+@dataclass(kw_only=True, slots=True)
+class _State:
+    """What its git directory says beside HEAD's commit."""
+
+    copies: list[tuple[str, str]] = field(default_factory=list)  # name in the state's tree → a copy of ours
+    stages: list[Entry] = field(default_factory=list)
+    digest: str = ""
+    lost: list[str] = field(default_factory=list)
+
+
+async def checkpoint(
+    git: Git,
+    home: str,
+    repo: Repo,
+    workspace: Workspace,
+    ref: str,
+    rules: SalvageRules,
+    unless: str | None = None,
+    own_git: str | None = None,
+) -> Kept | None:
+    """None when nothing differs from the one with the key `unless`. Raises WorkspaceProblem when it cannot be held."""
+    shadow = Shadow(home, repo, git, lender=own_git)
+    for number in range(1, TRIES + 1):
+        source = source_of(git, repo, workspace, own_git)
+        if not await may_be_taken(source, own_git):
+            raise WorkspaceProblem(f"{workspace.path} is gone")
+        before = await _head_now(source)
+        await _own_branches(source, own_git)
+        async with shadow.held(), desk(shadow, home, source.tree) as table:
+            seen = await take(shadow, table, source, rules)
+            state = await _state_of(table, source, seen)
+            moved = await _head_now(source) != before
+            if moved and number < TRIES:
+                continue
+            key = _key(source, seen, state)
+            if key == unless:
+                return None
+            lost = [*source.lost, *seen.taken.lost, *seen.staged.lost, *state.lost]
+            lost += ["HEAD, which moved meanwhile"] if moved else []
+            return await _keep(shadow, table, source, seen, state, ref, key, lost)
+    raise AssertionError("unreachable: the last try returns")
+
+
+async def _head_now(source: Source) -> tuple[str | None, str | None]:
+    if source.git_dir is None:
+        return None, None
+    text = None
+    with contextlib.suppress(OSError), open(os.path.join(source.git_dir, "HEAD"), "rb", opener=plainly) as file:
+        text = file.read(1024).decode(errors="replace")
+    return text, await stored(source.git, source.git_dir, source.common_dir, "HEAD")
+
+
+async def _own_branches(source: Source, own_git: str | None) -> None:
+    """A clone's branches and stashes are nowhere else."""
+    if own_git is None:
+        return
+    form = "--format=%(objectname) %(refname)"
+    try:
+        ours = await source.git.run("for-each-ref", form, *_OWN_REFS, cwd=own_git, env=gitstate.LOOKING)
+        theirs = await source.git.run("for-each-ref", form, cwd=source.repo.common_dir)
+    except GitFailed as error:
+        if not error.answered:
+            raise
+        source.lost.append("the branches of the clone")
+        return
+    lines = [line.split(" ", 1) for line in ours.splitlines()]
+    source.branches = {name: oid for oid, name in lines[:MOST_BRANCHES]}
+    source.held = frozenset(line.split(" ", 1)[0] for line in theirs.splitlines())
+
+
+async def _state_of(table: Desk, source: Source, seen: Snapshot) -> _State:
+    state = _State()
+    if source.git_dir is None:
+        return state
+    folder = os.path.join(table.path, "copies")
+    names = [name for name in gitstate.state_files(source.git_dir) if _belongs(name, clone=source.held is not None)]
+    said = {f"git/{name}": text for name, text in (await in_thread(_read, source.git_dir, names)).items()}
+    entries = await _telling_entries(table, seen)
+    absent = [entry.path for entry in entries or () if entry.absent and not table.is_on_disk(entry.path)]
+    if absent:
+        said[ABSENT] = b"".join(os.fsencode(path) + b"\0" for path in absent)
+    if source.branches:
+        said[BRANCHES] = "".join(f"{oid} {name}\n" for name, oid in sorted(source.branches.items())).encode()
+    state.copies = await in_thread(_written, folder, said)
+    digest = hashlib.sha256()
+    for name in sorted(said):
+        digest.update(f"{name}\0{len(said[name])}\0".encode(errors="surrogateescape") + said[name])
+    if entries is not None:
+        state.stages = seen.staged.stages
+        state.copies.append(("git/index", await _whole_index(table)))
+        for entry in sorted(entries, key=lambda entry: (entry.path, entry.stage)):
+            flags = f"{entry.hidden:d}{entry.absent:d}"
+            line = f"{entry.mode} {entry.oid} {entry.stage} {flags} {entry.path}\0"
+            digest.update(line.encode(errors="surrogateescape"))
+    state.digest = digest.hexdigest()
+    return state
+
+
+def _belongs(name: str, *, clone: bool) -> bool:
+    if name.endswith(".lock"):
+        return False  # of a git of the agent's, at work
+    return name == "HEAD" or gitstate.of_operation(name) or (clone and name == STASHES)
+
+
+def _read(git_dir: str, names: Sequence[str]) -> dict[str, bytes]:
+    """Of what is still there: an agent's git may end its operation while we look."""
+    said = {}
+    for name in names:
+        with (
+            contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, NotPlain),
+            open(os.path.join(git_dir, name), "rb", opener=plainly) as file,
+        ):
+            said[name] = file.read(gitstate.LARGEST)
+    return said
+
+
+def _written(folder: str, said: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """As files of ours, for git to read: (name in the tree, path)."""
+    copies = []
+    os.makedirs(folder, exist_ok=True)
+    for number, (name, content) in enumerate(said.items()):
+        path = os.path.join(folder, str(number))
+        faults.effect("checkpoint.copy")
+        with open(path, "wb") as file:
+            file.write(content)
+        copies.append((name, path))
+    return copies
+
+
+async def _telling_entries(table: Desk, seen: Snapshot) -> list[Entry] | None:
+    """All of the index, where it says more than HEAD: staged, unmerged, intended, hidden or absent entries."""
+    index = os.path.join(table.path, "staged")
+    if seen.staged.damaged or not os.path.exists(index):
+        return None
+    entries = await table.entries(index)
+    plain = all(not (entry.stage or entry.hidden or entry.absent) for entry in entries)
+    # An intended entry is in no tree that git writes: only the count tells of it.
+    if plain and seen.staged.tree == seen.head_tree and len(entries) == seen.taken.committed:
+        return None
+    return entries
+
+
+async def _whole_index(table: Desk) -> str:
+    """The copy of the agent's index, in one file: a split one is of no use without its other half."""
+    index = os.path.join(table.path, "staged")
+    if any(name.startswith("sharedindex.") for name in listed(table.path)):
+        await table.run("update-index", "--no-split-index", borrow=True, index=index)
+    kept = os.path.join(table.path, "copies", "index")
+    faults.effect("checkpoint.index")
+    shutil.copyfile(index, kept)
+    return kept
+
+
+def _key(source: Source, seen: Snapshot, state: _State) -> str:
+    words = [seen.tree, source.head or "", seen.staged.tree or "", state.digest, *sorted(source.loose)]
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+async def _keep(
+    shadow: Shadow,
+    table: Desk,
+    source: Source,
+    seen: Snapshot,
+    state: _State,
+    ref: str,
+    key: str,
+    lost: list[str],
+) -> Kept:
+    task_id, head = source.workspace.task_id, source.head
+    known = [head] if head else []
+    index = await keep_index(shadow, source, seen)
+    git_state = None
+    if state.copies:
+        tree = await _state_tree(table, state)
+        if state.stages:  # all else was written here just now
+            await shadow.copy_objects(tree, *known)
+        git_state = await commit(shadow, tree, source.loose, f"git state of task {task_id}")
+    parents = [oid for oid in (head, index, git_state) if oid]
+    parts = {"head": head, "index": index, "state": git_state}
+    told = "\n".join(f"{name}: {oid}" for name, oid in parts.items() if oid)
+    whole = await commit(shadow, seen.tree, parents, f"Checkpoint of task {task_id}\n\n{told}")
+    faults.effect("checkpoint.ref")
+    await shadow.keep(ref, whole)
+    details: dict[str, object] = {
+        "size": seen.taken.size,
+        "untracked": seen.taken.untracked,
+        "unmerged": len({entry.path for entry in state.stages if entry.stage}),
+        "operation": seen.operation,
+        "commits": len(source.loose),
+        "not_saved": lost[:20],
+    }
+    return Kept(
+        ref=ref,
+        commit=whole,
+        base=head,
+        files=seen.files,
+        key=key,
+        partial=bool(lost),
+        details={name: value for name, value in details.items() if value},
+    )
+
+
+async def _state_tree(table: Desk, state: _State) -> str:
+    """`git/…`: the raw files; `stages/N/…`: each version of what is unmerged; `branches` of a clone; `absent`."""
+    paths = "".join(f"{path}\n" for _name, path in state.copies)
+    ids = (await table.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=os.fsencode(paths))).split()
+    lines = [("100644", oid, name) for (name, _path), oid in zip(state.copies, ids, strict=True)]
+    lines += [(entry.mode, entry.oid, f"stages/{entry.stage}/{entry.path}") for entry in state.stages]
+    index = os.path.join(table.path, "state")
+    await table.put(lines, index=index)
+    return (await table.run("write-tree", borrow=True, index=index)).strip()

@@ -1,0 +1,252 @@
+"""Taking a work tree in: everything that git would add, looked at again until nothing is left to take."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import WorkspaceProblem, is_passing
+from holdfast.core.task_settings import SalvageRules
+from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.git_state import LOOKING
+from holdfast.workspaces.git.index_entries import Entry
+from holdfast.workspaces.snapshots.nested_repos import refuse_changed_submodules, refuse_nested
+from holdfast.workspaces.snapshots.private_index import GITLINK, Desk, Listing
+
+ROUNDS = 4  # what still differs after so many looks is said to be missing
+_CLOSED = "could not open directory"
+
+
+@dataclass(kw_only=True, slots=True)
+class Taken:
+    size: int = 0  # bytes of what was new or changed
+    untracked: int = 0
+    committed: int = 0  # how many entries HEAD has
+    lost: list[str] = field(default_factory=list)  # what could not be read, for people
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """What to do with each path that differs."""
+
+    present: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    size: int = 0
+
+
+def is_sparse(git_dir: str | None, common_dir: str) -> bool:
+    places = [common_dir] if git_dir is None else [git_dir, common_dir]
+    return any(os.path.lexists(os.path.join(place, "info", "sparse-checkout")) for place in places)
+
+
+async def take_work_tree(
+    git: Git, table: Desk, git_dir: str | None, common_dir: str, rules: SalvageRules, *, keep_absent: bool = False
+) -> Taken:
+    """Into the desk's index. Raises WorkspaceProblem for what a commit cannot hold, or when it is too much.
+
+    `keep_absent`: what is not on disk may never have been there, and counts as unchanged.
+    """
+    entries = await table.entries()
+    # "not expected on disk" is the agent's word: what is there all the same is looked at like the rest
+    seen = [entry for entry in entries if not entry.absent or table.is_on_disk(entry.path)]
+    await table.distrust(entry for entry in seen if entry.mode != GITLINK)
+    await table.unhide(entries)
+    links = {entry.path: entry.oid for entry in entries if entry.mode == GITLINK}
+    await refuse_changed_submodules(git, table.work_tree, git_dir, links)
+    taken = Taken(committed=len(entries))
+    ignored = await table.ignored_like(rules.ignored) if rules.ignored else []
+    settled = set(links)  # seen to already, or not to be touched
+    for number in range(ROUNDS):
+        listing = await table.listing(rules.litter)
+        refuse_nested(table.work_tree, listing.untracked)
+        changed = [path for path in listing.changed if path not in settled]
+        if number == 0:
+            settled |= await _same_for_git(git, table, git_dir, common_dir, entries, changed)
+            changed = [path for path in changed if path not in settled]
+            taken.untracked = len(listing.untracked)
+        wanted = dict.fromkeys([*changed, *(path for path in listing.untracked if path not in settled), *ignored])
+        found = await in_thread(_sort, table.work_tree, list(wanted))
+        if number == 0:
+            _refuse_too_much(found, rules)
+            taken.size = found.size
+        if keep_absent:
+            settled.update(found.gone)
+            found.gone = []
+        settled.update(found.closed)
+        taken.lost += [path for path in found.closed if path not in taken.lost]
+        _note_closed(listing, taken)
+        if not found.present and not found.gone:
+            return taken
+        ignored = []
+        if number == ROUNDS - 1:  # it changes all the time, or git cannot hold it (a file named `.GIT`)
+            taken.lost += [*found.present, *found.gone]
+            return taken
+        await table.drop(found.gone)
+        closed = await _take(table, found.present)
+        settled.update(closed)
+        taken.lost += closed
+    raise AssertionError("unreachable: the last round returns")
+
+
+def _sort(tree: str, paths: Sequence[str]) -> _Sorted:
+    found = _Sorted()
+    for path in paths:
+        try:
+            seen = os.lstat(os.path.join(tree, path))
+        except (FileNotFoundError, NotADirectoryError):
+            found.gone.append(path)
+            continue
+        except OSError:
+            found.closed.append(path)
+            continue
+        if stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode):
+            found.present.append(path)
+            found.size += seen.st_size
+        else:
+            found.gone.append(path)  # a directory or a pipe in the place of a file
+    return found
+
+
+def _refuse_too_much(found: _Sorted, rules: SalvageRules) -> None:
+    """Giant trees would fill the disk: preserve those. Only what would be added counts."""
+    if len(found.present) > rules.max_files or found.size > rules.max_size:
+        raise WorkspaceProblem(
+            f"it holds {len(found.present)} unsaved files with {found.size} bytes, more than a salvage may take "
+            f"(salvage.max_files = {rules.max_files}, salvage.max_size = {rules.max_size})"
+        )
+
+
+def _note_closed(listing: Listing, taken: Taken) -> None:
+    for line in listing.complaints.splitlines():
+        if _CLOSED in line:
+            said = line.split(_CLOSED, 1)[1].strip()
+            if said not in taken.lost:
+                taken.lost.append(said)
+
+
+async def _take(table: Desk, paths: list[str]) -> list[str]:
+    """All that can be read; the names of what cannot. git stops at the first file that it may not open."""
+    if not paths:
+        return []
+    try:
+        await table.take(paths)
+        return []
+    except GitFailed as error:
+        if is_passing(error) or error.passing:
+            raise
+    table.unlock()
+    closed = set(await in_thread(_unreadable, table.work_tree, paths))
+    open_ones = [path for path in paths if path not in closed]
+    try:
+        if open_ones:
+            await table.take(open_ones)
+    except GitFailed as error:
+        if is_passing(error) or error.passing:
+            raise
+        table.unlock()  # it changed under git's eyes, or vanished: the next look says what is left
+    return sorted(closed)
+
+
+async def take_in_the_way(table: Desk, commit: str) -> list[str]:
+    """Also what lies where `commit` has a file, and was not taken because it is ignored or litter. What of it cannot be
+    read. Raises WorkspaceProblem for what a commit cannot hold."""
+    names = (await table.run("ls-tree", "-r", "-z", "--name-only", commit)).split("\0")
+    held = {entry.path for entry in await table.entries()}
+    found = await in_thread(_in_the_way, table.work_tree, [name for name in names if name and name not in held], held)
+    return await _take(table, found)
+
+
+def _in_the_way(tree: str, paths: Sequence[str], held: Collection[str]) -> list[str]:
+    """Files and links; no link is followed."""
+    found: dict[str, None] = {}
+    for path in paths:
+        words = path.split("/")
+        for count in range(1, len(words) + 1):
+            part = "/".join(words[:count])
+            try:
+                mode = os.lstat(os.path.join(tree, part)).st_mode
+            except OSError:
+                break
+            if not stat.S_ISDIR(mode):
+                found.update({} if part in held else {part: None})
+                break
+        else:
+            found.update((name, None) for name in _all_below(tree, path) if name not in held)
+    return list(found)
+
+
+def _all_below(tree: str, folder: str) -> Iterator[str]:
+    for place, folders, files in os.walk(os.path.join(tree, folder)):
+        if ".git" in (*folders, *files):
+            raise WorkspaceProblem(f"{place} is a repository of its own, and a file was there")
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for name in (*files, *links):
+            yield os.path.relpath(os.path.join(place, name), tree)
+
+
+def _unreadable(tree: str, paths: Iterable[str]) -> list[str]:
+    closed = []
+    for path in paths:
+        full = os.path.join(tree, path)
+        try:
+            if not os.path.islink(full):
+                os.close(os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
+        except FileNotFoundError:
+            continue
+        except OSError:
+            closed.append(path)
+    return closed
+
+
+async def _same_for_git(
+    git: Git, table: Desk, git_dir: str | None, common_dir: str, entries: list[Entry], changed: list[str]
+) -> set[str]:
+    """Files whose bytes differ from what is committed though git calls them unchanged: their line ends are converted.
+
+    Only for paths that git cannot tell by their times. Content filters do not run: what needs one counts as changed.
+    """
+    committed = {entry.path: entry.oid for entry in entries if entry.mode in ("100644", "100755")}
+    asked = [path for path in changed if path in committed and "\n" not in path and not path.startswith('"')]
+    asked = [path for path in asked if _is_file(os.path.join(table.work_tree, path))]
+    if git_dir is None or not asked or not await may_convert(git, git_dir, common_dir, committed):
+        return set()
+    env = {
+        **await git.filters_off(git_dir, all_of_them=True),
+        "GIT_DIR": git_dir,
+        "GIT_WORK_TREE": table.work_tree,
+        **LOOKING,
+    }
+    given = "".join(f"{path}\n" for path in asked).encode(errors="surrogateescape")
+    try:
+        out = await git.run("hash-object", "--stdin-paths", cwd=table.work_tree, env=env, stdin=given)
+    except GitFailed as error:
+        if not error.answered:
+            raise
+        return set()  # then they are all saved as they are
+    modes = {entry.path: entry.mode for entry in entries}
+    return {
+        path
+        for path, oid in zip(asked, out.split(), strict=False)
+        if oid == committed[path] and _mode(os.path.join(table.work_tree, path)) == modes[path]
+    }
+
+
+async def may_convert(git: Git, git_dir: str, common_dir: str, committed: Iterable[str]) -> bool:
+    """Whether anything could make a checkout differ from what is committed."""
+    if os.path.lexists(os.path.join(common_dir, "info", "attributes")):
+        return True
+    if any(path == ".gitattributes" or path.endswith("/.gitattributes") for path in committed):
+        return True
+    return await git.ok("config", "--get-regexp", r"^core\.(autocrlf|eol|attributesfile)$", cwd=git_dir)
+
+
+def _is_file(path: str) -> bool:
+    return os.path.isfile(path) and not os.path.islink(path)
+
+
+def _mode(path: str) -> str:
+    return "100755" if os.lstat(path).st_mode & stat.S_IXUSR else "100644"

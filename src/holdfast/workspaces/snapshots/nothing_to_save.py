@@ -1,0 +1,93 @@
+"""The cheap answer to "is there anything to save?" for trees in which nothing was left: two git processes instead of a
+dozen. A crash storm leaves hundreds of such trees.
+
+It says yes only where nothing can hide: whatever looks unusual is for the salvage itself to look at.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.base.concurrency import in_thread
+from holdfast.base.folders import plainly
+from holdfast.core.model import Repo, Workspace
+from holdfast.core.task_settings import SalvageRules
+from holdfast.workspaces.git import git_state, refs
+from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.index_entries import QUESTION, parse, touched
+from holdfast.workspaces.git.worktree_entries import entry_of
+from holdfast.workspaces.snapshots.collect_files import is_sparse
+
+# What an agent may have set so that git looks away; and what makes us look for ourselves.
+_SETTINGS = (
+    "core.trustctime=true",
+    "core.checkStat=default",
+    "core.ignoreStat=false",
+    "core.fileMode=true",
+    "core.symlinks=true",
+    "core.ignoreCase=false",
+    "core.untrackedCache=false",
+    "core.preloadIndex=true",
+)
+_UNUSUAL = (b"filter", b"include", b"excludesfile", b"attributesfile", b"precompose")
+_LARGEST_CONFIG = 1024 * 1024
+
+
+async def is_pristine(git: Git, repo: Repo, workspace: Workspace, rules: SalvageRules) -> bool:
+    """Whether a worktree holds nothing that its branch does not. False also means: this cannot tell."""
+    entry = entry_of(repo.common_dir, workspace.path)
+    if entry is None or rules.ignored or not _is_plain(workspace.path, entry, repo.common_dir):
+        return False
+    try:
+        head = refs.stored(entry, repo.common_dir, f"refs/heads/{workspace.branch}")
+        if head is None or refs.symbolic(entry) != f"refs/heads/{workspace.branch}":
+            return False
+        return await _is_clean(git, workspace.path, entry) and not await _has_loose_commits(git, repo, entry, head)
+    except (refs.Unusual, OSError, GitFailed):
+        return False
+
+
+def _is_plain(tree: str, entry: str, common_dir: str) -> bool:
+    """No repository inside, no operation under way, nothing in the configuration that would hide files."""
+    if os.path.islink(tree) or os.path.isdir(os.path.join(tree, ".git")) or not os.path.isdir(tree):
+        return False
+    if os.path.lexists(os.path.join(tree, ".gitmodules")) or os.path.isdir(os.path.join(entry, "modules")):
+        return False
+    if git_state.operation(entry) is not None or is_sparse(entry, common_dir):
+        return False
+    return not any(
+        _is_unusual(os.path.join(folder, name))
+        for folder, name in ((common_dir, "config"), (common_dir, "config.worktree"), (entry, "config.worktree"))
+    )
+
+
+def _is_unusual(path: str) -> bool:
+    try:
+        with open(path, "rb", opener=plainly) as file:
+            content = file.read(_LARGEST_CONFIG + 1)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return len(content) > _LARGEST_CONFIG or any(word in content.lower() for word in _UNUSUAL)
+
+
+async def _is_clean(git: Git, tree: str, entry: str) -> bool:
+    """Nothing staged, changed, deleted or untracked; and no file that git was told not to look at.
+
+    The index is asked first: `status` would go into a repository that the index links to, and run its commands.
+    """
+    env = {"GIT_DIR": entry, "GIT_WORK_TREE": tree, **git_state.LOOKING}  # never the parent's, whatever `.git` says
+    code, out, complaints = await git.ask(*QUESTION, cwd=tree, env=env)
+    found = parse(out)
+    if code != 0 or complaints or not all(entry.is_plain for entry in found):
+        return False
+    status = ("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty", "--no-renames")
+    code, out, complaints = await git.ask(*status, cwd=tree, env=env, settings=_SETTINGS)
+    if code != 0 or out or complaints:  # it complains of directories that it could not open
+        return False
+    return not await in_thread(touched, tree, found)
+
+
+async def _has_loose_commits(git: Git, repo: Repo, entry: str, head: str) -> bool:
+    return bool(await git_state.unheld_commits(git, repo.common_dir, git_state.mentioned(entry) - {head}, {head}))

@@ -1,0 +1,71 @@
+"""Giving back the room of saved work that was dropped. Alone in the shadow: whoever saves waits, or is there already,
+and then this waits for another time. Killed anywhere, it is done again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+
+from holdfast.base import faults
+from holdfast.base.errors import Unavailable
+from holdfast.base.folders import listed
+from holdfast.core.model import Repo
+from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.repolock import PATIENCE, file_lock
+from holdfast.workspaces.names import CHECKPOINT_REFS, SALVAGE_REFS
+from holdfast.workspaces.snapshots.shadow_repo import Shadow
+
+# Together less than what a salvage waits for the lock: it must not fail because of us.
+REPACK, PRUNE = PATIENCE * 0.6, PATIENCE * 0.25
+
+
+class Reclaimer:
+    def __init__(self, home: str, git: Git) -> None:
+        self._home = home
+        self._git = git
+
+    async def reclaim(self, repo: Repo, refs: Mapping[str, str]) -> bool:
+        """Delete those refs, if they still are what was dropped, and what only they held. False: not now."""
+        shadow = Shadow(self._home, repo, self._git)
+        if not os.path.isdir(shadow.path):
+            return True
+        try:
+            async with file_lock(shadow.lock, patience=0.0):
+                for ref, commit in refs.items():
+                    await self._delete(shadow, ref, commit)
+                faults.effect("reclaim.repack")
+                await self._tidy(shadow.path, "repack", "-a", "-d", "-l", "--quiet", timeout=REPACK)
+                await self._tidy(shadow.path, "prune", "--expire=now", timeout=PRUNE)
+                faults.passed("reclaim.reclaimed")
+        except Unavailable:
+            return False  # somebody saves or restores just now
+        return True
+
+    def checkpoint_refs(self, repo: Repo) -> dict[str, str]:
+        """ref → commit, as they lie there. Nothing of ours packs refs in a shadow."""
+        shadow = Shadow(self._home, repo, self._git)
+        found = {}
+        top = os.path.join(shadow.path, CHECKPOINT_REFS)
+        for task in listed(top):
+            for number in listed(os.path.join(top, task)):
+                with contextlib.suppress(OSError), open(os.path.join(top, task, number), encoding="ascii") as file:
+                    if number.isdigit():
+                        found[f"{CHECKPOINT_REFS}{task}/{number}"] = file.read(200).strip()
+        return found
+
+    async def _delete(self, shadow: Shadow, ref: str, commit: str) -> None:
+        assert ref.startswith((SALVAGE_REFS, CHECKPOINT_REFS))
+        with contextlib.suppress(FileNotFoundError):  # of a git that was killed: we are alone here
+            faults.effect("reclaim.unlock")
+            os.unlink(os.path.join(shadow.path, f"{ref}.lock"))
+        faults.effect("reclaim.ref")
+        code, out, err = await shadow.ask("for-each-ref", "--format=%(objectname)", ref)
+        if code != 0:
+            raise GitFailed(["for-each-ref", ref], code, err)
+        if out.strip() == commit:  # otherwise it is gone, or work that was saved anew
+            await shadow.run("update-ref", "-d", ref, commit)
+
+    async def _tidy(self, path: str, *arguments: str, timeout: float) -> None:
+        """Room that is not given back this time is given back the next."""
+        await self._git.ask(*arguments, cwd=path, env={"GIT_DIR": path}, timeout=timeout)

@@ -1,0 +1,349 @@
+"""Going back to a checkpoint: files, index, HEAD and an operation under way become what they were, at the same path.
+
+No agent runs meanwhile, and what lies there now was saved before: that is checked. Every step may be repeated: killed
+anywhere, the next start does all of them again. What git ignores stays as it is, but where a file of the checkpoint
+was. ADR 0021.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.base import faults
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.core.model import Repo, Workspace
+from holdfast.core.states import WorkspaceState
+from holdfast.core.task_settings import SalvageRules
+from holdfast.workspaces import scratch
+from holdfast.workspaces.git import git_state, refs
+from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.index_entries import QUESTION, parse
+from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.worktree_entries import is_checked_out
+from holdfast.workspaces.names import salvage_ref
+from holdfast.workspaces.port import Unsaved
+from holdfast.workspaces.removal.trash import delete_tree
+from holdfast.workspaces.snapshots.checkpoint import ABSENT, BRANCHES, STASHES
+from holdfast.workspaces.snapshots.collect_files import is_sparse, may_convert, take_in_the_way, take_work_tree
+from holdfast.workspaces.snapshots.private_index import GITLINK, NOTHING, Desk, desk
+from holdfast.workspaces.snapshots.shadow_repo import Shadow
+from holdfast.workspaces.snapshots.snapshot import Source, source_of, stored
+
+_BY_ID = ("protocol.version=2", "protocol.file.allow=always")
+_NO_LIMIT = 2**62
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What a checkpoint's message names."""
+
+    commit: str
+    head: str | None = None
+    index: str | None = None
+    state: str | None = None
+
+
+async def parts_of(shadow: Shadow, commit: str) -> Parts:
+    """Raises GitFailed where there is no such commit."""
+    text = await shadow.run("cat-file", "commit", commit)
+    found = dict(line.split(": ", 1) for line in text.partition("\n\n")[2].splitlines() if ": " in line)
+    named = {name: found[name].strip() for name in ("head", "index", "state") if name in found}
+    return Parts(commit=commit, **named)
+
+
+async def unreadable(git: Git, home: str, repo: Repo, commit: str) -> str | None:
+    """Why it cannot be gone back to; None: every object of it can be read (R-RES-06)."""
+    shadow = Shadow(home, repo, git)
+    if not os.path.isdir(shadow.path):
+        return f"the repository that holds it ({shadow.path}) is gone"
+    try:
+        async with shadow.held():
+            parts = await parts_of(shadow, commit)
+            wanted = [f"{oid}^{{tree}}" for oid in (commit, parts.index, parts.state) if oid]
+            await shadow.run("rev-list", "--objects", "--quiet", *wanted)
+            if parts.head is not None and not await shadow.has(parts.head):
+                return f"the commit {parts.head[:12]} that it is based on is gone"
+    except GitFailed as error:
+        if not error.answered:
+            raise
+        return f"git cannot read it: {error.err.strip() or 'no message'}"
+    return None
+
+
+async def fits(git: Git, home: str, repo: Repo, workspace: Workspace, commit: str) -> bool:
+    """Whether the task's branch, as the user's repository has it, has no commit that the checkpoint does not know."""
+    if workspace.branch is None:
+        return True
+    shadow = Shadow(home, repo, git)
+    async with shadow.held():
+        head = (await parts_of(shadow, commit)).head
+        tip = await refs.tip(git, repo.common_dir, f"refs/heads/{workspace.branch}")
+        if tip is None or head is None or tip == head:
+            return True
+        return await shadow.has(tip) and await _is_ancestor(shadow, tip, head)
+
+
+async def _is_ancestor(shadow: Shadow, older: str, newer: str) -> bool:
+    code, _out, err = await shadow.ask("merge-base", "--is-ancestor", older, newer)
+    if code not in (0, 1):
+        raise GitFailed(["merge-base", "--is-ancestor"], code, err)
+    return code == 0
+
+
+async def go_back(
+    git: Git,
+    home: str,
+    repo: Repo,
+    workspace: Workspace,
+    commit: str,
+    rules: SalvageRules,
+    own_git: str | None = None,
+) -> str:
+    """In words, what became of the branch. `own_git`: the `.git` of a workspace that is a clone."""
+    shadow = Shadow(home, repo, git, lender=own_git)
+    source = source_of(git, repo, workspace, own_git)
+    aside = scratch.make(home, "goback")
+    try:
+        async with shadow.held():
+            parts = await parts_of(shadow, commit)
+            saved = await _write_out(shadow, parts, aside)
+            written = await _put_files(shadow, home, source, parts, saved, rules)
+            if source.git_dir is None or workspace.branch is None:
+                return "it has no branch"
+            await _bring_objects(shadow, source, parts, saved, aside)
+            if own_git is not None:
+                await _put_branches(source, saved)
+            told = await _put_head(source, parts, saved)
+            _put_operation(source.git_dir, saved)
+            await _put_index(source, saved)
+            await _convert(shadow, source, parts, written)
+    finally:
+        scratch.drop(aside)
+    faults.passed("goback.done")
+    return told
+
+
+async def _put_files(
+    shadow: Shadow, home: str, source: Source, parts: Parts, saved: str, rules: SalvageRules
+) -> list[str]:
+    """Byte for byte; an agent's litter and what is ignored stay. Which ones were written."""
+    everything = replace(rules, max_files=_NO_LIMIT, max_size=_NO_LIMIT)
+    head = source.head = await _known_head(shadow, source)
+    async with desk(shadow, home, source.tree) as table:
+        seeded = await table.seed(source.git_dir, head)
+        unsure = not seeded and is_sparse(source.git_dir, source.common_dir)
+        await take_work_tree(source.git, table, source.git_dir, source.common_dir, everything, keep_absent=unsure)
+        wanted = await _without_absent(table, parts.commit, saved)
+        await take_in_the_way(table, wanted)
+        await _refuse_unsaved(shadow, table, source, parts)
+        differing = await table.run("diff-index", "--cached", "--name-only", "-z", "--diff-filter=d", wanted)
+        faults.effect("goback.files")
+        await table.run("read-tree", "-u", "--reset", wanted)
+        faults.passed("goback.files_done")
+    return [name for name in differing.split("\0") if name]
+
+
+async def _refuse_unsaved(shadow: Shadow, table: Desk, source: Source, parts: Parts) -> None:
+    """What is there is what was set aside, or (of an earlier try) the checkpoint's already. Anything else came since:
+    from a shell in it, say. A workspace that was just made has nothing set aside, and nothing to lose."""
+    workspace = source.workspace
+    aside = await refs.tip(source.git, shadow.path, salvage_ref(workspace.task_id, workspace.id))
+    if aside is None or workspace.state is WorkspaceState.INTENDED:
+        return
+    known = set()
+    for commit in (aside, parts.commit):
+        known.update((await shadow.run("ls-tree", "-r", "-z", commit)).split("\0"))
+    for entry in await table.entries():
+        if f"{entry.mode} {'commit' if entry.mode == GITLINK else 'blob'} {entry.oid}\t{entry.path}" not in known:
+            raise Unsaved(f"{entry.path} was changed meanwhile")
+
+
+async def _without_absent(table: Desk, commit: str, saved: str) -> str:
+    """The tree without what was not on disk on purpose."""
+    try:
+        with open(os.path.join(saved, ABSENT), "rb") as file:
+            absent = [os.fsdecode(raw) for raw in file.read().split(b"\0") if raw]
+    except FileNotFoundError:
+        return commit
+    index = os.path.join(table.path, "present")
+    await table.run("read-tree", commit, index=index)
+    await table.put([(NOTHING, "0" * len(commit), path) for path in absent], index=index)
+    return (await table.run("write-tree", index=index)).strip()
+
+
+async def _convert(shadow: Shadow, source: Source, parts: Parts, written: list[str]) -> None:
+    """Files that git called unchanged are as it checks them out: with the line ends of this checkout, and LFS."""
+    assert source.git_dir is not None
+    env = {**await source.git.filters_off(source.tree), "GIT_DIR": source.git_dir}
+    staged = parse(await source.git.run(*QUESTION, cwd=source.tree, env=env))
+    names = [entry.path for entry in staged]
+    if not written or not await may_convert(source.git, source.git_dir, source.common_dir, names):
+        return
+    listed = (await shadow.run("ls-tree", "-r", "-z", parts.commit)).split("\0")
+    kept = {path: line.split()[2] for line, _, path in (text.partition("\t") for text in listed) if path}
+    wanted = set(written)
+    same = [
+        entry.path for entry in staged if entry.path in wanted and entry.is_plain and kept.get(entry.path) == entry.oid
+    ]
+    if same:
+        faults.effect("goback.convert")
+        text = b"".join(os.fsencode(path) + b"\0" for path in same)
+        await source.git.run("checkout-index", "--force", "-u", "-z", "--stdin", cwd=source.tree, env=env, stdin=text)
+
+
+async def _known_head(shadow: Shadow, source: Source) -> str | None:
+    """What HEAD is now, if the shadow has it: only to read fewer files."""
+    if source.git_dir is None:
+        return None
+    head = await stored(source.git, source.git_dir, source.common_dir, "HEAD")
+    return head if head is not None and await shadow.has(head) else None
+
+
+async def _write_out(shadow: Shadow, parts: Parts, aside: str) -> str:
+    """The saved state as files: `git/…`, `absent` and `branches`."""
+    out = os.path.join(aside, "state")
+    faults.effect("goback.write_out")
+    os.mkdir(out)
+    if parts.state is not None:
+        index = os.path.join(aside, "state-index")
+        await shadow.run("read-tree", parts.state, index=index)
+        names = (await shadow.run("ls-files", "-z", index=index)).split("\0")
+        wanted = [name for name in names if name in (ABSENT, BRANCHES) or name.startswith("git/")]
+        text = b"".join(os.fsencode(name) + b"\0" for name in wanted)
+        await shadow.run(
+            "checkout-index", "--force", f"--prefix={out}/", "-z", "--stdin", work_tree=out, index=index, stdin=text
+        )
+    return out
+
+
+async def _bring_objects(shadow: Shadow, source: Source, parts: Parts, saved: str, aside: str) -> None:
+    """What HEAD, the index and an operation need, back into the agent's repository, where it is not there any more."""
+    commits = [parts.head] if parts.head else []
+    if parts.state is not None:
+        commits += (await shadow.run("show", "--no-patch", "--format=%P", parts.state)).split()
+    missing = await _missing(source, commits)
+    if missing:
+        options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow", "--no-auto-maintenance"]
+        options.append("--no-recurse-submodules")
+        env = {**git_state.LOOKING, "GIT_ALLOW_PROTOCOL": "file"}  # a clone's settings could lead to another place
+        faults.effect("goback.fetch")
+        await source.git.run("fetch", *options, shadow.path, *missing, cwd=source.common_dir, settings=_BY_ID, env=env)
+    index = os.path.join(saved, "git", "index")
+    if not os.path.exists(index):
+        return
+    entries = parse(await shadow.run(*QUESTION, index=index))
+    blobs = await _missing(source, [entry.oid for entry in entries if entry.mode != "160000"])
+    if blobs:
+        base = os.path.join(aside, "pack")
+        text = "".join(f"{oid}\n" for oid in blobs).encode()
+        name = (await shadow.run("pack-objects", "--quiet", base, stdin=text)).strip()
+        with open(f"{base}-{name}.pack", "rb") as file:
+            content = file.read()
+        faults.effect("goback.unpack")
+        await source.git.run("unpack-objects", "-q", cwd=source.common_dir, stdin=content)
+
+
+async def _missing(source: Source, oids: Sequence[str]) -> list[str]:
+    """Those that its repository does not have."""
+    wanted = list(dict.fromkeys(oids))
+    if not wanted:
+        return []
+    text = "".join(f"{oid}\n" for oid in wanted).encode()
+    out = await source.git.run("cat-file", "--batch-check", cwd=source.common_dir, env=git_state.LOOKING, stdin=text)
+    return [line.split()[0] for line in out.splitlines() if line.endswith(" missing")]
+
+
+async def _put_branches(source: Source, saved: str) -> None:
+    """Branches and stashes of a clone that was made anew. One that exists is newer, or the user's: it stays."""
+    assert source.git_dir is not None
+    path = os.path.join(saved, BRANCHES)
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        wanted = [line.rstrip("\n").split(" ", 1) for line in file]
+    own = f"refs/heads/{source.workspace.branch}"
+    for oid, name in wanted:
+        if name != own and await refs.tip(source.git, source.git_dir, name) is None:
+            faults.effect("goback.branch")
+            await source.git.run("update-ref", name, oid, cwd=source.git_dir)
+            if name == "refs/stash":
+                _copy_in(os.path.join(saved, "git", STASHES), source.git_dir, STASHES)
+
+
+async def _put_head(source: Source, parts: Parts, saved: str) -> str:
+    """HEAD, and the task's branch if that is what HEAD stood for. No other branch is ever moved."""
+    assert source.git_dir is not None
+    text = ""
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(saved, "git", "HEAD"), encoding="utf-8") as file:
+        text = file.read().strip()
+    head, own = parts.head, f"refs/heads/{source.workspace.branch}"
+    if head is None:
+        return "HEAD is not touched"
+    async with repo_lock(source.repo.common_dir):
+        tip = await refs.tip(source.git, source.common_dir, own)
+        told = f"{source.workspace.branch} is where it was"
+        target = text.removeprefix("ref: ") if text.startswith("ref: ") else None
+        elsewhere = source.git_dir != source.common_dir and is_checked_out(
+            source.repo.common_dir, source.workspace.branch or "", but_locked=True
+        )
+        if target == own and tip != head and not elsewhere:
+            faults.effect("goback.branch_tip")
+            await source.git.run("update-ref", own, head, tip or "0" * len(head), cwd=source.common_dir)
+            told = f"{source.workspace.branch} is at {head[:12]} again" + (f", it was at {tip[:12]}" if tip else "")
+        if target is not None and await refs.tip(source.git, source.common_dir, target) != head:
+            target = None  # a branch that moved on, or is somebody else's: HEAD stands beside it
+            told = f"HEAD is detached at {head[:12]}"
+        env = {"GIT_DIR": source.git_dir}
+        faults.effect("goback.head")
+        if target is not None:
+            await source.git.run("symbolic-ref", "HEAD", target, cwd=source.git_dir, env=env)
+        else:
+            await source.git.run("update-ref", "--no-deref", "HEAD", head, cwd=source.git_dir, env=env)
+    return told
+
+
+def _put_operation(git_dir: str, saved: str) -> None:
+    """A merge or rebase that is under way now ends; the one that was under way then goes on."""
+    for name in sorted(git_state.OF_AN_OPERATION):
+        path = os.path.join(git_dir, name)
+        if os.path.lexists(path):
+            faults.effect("goback.end_operation")
+            delete_tree(path)
+    folder = os.path.join(saved, "git")
+    for name in sorted(git_state.state_files(folder)) if os.path.isdir(folder) else ():
+        if git_state.of_operation(name):
+            _copy_in(os.path.join(folder, name), git_dir, name)
+
+
+def _copy_in(source: str, git_dir: str, name: str) -> None:
+    """No link is followed: an agent may have made one that leads out of its workspace."""
+    target, place = os.path.join(git_dir, name), os.path.dirname(name)
+    if os.path.realpath(os.path.dirname(target)) != os.path.normpath(os.path.join(os.path.realpath(git_dir), place)):
+        raise WorkspaceProblem(f"{os.path.dirname(target)} is a link")
+    faults.effect("goback.copy")
+    if os.path.islink(target):
+        os.unlink(target)
+    with contextlib.suppress(FileNotFoundError):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+async def _put_index(source: Source, saved: str) -> None:
+    """The very index that was kept, or HEAD's. Its times are not those of the files now: git is told to look again."""
+    assert source.git_dir is not None
+    env = {**await source.git.filters_off(source.tree), "GIT_DIR": source.git_dir}
+    kept, target = os.path.join(saved, "git", "index"), os.path.join(source.git_dir, "index")
+    if os.path.exists(kept):
+        _copy_in(kept, source.git_dir, "index.holdfast")
+        faults.effect("goback.index")
+        os.rename(f"{target}.holdfast", target)
+    else:
+        faults.effect("goback.reset")
+        await source.git.run("read-tree", "HEAD", cwd=source.tree, env=env)
+    code, _out, err = await source.git.ask("update-index", "-q", "--refresh", cwd=source.tree, env=env)
+    if code not in (0, 1):  # 1: something differs from the index, which is no trouble
+        raise WorkspaceProblem(f"the index that was kept cannot be read: {err.strip()}")

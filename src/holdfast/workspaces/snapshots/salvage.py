@@ -1,0 +1,135 @@
+"""Saving what no branch holds, before a workspace goes. If it cannot be saved, the workspace is preserved instead.
+
+A salvage is a commit in the shadow. Its tree is the work tree, byte for byte: everything that git would add. Its first
+parent is the agent's HEAD. Where the index holds something else, that is the next parent ("index of task …"); where git
+was in the middle of something, or commits are on no branch, that is the last one ("git state of task …": the raw files,
+every stage of a conflict, and those commits as its parents). What was saved of the same workspace before is a parent
+too: a commit that takes its name must not lose it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from holdfast.base import faults
+from holdfast.core.model import Repo, Workspace
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
+from holdfast.workspaces import scratch
+from holdfast.workspaces.git import git_state, refs
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.names import salvage_ref
+from holdfast.workspaces.port import Saved
+from holdfast.workspaces.snapshots.private_index import Desk, desk
+from holdfast.workspaces.snapshots.shadow_repo import Shadow
+from holdfast.workspaces.snapshots.snapshot import Source, bring_branch, source_of
+from holdfast.workspaces.snapshots.staged import Staged
+from holdfast.workspaces.snapshots.zz_snapshot import Snapshot, commit, keep_index, may_be_taken, take
+
+
+async def salvage(
+    git: Git,
+    home: str,
+    repo: Repo,
+    workspace: Workspace,
+    reason: str,
+    rules: SalvageRules = DEFAULT_SALVAGE,
+    own_git: str | None = None,
+    *,
+    tree: str | None = None,
+    over: str | None = None,
+) -> Saved | None:
+    """None when work tree, index and git directory hold nothing that the task's branch does not.
+
+    Raises WorkspaceProblem when a commit could not hold it. `own_git` is the `.git` of a workspace that is a clone;
+    `tree`: where the directory is now, if it was renamed. `over`: a checkpoint that is about to be gone back to. Its
+    branch will be moved, so the tip counts as work that nothing else holds; so does what would be written over.
+    """
+    source = source_of(git, repo, workspace, own_git, tree)
+    if not await may_be_taken(source, own_git):
+        return None
+    shadow = Shadow(home, repo, git, lender=own_git)
+    async with shadow.held(), desk(shadow, home, source.tree) as table:
+        seen = await take(shadow, table, source, rules, over)
+        if over is not None:
+            await bring_branch(shadow, source)
+        return await _keep(shadow, table, source, seen, reason, is_set_aside=over is not None)
+
+
+async def _keep(
+    shadow: Shadow, table: Desk, source: Source, seen: Snapshot, reason: str, *, is_set_aside: bool
+) -> Saved | None:
+    workspace, head, staged = source.workspace, source.head, seen.staged
+    has_state = bool(seen.operation or staged.stages or staged.damaged or source.loose)
+    detached = not await _branch_holds(source)
+    lost = [*source.lost, *seen.taken.lost, *staged.lost]
+    if not (seen.files or seen.index_matters or has_state or detached or lost or is_set_aside):
+        return None
+    index = await keep_index(shadow, source, seen)
+    parents = [oid for oid in (head, index) if oid]
+    if has_state and source.git_dir is not None:
+        state = await _state_tree(table, source.git_dir, staged)
+        await shadow.copy_objects(state, *([head] if head else []))
+        parents.append(await commit(shadow, state, source.loose, f"git state of task {workspace.task_id}"))
+    ref = salvage_ref(workspace.task_id, workspace.id)
+    earlier = await refs.tip(source.git, shadow.path, ref)
+    parents += [earlier] if earlier is not None and await shadow.has(earlier) else []
+    saved = await commit(shadow, seen.tree, parents, f"Work of task {workspace.task_id}, saved by Holdfast: {reason}")
+    faults.effect("salvage.ref")
+    await shadow.keep(ref, saved)
+    faults.passed("salvage.saved")
+    details: dict[str, object] = {
+        "size": seen.taken.size,
+        "untracked": seen.taken.untracked,
+        "index": "damaged" if staged.damaged else "unmerged" if staged.stages else "saved" if index else None,
+        "unmerged": len({entry.path for entry in staged.stages if entry.stage}),
+        "operation": seen.operation,
+        "commits": len(source.loose),
+        "detached": detached,
+        "not_saved": lost[:20],
+        "set_aside": is_set_aside,  # its task went another way: no later workspace begins with it
+    }
+    return Saved(
+        ref=ref,
+        commit=saved,
+        base=head,
+        files=seen.files,
+        partial=bool(lost),
+        details={name: value for name, value in details.items() if value},
+    )
+
+
+async def _branch_holds(source: Source) -> bool:
+    """Whether the task's branch reaches the agent's HEAD: if not, its commits are on no branch of ours."""
+    if source.head is None:
+        return True
+    branch = f"refs/heads/{source.workspace.branch}"
+    return await source.git.ok("merge-base", "--is-ancestor", source.head, branch, cwd=source.repo.common_dir)
+
+
+async def _state_tree(table: Desk, git_dir: str, staged: Staged) -> str:
+    """`git/…`: the raw files; `stages/N/…`: each version of what is unmerged."""
+    names = list(git_state.state_files(git_dir))
+    if staged.stages or staged.damaged:
+        names.append("index")
+    paths = "".join(f"{os.path.join(git_dir, name)}\n" for name in names)
+    ids = (await table.run("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=os.fsencode(paths))).split()
+    lines = [("100644", oid, f"git/{name}") for name, oid in zip(names, ids, strict=True)]
+    lines += [(entry.mode, entry.oid, f"stages/{entry.stage}/{entry.path}") for entry in staged.stages]
+    index = os.path.join(table.path, "state")
+    await table.put(lines, index=index)
+    return (await table.run("write-tree", borrow=True, index=index)).strip()
+
+
+async def restore_into(git: Git, home: str, repo: Repo, workspace: Workspace, commit: str) -> None:
+    """Make the files of a workspace equal to a salvaged commit, byte for byte; git's own state is not touched."""
+    shadow = Shadow(home, repo, git)
+    async with shadow.held():
+        aside = scratch.make(home, "restore")
+        index = os.path.join(aside, "index")
+        try:
+            faults.effect("salvage.restore")
+            await shadow.run("add", "--all", "--ignore-errors", ".", work_tree=workspace.path, index=index)
+            await shadow.run("read-tree", "-u", "--reset", commit, work_tree=workspace.path, index=index)
+        finally:
+            scratch.drop(aside)
+    faults.passed("salvage.restored")

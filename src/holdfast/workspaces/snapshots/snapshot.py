@@ -1,0 +1,118 @@
+"""Where the work of one workspace lies, and the commits that it rests on, brought into the shadow."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from holdfast.base.errors import WorkspaceProblem
+from holdfast.core.model import Repo, Workspace
+from holdfast.workspaces.git import git_state, refs
+from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.worktree_entries import entry_of
+from holdfast.workspaces.snapshots.shadow_repo import Shadow
+
+
+@dataclass(kw_only=True, slots=True)
+class Source:
+    """Where the work lies."""
+
+    git: Git
+    repo: Repo
+    workspace: Workspace
+    tree: str  # the directory: the workspace's own path, or where it was renamed to
+    git_dir: str | None  # the agent's own git directory: our admin entry of a worktree, the `.git` of a clone
+    common_dir: str  # where its refs and objects are
+    head: str | None = None
+    branches: dict[str, str] = field(default_factory=dict)  # of a clone, where they count as its own: ref → commit
+    held: frozenset[str] | None = None  # then: what the user's repository holds
+    loose: list[str] = field(default_factory=list)  # commits that no ref reaches
+    lost: list[str] = field(default_factory=list)  # what could not be read
+
+
+def source_of(git: Git, repo: Repo, workspace: Workspace, own_git: str | None, tree: str | None = None) -> Source:
+    """`own_git` is the `.git` of a workspace that is a clone; `tree`: where the directory is now, if it was renamed."""
+    git_dir = own_git or (None if workspace.branch is None else entry_of(repo.common_dir, workspace.path))
+    return Source(
+        git=git,
+        repo=repo,
+        workspace=workspace,
+        tree=tree or workspace.path,
+        git_dir=git_dir,
+        common_dir=own_git or repo.common_dir,
+    )
+
+
+def is_there(path: str) -> bool:
+    """A directory with something in it; not a link that an agent put in its place. A file there may be work."""
+    if os.path.isfile(path) and not os.path.islink(path) and os.path.getsize(path):
+        raise WorkspaceProblem(f"{path} is a file, where a directory was")
+    return os.path.isdir(path) and not os.path.islink(path) and bool(os.listdir(path))
+
+
+async def bring_commits(shadow: Shadow, source: Source) -> None:
+    """The commit that the work tree is based on, and those that only the git directory remembers."""
+    workspace = source.workspace
+    if workspace.branch is None:
+        return
+    source.head = await _bring_head(shadow, source)
+    if source.git_dir is None:
+        return
+    known = {oid for oid in (source.head, workspace.base_commit) if oid and await shadow.has(oid)}
+    candidates = git_state.mentioned(source.git_dir) | set(source.branches.values())
+    for commit in await git_state.unheld_commits(source.git, source.common_dir, candidates, known, source.held):
+        try:
+            await shadow.fetch(source.git_dir, commit)
+            source.loose.append(commit)
+        except GitFailed as error:
+            if not error.answered:
+                raise
+            source.lost.append(f"commit {commit[:12]}")
+
+
+async def bring_branch(shadow: Shadow, source: Source) -> None:
+    """The tip of the task's branch, where HEAD is somewhere else."""
+    ref = f"refs/heads/{source.workspace.branch}"
+    tip = (
+        None if source.workspace.branch is None else await stored(source.git, source.common_dir, source.common_dir, ref)
+    )
+    if tip is not None and tip != source.head and tip not in source.loose:
+        await shadow.fetch(source.common_dir, tip)
+        source.loose.append(tip)
+
+
+async def _bring_head(shadow: Shadow, source: Source) -> str | None:
+    """From our admin entry, which an agent that removes its tree or its `.git` leaves behind; else from the branch."""
+    ref = f"refs/heads/{source.workspace.branch}"
+    places = [(source.repo.common_dir, source.repo.common_dir, ref)]
+    if source.git_dir is not None:
+        places.insert(0, (source.git_dir, source.common_dir, "HEAD"))
+    for place, common_dir, name in places:
+        commit = await stored(source.git, place, common_dir, name)
+        if commit is None:
+            continue
+        try:
+            await shadow.fetch(place, commit)
+        except GitFailed as error:
+            if not error.answered:
+                raise
+            continue
+        return commit
+    base = source.workspace.base_commit
+    return base if base and await shadow.has(base) else None
+
+
+async def stored(git: Git, git_dir: str, common_dir: str, name: str) -> str | None:
+    try:
+        return refs.stored(git_dir, common_dir, name)
+    except (refs.Unusual, OSError):
+        pass
+    try:
+        question = ["rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+        return (await git.run(*question, cwd=git_dir, env=git_state.LOOKING)).strip()
+    except GitFailed as error:
+        if not error.answered:
+            raise
+        return None
+    except (FileNotFoundError, NotADirectoryError):
+        return None

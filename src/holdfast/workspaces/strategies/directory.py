@@ -1,0 +1,109 @@
+"""A plain directory: empty, or a copy of the checkout without its `.git`. Its files are salvaged before it goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import LaunchError, WorkspaceProblem
+from holdfast.core.model import Repo, Workspace
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
+from holdfast.workspaces import names
+from holdfast.workspaces.git.git import Git, environment
+from holdfast.workspaces.port import CommandRunner, Kept, Plan, Saved
+from holdfast.workspaces.removal import owner_marker
+from holdfast.workspaces.removal.remains import delete_remains
+from holdfast.workspaces.removal.trash import delete_tree, move_away
+from holdfast.workspaces.snapshots.checkpoint import checkpoint
+from holdfast.workspaces.snapshots.restore import fits, go_back, unreadable
+from holdfast.workspaces.snapshots.salvage import restore_into, salvage
+from holdfast.workspaces.strategies import copy_checkout
+
+
+class DirectoryStrategy:
+    def __init__(self, home: str, git: Git, runner: CommandRunner, *, copy: bool) -> None:
+        self._home = home
+        self._git = git
+        self._runner = runner
+        self._copy = copy
+
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+        if self._copy and not os.path.isdir(repo.path):
+            raise LaunchError(names.gone(repo.path, task_id))
+        return Plan(path=names.workspace_path(self._home, repo.id, task_id), branch=None, base_commit=None)
+
+    async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
+        owner_marker.write(workspace)
+        if os.path.lexists(workspace.path):
+            await in_thread(delete_tree, workspace.path)  # half made: no agent has worked in it yet
+        faults.effect("directory.make")
+        if self._copy and restore is None:
+            await self._copy_checkout(repo.path, workspace.path)
+        else:
+            os.makedirs(workspace.path, mode=0o700)
+        faults.passed("directory.made")
+        if restore is not None:
+            await restore_into(self._git, self._home, repo, workspace, restore)
+
+    async def _copy_checkout(self, source: str, target: str) -> None:
+        argv = [sys.executable, "-I", "-X", "utf8", copy_checkout.__file__, source, target]
+        code, _out, err = await self._runner(argv, cwd="/", env=environment(), timeout=3600)
+        if code != 0:
+            last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+            raise WorkspaceProblem(f"{source} could not be copied: {last[0]}")
+
+    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+        return  # it has no git entry of ours
+
+    async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
+        return os.path.isdir(workspace.path)
+
+    async def commit_leftovers(
+        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+    ) -> str | None:
+        return None  # there is no branch: the result is salvaged, like everything else in it
+
+    async def deliver(self, repo: Repo, workspace: Workspace) -> None:
+        return  # it has no branch
+
+    async def salvage(
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        reason: str,
+        rules: SalvageRules = DEFAULT_SALVAGE,
+        *,
+        over: str | None = None,
+    ) -> Saved | None:
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, over=over)
+
+    async def checkpoint(
+        self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
+    ) -> Kept | None:
+        return await checkpoint(self._git, self._home, repo, workspace, ref, rules, unless)
+
+    async def readable(self, repo: Repo, commit: str) -> str | None:
+        return await unreadable(self._git, self._home, repo, commit)
+
+    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+        return await fits(self._git, self._home, repo, workspace, commit)
+
+    async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
+        return await go_back(self._git, self._home, repo, workspace, commit, rules)
+
+    async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
+        target = names.trash_path(self._home, workspace.id)
+        if not os.path.lexists(workspace.path):
+            return os.path.lexists(target)
+        if owner_marker.owner(workspace.path) != workspace.id:
+            raise WorkspaceProblem(f"{workspace.path} carries no record of ours; it was left alone")
+        return move_away(workspace.path, target)
+
+    async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
+        return False
+
+    async def delete_trash(self, workspace: Workspace) -> None:
+        await delete_remains(self._home, workspace)

@@ -1,0 +1,317 @@
+"""Git worktrees: one per task, on a branch of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
+from holdfast.base.errors import LaunchError, WorkspaceProblem, is_passing
+from holdfast.core.model import Repo, Workspace
+from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
+from holdfast.workspaces import names
+from holdfast.workspaces.git import refs
+from holdfast.workspaces.git.delete_branch import delete_branch, heal
+from holdfast.workspaces.git.entry import can_make_entry, make_entry
+from holdfast.workspaces.git.git import Git, GitFailed
+from holdfast.workspaces.git.git_state import LOOKING
+from holdfast.workspaces.git.hardening import ANY_PROTOCOL
+from holdfast.workspaces.git.repo_lock import UsersGc
+from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.worktree_entries import (
+    drop_branch_lock,
+    drop_entry,
+    drop_entry_locks,
+    entry_of,
+    is_checked_out,
+)
+from holdfast.workspaces.port import Kept, Plan, Saved
+from holdfast.workspaces.removal import owner_marker
+from holdfast.workspaces.removal.remains import delete_remains
+from holdfast.workspaces.removal.trash import delete_tree, move_away
+from holdfast.workspaces.snapshots.checkpoint import checkpoint
+from holdfast.workspaces.snapshots.contents import refuse_pipes, refuse_what_git_cannot_hold
+from holdfast.workspaces.snapshots.nothing_to_save import is_pristine
+from holdfast.workspaces.snapshots.restore import fits, go_back, unreadable
+from holdfast.workspaces.snapshots.salvage import restore_into, salvage
+
+_IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
+_UNDER_WAY = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
+TRIES = 5
+
+
+class WorktreeStrategy:
+    own_git = False  # whether `.git` in its workspace is a repository of its own (clones)
+
+    def __init__(self, home: str, git: Git) -> None:
+        self._home = home
+        self._git = git
+        self._users_gc = UsersGc()
+
+    async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
+        await self._refuse_broken(repo, task_id)
+        path = names.workspace_path(self._home, repo.id, task_id)
+        if branch is not None and fresh_name == 0:
+            return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
+        branch = names.branch_of(task_id, fresh_name)
+        return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
+
+    async def _refuse_broken(self, repo: Repo, task_id: str) -> None:
+        if not os.path.isdir(repo.common_dir):
+            raise LaunchError(names.gone(repo.path, task_id))
+        if await refs.tip(self._git, repo.common_dir, "refs/heads/holdfast") is not None:
+            raise LaunchError(
+                f"The repository {repo.path} has a branch named 'holdfast', which stands in the way of our branches "
+                f"'holdfast/…'. Rename it: git -C {repo.path} branch -m holdfast SOMETHING-ELSE"
+            )
+
+    async def _resolve(self, repo: Repo, base_ref: str) -> str:
+        plain = refs.branch_tip(repo.path, repo.common_dir, base_ref)
+        if plain is not None:
+            return plain
+        try:
+            out = await self._git.run(
+                "rev-parse",
+                "--verify",
+                "--quiet",
+                "--end-of-options",
+                f"{base_ref}^{{commit}}",
+                cwd=repo.path,
+            )
+        except (GitFailed, FileNotFoundError, NotADirectoryError) as error:
+            if is_passing(error):
+                raise
+            raise LaunchError(
+                f"The base '{base_ref}' is not a commit in {repo.path}. Choose another one with --base, "
+                "or make a first commit if the repository is empty."
+            ) from error
+        return out.split()[-1].strip()
+
+    async def prepare(self, repo: Repo, workspace: Workspace, restore: str | None) -> None:
+        """Creation fails closed: an agent never falls back to the user's checkout (R-TREE-05)."""
+        owner_marker.write(workspace)
+        async with repo_lock(repo.common_dir):
+            await self._clear_half_made(repo, workspace)
+            await self._add(repo, workspace)
+        filters = await self._git.filters_off(workspace.path)
+        workers = f"checkout.workers={min(4, os.cpu_count() or 1)}"
+        faults.effect("worktree.checkout")
+        # A partial clone has not yet got what a checkout needs.
+        env = {**filters, "GIT_NO_LAZY_FETCH": "0", "GIT_ALLOW_PROTOCOL": ANY_PROTOCOL}
+        await self._git.run(
+            "reset", "--quiet", "--hard", cwd=workspace.path, env=env, settings=(workers,), timeout=3600
+        )
+        faults.passed("worktree.ready")
+        if restore is not None:
+            await restore_into(self._git, self._home, repo, workspace, restore)
+
+    async def _clear_half_made(self, repo: Repo, workspace: Workspace) -> None:
+        """What an earlier try left when it was killed. No agent has worked in it yet, so there is nothing to save."""
+        if os.path.lexists(workspace.path):
+            leftover = names.half_made_path(self._home, workspace.id)
+            await in_thread(delete_tree, leftover)
+            move_away(workspace.path, leftover)
+            await in_thread(delete_tree, leftover)
+        drop_entry(repo.common_dir, workspace.path)
+        await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
+
+    async def _add(self, repo: Repo, workspace: Workspace) -> None:
+        assert workspace.branch is not None
+        reason = f"holdfast task={workspace.task_id}"
+        is_new = await refs.tip(self._git, repo.common_dir, f"refs/heads/{workspace.branch}") is None
+        faults.effect("worktree.add")
+        if is_new and can_make_entry(repo.common_dir):
+            arguments = ["branch", "--no-track", workspace.branch, str(workspace.base_commit)]
+            await self._patiently(*arguments, cwd=repo.common_dir)
+            make_entry(repo.common_dir, workspace.path, workspace.branch, reason)
+        else:  # git also knows whether somebody has that branch checked out
+            what = ["--no-track", "-b", workspace.branch] if is_new else []
+            start = str(workspace.base_commit) if is_new else workspace.branch
+            options = ["--quiet", "--no-checkout", "--lock", "--reason", reason, *what]
+            await self._patiently("worktree", "add", *options, workspace.path, start, cwd=repo.common_dir)
+        faults.passed("worktree.added")
+
+    async def _patiently(
+        self, *arguments: str, cwd: str, env: Mapping[str, str] | None = None, settings: Sequence[str] = ()
+    ) -> None:
+        """The user's own git holds a lock of the repository for a moment now and then."""
+        for attempt in range(1, TRIES + 1):
+            faults.effect("worktree.git")
+            try:
+                await self._git.run(*arguments, cwd=cwd, env=env, settings=settings)
+                return
+            except GitFailed as error:
+                if attempt == TRIES or ".lock" not in error.err:
+                    raise
+                await asyncio.sleep(0.05 * attempt)
+
+    async def tidy(self, repo: Repo, workspace: Workspace) -> None:
+        """R-TREE-15: `index.lock` and the like in our admin entry; the tree is proven empty, so nobody holds them."""
+        await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
+        entry = entry_of(repo.common_dir, workspace.path)
+        if entry is not None:
+            await drop_entry_locks(self._git, repo.common_dir, entry)
+
+    async def is_intact(self, repo: Repo, workspace: Workspace) -> bool:
+        return os.path.lexists(os.path.join(workspace.path, ".git")) and (
+            entry_of(repo.common_dir, workspace.path) is not None
+        )
+
+    async def commit_leftovers(
+        self, repo: Repo, workspace: Workspace, mode: str, message: str, leave: Sequence[str] = ()
+    ) -> str | None:
+        if mode == "none" or not self._is_on_its_branch(repo, workspace):
+            return None
+        try:
+            await in_thread(refuse_pipes, workspace.path, entry_of(repo.common_dir, workspace.path))
+            await in_thread(
+                refuse_what_git_cannot_hold, workspace.path, self.own_git
+            )  # git would also run the nested repository's own commands
+            filters, known = await self._git.surroundings(workspace.path)
+            filters |= LOOKING if self.own_git else {}
+            identity = await self._identity(workspace, known)
+            await self._commit_staged(workspace, message, filters, identity)
+            if mode == "all":  # but no file that we brought: a secret that git ignores nowhere would be published
+                but = [f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave]
+                await self._git.run("add", "--all", ".", *but, cwd=workspace.path, env=filters, settings=identity)
+            if mode == "tracked" or leave:
+                await self._git.run("add", "--update", ".", cwd=workspace.path, env=filters, settings=identity)
+            faults.effect("worktree.commit")
+            commit = ["commit", "--quiet", "--no-verify", "-m", message]
+            await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
+        except WorkspaceProblem:
+            return (
+                None  # nothing to commit; or a nested repository, a closed directory, …: the salvage saves or refuses
+            )
+        faults.passed("worktree.committed")
+        where = os.path.join(workspace.path, ".git") if self.own_git else repo.common_dir
+        return await refs.tip(self._git, where, f"refs/heads/{workspace.branch}")
+
+    async def _commit_staged(
+        self, workspace: Workspace, message: str, filters: dict[str, str], identity: Sequence[str]
+    ) -> None:
+        """What is staged and was changed since is in the index only, and `add` would write over it: a commit first."""
+        status = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
+        listed = await self._git.run(*status, cwd=workspace.path, env=filters)
+        if any(line[0] not in " ?" and line[1] not in " ?" for line in listed.split("\0") if line):
+            faults.effect("worktree.commit_staged")
+            commit = [
+                "commit",
+                "--quiet",
+                "--no-verify",
+                "-m",
+                message.replace("(leftovers)", "(leftovers, as staged)"),
+            ]
+            await self._patiently(*commit, cwd=workspace.path, env=filters, settings=identity)
+
+    def _is_on_its_branch(self, repo: Repo, workspace: Workspace) -> bool:
+        """Only a `.git` that leads where we made it lead counts: an emptied directory makes git answer for a parent
+        repository. A merge under way is not ours to conclude: the salvage takes it as it is."""
+        git_dir = refs.git_dir_at(workspace.path)
+        ours = workspace.path + "/.git" if self.own_git else entry_of(repo.common_dir, workspace.path)
+        if git_dir is None or ours is None or os.path.realpath(git_dir) != os.path.realpath(ours):
+            return False
+        if any(os.path.lexists(os.path.join(git_dir, name)) for name in _UNDER_WAY):
+            return False
+        return refs.symbolic(git_dir) == f"refs/heads/{workspace.branch}"
+
+    async def _identity(self, workspace: Workspace, known: set[str]) -> list[str]:
+        """The user's identity where there is one; ours, so that work is never refused, where there is none."""
+        if "user.email" not in known:
+            return list(_IDENTITY)
+        if "user.name" in known or await self._git.ok("var", "GIT_COMMITTER_IDENT", cwd=workspace.path):
+            return []  # without a name of its own, git takes that of the account, if there is one
+        return list(_IDENTITY)
+
+    async def deliver(self, repo: Repo, workspace: Workspace) -> None:
+        return  # its branch is in the repository already
+
+    async def salvage(
+        self,
+        repo: Repo,
+        workspace: Workspace,
+        reason: str,
+        rules: SalvageRules = DEFAULT_SALVAGE,
+        *,
+        over: str | None = None,
+    ) -> Saved | None:
+        await in_thread(refuse_pipes, workspace.path, entry_of(repo.common_dir, workspace.path))
+        if over is None and await is_pristine(self._git, repo, workspace, rules):
+            return None
+        moved = self._moved(workspace)
+        return await salvage(self._git, self._home, repo, workspace, reason, rules, tree=moved, over=over)
+
+    def _own_git(self, workspace: Workspace) -> str | None:
+        return None
+
+    async def checkpoint(
+        self, repo: Repo, workspace: Workspace, ref: str, rules: SalvageRules, unless: str | None = None
+    ) -> Kept | None:
+        return await checkpoint(self._git, self._home, repo, workspace, ref, rules, unless, self._own_git(workspace))
+
+    async def readable(self, repo: Repo, commit: str) -> str | None:
+        return await unreadable(self._git, self._home, repo, commit)
+
+    async def fits(self, repo: Repo, workspace: Workspace, commit: str) -> bool:
+        return await fits(self._git, self._home, repo, workspace, commit)
+
+    async def go_back(self, repo: Repo, workspace: Workspace, commit: str, rules: SalvageRules) -> str:
+        return await go_back(self._git, self._home, repo, workspace, commit, rules, self._own_git(workspace))
+
+    def _moved(self, workspace: Workspace) -> str | None:
+        """Where its directory is, if we were killed after its rename: without it, saving again would save less."""
+        places = (names.trash_path(self._home, workspace.id), names.stranded_path(workspace.path, workspace.id))
+        found = [] if os.path.lexists(workspace.path) else [place for place in places if os.path.isdir(place)]
+        return found[0] if found else None
+
+    async def put_away(self, repo: Repo, workspace: Workspace) -> bool:
+        target = names.trash_path(self._home, workspace.id)
+        moved = False
+        if os.path.lexists(workspace.path):
+            if owner_marker.owner(workspace.path) != workspace.id:
+                raise WorkspaceProblem(f"{workspace.path} carries no record of ours; it was left alone")
+            moved = move_away(workspace.path, target)
+        dropped = os.path.isdir(repo.common_dir) and await self._drop(repo, workspace)
+        return moved or dropped or os.path.lexists(target)
+
+    async def _drop(self, repo: Repo, workspace: Workspace) -> bool:
+        while True:
+            await self._users_gc.over(repo.common_dir)
+            async with repo_lock(repo.common_dir):
+                if self._users_gc.runs(repo.common_dir):
+                    continue  # it began while we waited for the lock, which others want meanwhile
+                await heal(self._git, repo.common_dir)
+                await drop_branch_lock(self._git, repo.common_dir, workspace.branch)
+                return await in_thread(drop_entry, repo.common_dir, workspace.path)  # with its submodules' objects
+
+    async def drop_empty_branch(self, repo: Repo, workspace: Workspace) -> bool:
+        """Delete the branch when it has no commit beyond its base."""
+        if workspace.branch is None or workspace.base_commit is None or not os.path.isdir(repo.common_dir):
+            return False
+        if not workspace.branch.startswith(names.BRANCH_PREFIX):
+            return False
+        ref = f"refs/heads/{workspace.branch}"
+        tip = await refs.tip(self._git, repo.common_dir, ref)
+        if tip is None:
+            return True
+        if tip != workspace.base_commit and not await self._is_ancestor(repo, tip, workspace.base_commit):
+            return False
+        if is_checked_out(repo.common_dir, workspace.branch, but_locked=True):
+            return False  # the user is looking at it: without it, they would stand on nothing
+        faults.effect("branch.delete")
+        await delete_branch(self._git, repo.common_dir, ref, tip)
+        faults.passed("branch.deleted")
+        return True
+
+    async def _is_ancestor(self, repo: Repo, tip: str, base: str) -> bool:
+        try:
+            return await self._git.is_true("merge-base", "--is-ancestor", tip, base, cwd=repo.common_dir)
+        except GitFailed:
+            if await self._git.is_true("cat-file", "-e", base, cwd=repo.common_dir):
+                raise
+            return False  # its base is gone from the repository: nobody can tell, so the branch stays
+
+    async def delete_trash(self, workspace: Workspace) -> None:
+        await delete_remains(self._home, workspace)
