@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import apsw
 from tests.fleet import processes_of
 
-from holdfast.invariants.witness import blob_id
+from holdfast.checker.witness import blob_id
 
 if TYPE_CHECKING:
     from tests.soak import Soak

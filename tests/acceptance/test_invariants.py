@@ -14,7 +14,7 @@ import pytest
 from tests.fleet import Fleet
 from tests.sampling import sampled
 
-from holdfast.invariants.witness import blob_id
+from holdfast.checker.witness import blob_id
 
 
 def promises(fleet: Fleet, *arguments: object, code: int) -> list[str]:

@@ -10,9 +10,9 @@ import apsw
 from holdfast import config
 from holdfast.base.errors import Unavailable, UsageError
 from holdfast.base.platform import refuse_unsupported
-from holdfast.invariants import Violation, violations
-from holdfast.invariants.check import Limits
-from holdfast.invariants.witness import read_witness
+from holdfast.checker import Violation, violations
+from holdfast.checker.rules import Limits
+from holdfast.checker.witness import read_witness
 
 
 def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:

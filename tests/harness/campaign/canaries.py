@@ -27,8 +27,8 @@ from tests.harness.matrix.world import Stuck, World
 
 from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
+from holdfast.checker import violations
 from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
-from holdfast.invariants import violations
 
 PROMPT = "tell it"
 HOOK = 'cat > "$WORLD/hook-got"; env > "$WORLD/hook-saw"; cat "$WORLD/told" >&2; exit 1'

@@ -25,7 +25,7 @@ from tests.harness.matrix.cases import Case
 from tests.harness.matrix.world import Stuck, World
 from tests.harness.preload_imports import import_everything
 
-from holdfast.invariants import fingerprint, violations
+from holdfast.checker import fingerprint, violations
 
 LIVES: dict[str, Life] = {**WAITING, **KEPT, **TIMED}
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}

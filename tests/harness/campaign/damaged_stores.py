@@ -22,8 +22,8 @@ from holdfast.api.queries import Queries
 from holdfast.base import clock, faults
 from holdfast.base.errors import HoldfastError, NotFound
 from holdfast.base.ids import new_id
+from holdfast.checker import violations as broken_promises
 from holdfast.core.model import TaskSpec
-from holdfast.invariants import violations as broken_promises
 from holdfast.store.sqlite.engine.store import SqliteStore
 
 SECTOR = 512

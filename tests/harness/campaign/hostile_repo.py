@@ -22,7 +22,7 @@ from tests.harness.matrix.cases import Case
 from tests.harness.matrix.steps import add, task, write
 from tests.harness.matrix.world import Stuck, World
 
-from holdfast.invariants import violations
+from holdfast.checker import violations
 
 # A commit that names a blob which nobody has: git asks a promisor for it.
 _MISSING = (

@@ -23,8 +23,8 @@ from tests.harness.matrix.world import PATIENCE, Stuck, World
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import HoldfastError
+from holdfast.checker import fingerprint, violations
 from holdfast.interfaces.cli.main import COMMANDS, run
-from holdfast.invariants import fingerprint, violations
 
 TRACEBACK = "Traceback (most recent call last)"
 ENDS = 6  # supervisors afterwards, at most: each may leave some work to the next

@@ -28,8 +28,8 @@ from tests.harness.matrix.steps import add, commands_of, state, task_id, write
 from tests.harness.matrix.world import Stuck, World
 
 from holdfast.api.queries import Queries
-from holdfast.invariants import fingerprint, violations
-from holdfast.invariants.evidence import Evidence
+from holdfast.checker import fingerprint, violations
+from holdfast.checker.evidence import Evidence
 
 SUPERVISOR, KEEPER, AGENT, GIT = "supervisor", "keeper", "agent", "git"
 FIRST, SECOND, THIRD = "work", "wait behind it", "be added while nobody looks"

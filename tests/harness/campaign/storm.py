@@ -27,7 +27,7 @@ from tests.harness.matrix.world import Stuck, World
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.base.errors import HoldfastError
-from holdfast.invariants import fingerprint, violations
+from holdfast.checker import fingerprint, violations
 
 TASKS, KILLS = 20, 100
 LARGE = (200, 1000)

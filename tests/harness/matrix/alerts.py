@@ -6,7 +6,7 @@ from tests.harness.matrix.steps import add, retry, task_id, up_to_the_end, write
 from tests.harness.matrix.world import World
 
 from holdfast.api.queries import Queries
-from holdfast.invariants.evidence import Evidence
+from holdfast.checker.evidence import Evidence
 
 HOOK = """printf '%s\\n' "$HOLDFAST_NOTICE_KEY" >> "$WORLD/notices" """
 

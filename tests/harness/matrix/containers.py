@@ -19,7 +19,7 @@ from tests.harness.matrix.steps import commands_of, events_tell, insist, state, 
 from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
-from holdfast.invariants.witness import blob_id
+from holdfast.checker.witness import blob_id
 from holdfast.processes.cgroups import base_name
 
 RAN = """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$HOLDFAST_CHANNEL/witness"\n"""

@@ -19,7 +19,7 @@ from tests.harness.matrix.scenario import Play, Scenario
 from tests.harness.matrix.steps import add, commands_of, events_tell, insist, task_id, up_to_the_end, write
 from tests.harness.matrix.world import World
 
-from holdfast.invariants.evidence import Evidence
+from holdfast.checker.evidence import Evidence
 
 A_WHILE = 15.0  # for what must come, on a busy machine; what comes soon is not waited for
 A_MOMENT = 2.0  # for what must not come

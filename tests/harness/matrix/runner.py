@@ -20,7 +20,7 @@ from tests.harness.matrix.steps import state
 from tests.harness.matrix.world import KEEPER, Stuck, World
 from tests.harness.preload_imports import import_everything
 
-from holdfast.invariants import fingerprint, violations
+from holdfast.checker import fingerprint, violations
 from holdfast.processes.cgroups import probe
 
 ROOM = 256 * 1024 * 1024

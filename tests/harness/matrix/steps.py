@@ -14,7 +14,7 @@ from tests.harness.matrix.world import World
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Unavailable
-from holdfast.invariants.witness import blob_id
+from holdfast.checker.witness import blob_id
 
 RAN = (
     """printf '{"ran":"%s","task":"%s"}\\n' "$HOLDFAST_RUN_ID" "$HOLDFAST_TASK_ID" >> "$WITNESS"\n"""

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast.invariants.evidence import Evidence, git, task_of
-from holdfast.invariants.violation import Violation
+from holdfast.checker.evidence import Evidence, git, task_of
+from holdfast.checker.zz_violation import Violation
 
 LIVE = ("intended", "ready", "preserved")
 

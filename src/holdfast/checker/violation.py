@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from holdfast.invariants.evidence import Evidence, git
+from holdfast.checker.evidence import Evidence, git
 
 _LASTING = ("repos", "tasks", "runs", "workspaces", "salvages", "spends", "requests", "alerts")
 

@@ -6,8 +6,8 @@ system itself. A mistake in the supervisor, in core or in an adapter cannot hide
 
 from __future__ import annotations
 
-from holdfast.invariants.check import violations
-from holdfast.invariants.fingerprint import fingerprint
-from holdfast.invariants.violation import Violation
+from holdfast.checker.rules import violations
+from holdfast.checker.violation import fingerprint
+from holdfast.checker.zz_violation import Violation
 
 __all__ = ["Violation", "fingerprint", "violations"]
