@@ -11,7 +11,7 @@ import pytest
 from tests.fleet import PATIENCE, Fleet, in_company, lives, processes_of, wait_until
 from tests.harness.matrix.runner import has_cgroups
 
-from holdfast.supervisor.loop import SLOW_POLL
+from holdfast.supervisor.daemon import SLOW_POLL
 
 
 def hold(fleet: Fleet, name: str, *options: object, ignore_term: bool = False) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.supervisor.reloading import LONGEST, SETTLE, Stillness
+from holdfast.supervisor.services.reload import LONGEST, SETTLE, Stillness
 
 
 def test_a_file_is_finished_when_it_has_kept_still() -> None:

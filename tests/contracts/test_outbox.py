@@ -20,7 +20,7 @@ from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.tasks.alerts import Delivery, Notice, NoticeRules, Plan
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, Settings
-from holdfast.supervisor.notifying import Notifying
+from holdfast.supervisor.services.alerts import Notifying
 
 BOTH = Plan(targets=("command", "webhook"))
 

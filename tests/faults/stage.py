@@ -31,9 +31,9 @@ from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context, Settings
-from holdfast.supervisor.lock import HomeLock
+from holdfast.supervisor.home_lock import HomeLock
+from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.wiring import supervisor
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.setup.commands import Furnisher

@@ -12,9 +12,9 @@ from tests.harness.await_walker import Ended, walk
 from tests.sampling import amount
 
 from holdfast.core.model import StopWhy
-from holdfast.supervisor.attempt import Attempt
-from holdfast.supervisor.attempts import Attempts
-from holdfast.supervisor.loop import Supervisor
+from holdfast.supervisor.daemon import Supervisor
+from holdfast.supervisor.runs.attempt import Attempt
+from holdfast.supervisor.runs.attempts import Attempts
 
 
 @pytest.fixture

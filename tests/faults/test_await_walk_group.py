@@ -12,7 +12,7 @@ from tests.harness.await_walker import Ended, walk
 from tests.swarm import draft, queue_swarm, results
 
 from holdfast.core.model import StopWhy
-from holdfast.supervisor.attempt import Attempt
+from holdfast.supervisor.runs.attempt import Attempt
 
 # By design: whoever is cancelled leaves its agents to their keepers.
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")

@@ -21,9 +21,9 @@ from holdfast.core.schedules.schedule import Overlap, Schedule
 from holdfast.store.port.transaction import Host, Transaction, Writer
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor import reloading
 from holdfast.supervisor.context import Bell, Context
-from holdfast.supervisor.scheduling import Scheduling
+from holdfast.supervisor.services import reload
+from holdfast.supervisor.services.schedules import Scheduling
 
 BEGIN = 1_800_000_000.0
 SECONDS = 2
@@ -88,7 +88,7 @@ class Ticking:
 @pytest.mark.parametrize("overlap", [Overlap.SKIP, Overlap.REPLACE])
 def test_every_second_is_fired_once_whoever_is_cancelled(overlap: Overlap, monkeypatch: pytest.MonkeyPatch) -> None:
     """R-CRON-02: the second at which its supervisor is cancelled is fired by that one or by the next."""
-    monkeypatch.setattr(reloading, "SETTLE", 0.0)
+    monkeypatch.setattr(reload, "SETTLE", 0.0)
     current: list[Ticking] = []
 
     def make() -> Work:

@@ -18,8 +18,8 @@ from tests.integration.conftest import Workshop
 from holdfast.core.workflows.result import GateResult
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import HelperRunner
-from holdfast.supervisor.attempt import Attempt
-from holdfast.supervisor.retention import Retention
+from holdfast.supervisor.runs.attempt import Attempt
+from holdfast.supervisor.services.retention import Retention
 from holdfast.workspaces.names import setup_log, setup_logs
 from holdfast.workspaces.port import Failed
 from holdfast.workspaces.setup.commands import Furnisher

@@ -20,12 +20,12 @@ from holdfast.base.concurrency import in_thread
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port.transaction import Grip
-from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.ending import settle
-from holdfast.supervisor.guard import WorkspaceGuard
-from holdfast.supervisor.preparing import ensure_workspace
-from holdfast.supervisor.sweep import Sweep
+from holdfast.supervisor.runs.settle import settle
+from holdfast.supervisor.workspaces.cleanup import Cleanup
+from holdfast.supervisor.workspaces.guard import WorkspaceGuard
+from holdfast.supervisor.workspaces.prepare import ensure_workspace
+from holdfast.supervisor.workspaces.sweep import Sweep
 
 CANCELLED = Verdict(outcome=Outcome.CANCELLED, reason="cancelled by tess: enough")
 

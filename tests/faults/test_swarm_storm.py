@@ -21,9 +21,9 @@ from holdfast.core.model import Instant, Repo, Task
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Timetable
-from holdfast.supervisor.scheduling import Scheduling
+from holdfast.supervisor.runs.attempt import Attempt
+from holdfast.supervisor.services.schedules import Scheduling
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 FIRES = int(os.environ.get("HOLDFAST_STORM_FIRES", "3"))

@@ -33,11 +33,11 @@ from holdfast.processes.port import Batch, LaunchSpec
 from holdfast.store.port.transaction import Host, Transaction
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.attempt import Attempt
 from holdfast.supervisor.context import Context, Keeping, Patient, Settings, Timetables
-from holdfast.supervisor.loop import Supervisor
-from holdfast.supervisor.recovery import recover
-from holdfast.supervisor.running import RunDriver
+from holdfast.supervisor.daemon import Supervisor
+from holdfast.supervisor.runs.attempt import Attempt
+from holdfast.supervisor.runs.recovery import recover
+from holdfast.supervisor.runs.run import RunDriver
 from holdfast.workspaces.strategies.none import NoneStrategy
 
 PATIENCE = 60.0  # real seconds for what takes milliseconds

@@ -23,12 +23,12 @@ from holdfast.core.runs.policy import Action, Decision
 from holdfast.processes.observe.process_tree import activity
 from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.store.port.workspaces import Checkpoint
-from holdfast.supervisor.attempts import Attempts
-from holdfast.supervisor.checkpoints import Checkpoints
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.holding import Holding
-from holdfast.supervisor.preparing import ensure_workspace
-from holdfast.supervisor.resumes import Resumes
+from holdfast.supervisor.dispatch.holds import Holding
+from holdfast.supervisor.dispatch.resume import Resumes
+from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.services.checkpoints import Checkpoints
+from holdfast.supervisor.workspaces.prepare import ensure_workspace
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from holdfast.base import clock
 from holdfast.core.dispatch.pressure import Pressure
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.workspaces.cleanup import Cleanup
 
 
 def test_many_are_deleted_with_few_looks() -> None:

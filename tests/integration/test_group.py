@@ -27,8 +27,8 @@ from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, Stage
 from holdfast.rehearsal.scenario import check
 from holdfast.store.port.transaction import Grip, Host, Role
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.attempt import Attempt
-from holdfast.supervisor.places import Places
+from holdfast.supervisor.dispatch.slots import Places
+from holdfast.supervisor.runs.attempt import Attempt
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 

@@ -18,8 +18,8 @@ from holdfast.base import clock
 from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
 from holdfast.core.workflows.workflow import OnFailure
 from holdfast.processes.launcher import KeptRun
-from holdfast.supervisor.attempt import Attempt
-from holdfast.supervisor.running import RunDriver
+from holdfast.supervisor.runs.attempt import Attempt
+from holdfast.supervisor.runs.run import RunDriver
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 

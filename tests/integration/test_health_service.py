@@ -26,9 +26,9 @@ from holdfast.processes.identity import identify
 from holdfast.processes.port import Seen
 from holdfast.store.port.transaction import Grip
 from holdfast.supervisor.context import Patient
-from holdfast.supervisor.health import ABSENT, BREATH, SAVE_EVERY, Health
-from holdfast.supervisor.verdicts import NO_FILE, NOT_ALL_FILES
-from holdfast.supervisor.watch import Watch
+from holdfast.supervisor.health.alerts import NO_FILE, NOT_ALL_FILES
+from holdfast.supervisor.health.run_facts import Watch
+from holdfast.supervisor.health.service import ABSENT, BREATH, SAVE_EVERY, Health
 from holdfast.workspaces.snapshots.changed import Change
 
 

@@ -11,10 +11,10 @@ import pytest
 from tests.faults.stage import Stage
 from tests.fleet import Fleet
 
-from holdfast.supervisor import listening, reports
-from holdfast.supervisor.attempt import Attempt
-from holdfast.supervisor.attempts import Attempts
-from holdfast.supervisor.reports import Reports
+from holdfast.supervisor.runs import agent_reports, reports
+from holdfast.supervisor.runs.attempt import Attempt
+from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.runs.reports import Reports
 
 SAY = (
     """printf '{"token":"%s","report":"REPORT","message":"%s"}\\n' """
@@ -89,7 +89,7 @@ def test_a_hint_is_followed_at_once_and_only_for_its_run(stage: Stage, monkeypat
 def test_a_flood_of_progress_is_one_event_now_and_then(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest is told when its time has come, and the last one when the agent has ended."""
     monkeypatch.setattr(reports, "LOOK_EVERY", 0.02)
-    monkeypatch.setattr(listening, "PROGRESS_EVERY", 0.4)
+    monkeypatch.setattr(agent_reports, "PROGRESS_EVERY", 0.4)
     script = f"i=0; while [ $i -lt 60 ]; do i=$((i+1)); {SAY.replace('REPORT', 'progress')}; sleep 0.02; done"
 
     async def work() -> None:

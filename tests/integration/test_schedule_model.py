@@ -38,9 +38,9 @@ from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, Schedul
 from holdfast.core.states import TaskState
 from holdfast.store.port.transaction import Host, Operation, T
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor import reloading
 from holdfast.supervisor.context import Bell, Context
-from holdfast.supervisor.scheduling import Scheduling
+from holdfast.supervisor.services import reload
+from holdfast.supervisor.services.schedules import Scheduling
 
 WALKS = int(os.environ.get("HOLDFAST_TEST_SCHEDULES", amount(6, in_all=40)))
 STEPS = 50
@@ -267,7 +267,7 @@ class Walk(RuleBasedStateMachine):
         super().__init__()
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.home = tempfile.mkdtemp(prefix="holdfast-schedules-", dir=memory)
-        self.settle, reloading.SETTLE = reloading.SETTLE, 0.0  # files are finished as soon as they are seen
+        self.settle, reload.SETTLE = reload.SETTLE, 0.0  # files are finished as soon as they are seen
         self.runner = asyncio.Runner()
         self.now = Instant(wall=datetime(2026, 10, 24, 23, 0, tzinfo=UTC).timestamp(), boottime=1.0, boot_id="boot")
         self.stores = [SqliteStore(self.home) for _ in range(2)]
@@ -301,7 +301,7 @@ class Walk(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         TALLY.update(walks=1, steps=self.steps, looks=self.looks, fires=len(self.fires), skips=self.skips)
-        reloading.SETTLE = self.settle
+        reload.SETTLE = self.settle
         self.runner.close()
         for store in self.stores:
             store.close()

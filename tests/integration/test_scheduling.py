@@ -18,7 +18,7 @@ from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.store.sqlite.engine import copies
-from holdfast.supervisor import reloading
+from holdfast.supervisor.services import reload
 
 DONE = Ending(name="done", said=Outcome.COMPLETED)
 BEGIN = datetime(2026, 11, 16, 0, 30, tzinfo=UTC).timestamp()
@@ -31,7 +31,7 @@ Play = Callable[["Clockwork"], Awaitable[None]]
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are finished as soon as they are seen."""
-    monkeypatch.setattr(reloading, "SETTLE", 0.0)
+    monkeypatch.setattr(reload, "SETTLE", 0.0)
 
 
 class Clockwork(World):

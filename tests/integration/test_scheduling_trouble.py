@@ -17,8 +17,8 @@ from holdfast.core.schedules import cron as occurrences
 from holdfast.core.schedules import due
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 from holdfast.store.port.transaction import Host
-from holdfast.supervisor import scheduling
 from holdfast.supervisor.context import Timetable
+from holdfast.supervisor.services import schedules
 
 __all__ = ["at_once"]
 
@@ -57,7 +57,7 @@ class TestNoOtherWorkIsHeldUp:
         then fires when it is prepared, though more has come meanwhile."""
 
         async def play(world: Clockwork) -> None:
-            monkeypatch.setattr(scheduling, "HASTE", 0.0)
+            monkeypatch.setattr(schedules, "HASTE", 0.0)
             answers, prepare = asyncio.Event(), world.board.accepting
 
             async def accepting(schedule: Schedule, fire_time: float, by: str) -> Any:
@@ -271,7 +271,7 @@ class TestNothingIsLost:
 
     def test_occurrences_that_are_left_out_do_not_pile_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """R-CRON-02: its task waits for an operator, and every second one is skipped: little is kept of them."""
-        monkeypatch.setattr(scheduling, "KEPT", 5)
+        monkeypatch.setattr(schedules, "KEPT", 5)
 
         async def play(world: Clockwork) -> None:
             for _ in range(30):

@@ -16,12 +16,12 @@ from holdfast.core.dispatch.terms import Lane
 from holdfast.core.dispatch.workers import Staff, Worker
 from holdfast.core.model import RequestKind
 from holdfast.core.runs.retry_budgets import Limits
-from holdfast.supervisor.massdeath import fails_in
+from holdfast.supervisor.dispatch.mass_death import fails_in
 
 
 def unfinished(world: World) -> int:
     """What keeps `--idle-exit` here."""
-    from holdfast.supervisor.terms import for_operators
+    from holdfast.supervisor.dispatch.terms import for_operators
 
     return int(world.write(lambda tx: tx.tasks.unfinished_count(for_operators(world.context, tx))))
 

@@ -13,8 +13,8 @@ from holdfast.core.health.diagnosis import STOP_WHY
 from holdfast.core.model import StopWhy, TaskSpec
 from holdfast.store.port.grip import Grip
 from holdfast.store.sqlite.rows import added_task
-from holdfast.supervisor.running import RunDriver
-from holdfast.supervisor.wishes import Wish
+from holdfast.supervisor.runs.run import RunDriver
+from holdfast.supervisor.runs.stop_request import Wish
 
 
 class WithoutStore(RunDriver):

@@ -32,7 +32,7 @@ def send_test(by: str) -> list[Row]:
         assert target is not None  # its name is in the same settings
         try:
             answer = await target.send(_test_notice(by))
-        except Exception as trouble:  # noqa: BLE001 - as when it is sent for real (supervisor/notifying.py)
+        except Exception as trouble:  # noqa: BLE001 - as when it is sent for real (supervisor/services/alerts.py)
             return {"target": name, "ok": False, "told": f"{type(trouble).__name__}: the attempt went wrong"}
         return {"target": name, "ok": answer.ok, "told": answer.told}
 

@@ -33,8 +33,8 @@ from holdfast.store.port.transaction import Salvaged
 from holdfast.store.sqlite.engine.copies import sync_file
 from holdfast.store.sqlite.engine.reader import DATABASE
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.lock import NAME as SUPERVISOR_LOCK
-from holdfast.supervisor.lock import HomeLock
+from holdfast.supervisor.home_lock import NAME as SUPERVISOR_LOCK
+from holdfast.supervisor.home_lock import HomeLock
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.delete_branch import heal
 from holdfast.workspaces.git.git import Git

@@ -25,7 +25,7 @@ from holdfast.processes.strays import marked_processes
 from holdfast.store.sqlite.engine import copies
 from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
 from holdfast.store.sqlite.engine.reader import DATABASE
-from holdfast.supervisor.lock import HomeLock
+from holdfast.supervisor.home_lock import HomeLock
 from holdfast.workspaces.removal.trash import delete_tree
 from holdfast.workspaces.snapshots.bundles import read_bundle
 
@@ -104,8 +104,8 @@ def _unpack(home: str, source: str, folder: str) -> Prepared:
 
 def carry_out(plan: Prepared) -> Restored:
     """Saved work first (only added), then the old store aside, then the switch."""
-    from holdfast.supervisor.timekeeping import NAME as CLOCK
-    from holdfast.supervisor.timekeeping import note_restored
+    from holdfast.supervisor.services.clock import NAME as CLOCK
+    from holdfast.supervisor.services.clock import note_restored
 
     left_alone = []
     for name in plan.members:

@@ -28,8 +28,8 @@ from holdfast.core.workflows.handover import Changes
 from holdfast.core.workflows.result import Touched
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port.transaction import Grip, Store, Transaction, Writer
-from holdfast.supervisor.ages import BelievesTheClock, Timekeeper
-from holdfast.supervisor.places import Places
+from holdfast.supervisor.dispatch.slots import Places
+from holdfast.supervisor.services.ages import BelievesTheClock, Timekeeper
 from holdfast.trackers.port import Tracker
 from holdfast.workspaces.git.fingerprint import Fingerprints
 from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy

@@ -45,12 +45,12 @@ from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
 from holdfast.store.sqlite.engine.disk_reserve import Reserve
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.cleanup import Cleanup
 from holdfast.supervisor.context import Bell, Context, Settings
-from holdfast.supervisor.lock import HomeLock
-from holdfast.supervisor.loop import Supervisor
+from holdfast.supervisor.daemon import Supervisor
+from holdfast.supervisor.home_lock import HomeLock
 from holdfast.supervisor.saying import say
-from holdfast.supervisor.sweep import Sweep
+from holdfast.supervisor.workspaces.cleanup import Cleanup
+from holdfast.supervisor.workspaces.sweep import Sweep
 from holdfast.wiring.alerts import UserOutlets
 from holdfast.wiring.reload import UserSettings
 from holdfast.wiring.schedules import RepoTimetables

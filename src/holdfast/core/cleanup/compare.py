@@ -1,7 +1,7 @@
 """What is there against what the ledger says, in both directions: a list of findings, each with what to do about it.
 
 The looking is done elsewhere (`workspaces/removal/inventory.py`, `processes/strays.py`), and so is the doing
-(`supervisor/sweep.py`). What has no record of ours is foreign: reported, never touched.
+(`supervisor/workspaces/sweep.py`). What has no record of ours is foreign: reported, never touched.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """Composed in one place (supervisor/terms.py), kept by the claim."""
+    """Composed in one place (supervisor/dispatch/terms.py), kept by the claim."""
 
     shut_out: ShutOut = NOBODY  # whose accounts are shut
     providers_down: frozenset[str] = frozenset()  # those that do not answer, whatever the agent and the account

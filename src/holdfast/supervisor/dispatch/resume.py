@@ -1,0 +1,84 @@
+"""Paused tasks and parked accounts whose time has come. The due times are in the store, so any restart finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.base.errors import Conflict
+from holdfast.core.dispatch.accounts import full_name
+from holdfast.core.dispatch.holds import Hold, Scope, proving
+from holdfast.core.model import Instant, PauseReason
+from holdfast.core.states import TaskState
+from holdfast.store.port.transaction import Transaction
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.dispatch.holds import Holding
+from holdfast.supervisor.workspaces.restore_checkpoint import can_go_on
+
+_OF_AN_ACCOUNT = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT})
+
+
+class Resumes:
+    def __init__(self, context: Context, holding: Holding) -> None:
+        self._context = context
+        self._holding = holding
+        self._looked: Instant | None = None  # what was due by then has been seen to
+
+    async def tick(self) -> None:
+        now = self._context.clock()
+        due = await self._context.writer.write(self._due)
+        self._looked = now
+        self._holding.written()
+        for task_id in due:
+            await self._resume(task_id)
+
+    def _due(self, tx: Transaction) -> Sequence[str]:
+        """Accounts first: one task goes first under each, the others stay paused meanwhile, no resume spent."""
+        now = self._context.clock()
+        for account in tx.accounts.open_due(now):
+            tx.holds.keep(proving(account, now), now)
+        self._holding.look(tx)
+        due = tx.tasks.due_to_resume(now, auto=self._context.limits.auto_resume)
+        if not due:
+            return due
+        holds = {hold.name: hold for hold in tx.holds.all() if hold.scope is Scope.ACCOUNT}
+        return [task_id for task_id in due if self._may_go_on(tx, task_id, holds, now)]
+
+    def _may_go_on(self, tx: Transaction, task_id: str, holds: dict[str, Hold], now: Instant) -> bool:
+        task = tx.tasks.get(task_id)
+        if task.pause_reason not in _OF_AN_ACCOUNT:
+            return True
+        shut = tx.accounts.keeping_back(task, now)
+        if shut is not None and shut.until is not None:
+            return False  # another run under it met a limit that lasts longer
+        account = tx.holds.account_of(task_id)
+        hold = None if account is None else holds.get(full_name(task.spec.agent, account))
+        if hold is None:
+            return True
+        if not hold.lets_resume(now):
+            return False
+        holds[hold.name] = hold.with_probe(task_id, now, TaskState.QUEUED)
+        tx.holds.keep(holds[hold.name], now)
+        return True
+
+    async def _resume(self, task_id: str) -> None:
+        if not await can_go_on(self._context, task_id):
+            return
+        try:
+            await self._context.writer.write(
+                lambda tx: tx.tasks.resume(
+                    task_id, "the supervisor, because it was due", self._context.clock(), operator=False
+                )
+            )
+        except Conflict:
+            return  # an operator was faster
+        self._context.bell.ring()
+
+    async def next_due(self) -> float | None:
+        """Not what was due at the last look already: that waits for somebody who goes first."""
+        return await self._context.writer.write(self._next_due)
+
+    def _next_due(self, tx: Transaction) -> float | None:
+        auto = self._context.limits.auto_resume
+        due = tx.tasks.next_due(self._looked or self._context.clock(), auto=auto)
+        moments = (due, self._holding.next_moment(tx))
+        return min((at for at in moments if at is not None), default=None)

@@ -1,0 +1,108 @@
+"""One claimed task, from wherever it stands to its settlement.
+
+What is run for it is driven by running.py; here is what that means for the task: its workspace's guard, its settlement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.base.errors import NotOwner
+from holdfast.core.model import StopWhy, Task
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.workflows.workflow import stage_of
+from holdfast.store.port.transaction import Grip
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.dispatch.mass_death import OTHERS_DIE_WITHIN, fails_in
+from holdfast.supervisor.runs.parallel_stage import Group
+from holdfast.supervisor.runs.run import RunDriver
+from holdfast.supervisor.runs.settle import freeze, settle
+from holdfast.supervisor.runs.stages import ended_before, stage_ended
+from holdfast.supervisor.runs.stop_request import Wish
+from holdfast.supervisor.workspaces.guard import WorkspaceGuard
+
+
+class Attempt:
+    """Drives one task under one fence."""
+
+    def __init__(self, context: Context, task: Task, earlier: Attempt | None = None) -> None:
+        """`earlier` is the try that failed before this one: a stop that it was asked for still stands."""
+        assert task.owner is not None
+        self.grip = Grip(task_id=task.id, fence=task.fence, owner=task.owner)
+        self.frozen = False
+        self._context = context
+        self._wish: Wish = earlier._wish if earlier else Wish()
+        stage = stage_of(task.spec.stages, task.progress)
+        kind = RunDriver if stage is None or not stage.is_parallel else Group
+        self._driver: RunDriver | Group = kind(context, task, self.grip, self._wish)
+
+    async def drive(self) -> None:
+        """Until the task is settled, frozen, or no longer ours.
+
+        The guard stands around everything that could start an agent, a whole group of them too, and is left after the
+        proven end of all: agents die before their tree goes (R-TREE-03). Whatever way leads out, what the task left
+        when it ended is put away.
+        """
+        async with WorkspaceGuard(self._context, self.task.id) as guard:
+            await self._drive(guard)
+
+    async def _drive(self, guard: WorkspaceGuard) -> None:
+        try:
+            run_id, verdict = await self._until_ended()
+            if verdict.outcome is Outcome.UNKNOWN:
+                self.frozen = True
+                guard.keep()
+                await freeze(self._context, self.grip, run_id, verdict)
+                return
+            await self._see_who_else_dies(run_id)
+            verdict, ended = await stage_ended(
+                self._context, self.task, self.grip, run_id, verdict, self._wish, self._driver.answer
+            )
+            if not await settle(self._context, self.task, self.grip, run_id, verdict, ended):
+                guard.keep()  # between attempts the workspace stays: an agent's session resumes only at its own path
+        except NotOwner:
+            guard.keep()
+            await self._driver.let_go()
+        finally:
+            self._driver.close()
+
+    async def _until_ended(self) -> tuple[str | None, Verdict]:
+        """Of the run that it is at; or of an earlier one, where only what comes after it is left to do."""
+        rest = await ended_before(self._context, self.task, self.grip, self._wish)
+        return (None, rest) if rest is not None else await self._driver.until_ended()
+
+    @property
+    def task(self) -> Task:
+        return self._driver.task
+
+    @property
+    def runs(self) -> list[RunDriver]:
+        """What runs for it at the moment."""
+        return self._driver.runs
+
+    async def stop(self, why: StopWhy, *, fast: bool, reason: str = "") -> None:
+        """Ask for the end. The reason is on disk before the signal, so that this death is never taken for a crash."""
+        await self._driver.stop(why, fast=fast, reason=reason)
+
+    async def send_again(self) -> None:
+        """A stop that could not be recorded (and was therefore not sent) the last time."""
+        await self._driver.send_again()
+
+    @property
+    def stop_wanted(self) -> StopWhy | None:
+        return self._wish.why
+
+    def beat(self) -> None:
+        self._driver.beat()
+
+    async def _see_who_else_dies(self, run_id: str | None) -> None:
+        """A death that would fail the task may be one of many, of which it is none: that failing cannot be taken back,
+        what a first or second death costs can. Not for long, and not when we are asked to stop."""
+        if run_id is None:
+            return
+        died = run_id
+        while self._wish.why is None:
+            left = await self._context.writer.write(lambda tx: fails_in(self._context, tx, self.task, died))
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, OTHERS_DIE_WITHIN))

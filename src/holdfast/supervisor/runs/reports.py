@@ -1,0 +1,89 @@
+"""Looks after what running agents say of themselves, and ends those that claimed their result but do not exit."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Conflict
+from holdfast.core.model import StopWhy
+from holdfast.supervisor.context import Bell
+from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.runs.run import RunDriver
+from holdfast.supervisor.saying import say_trouble
+
+LOOK_EVERY = 10.0  # a stat per running agent, in case a hint was missed (`changed`; health.py sees changes at once)
+
+
+class Reports:
+    def __init__(self, attempts: Attempts, clock: Clock) -> None:
+        self._attempts = attempts
+        self._clock = clock
+        self._hints: set[str] = set()
+        self._bell = Bell()
+
+    def changed(self, run_id: str) -> None:
+        """Somebody saw a change in that run's channel. Only a hint: it is looked at soon, and checked."""
+        self._hints.add(run_id)
+        self._bell.ring()
+
+    async def run(self) -> None:
+        """For ever: what is hinted at, at once; every agent, now and then."""
+        loop = asyncio.get_running_loop()
+        next_round = loop.time()
+        while True:
+            hints, self._hints = self._hints, set()
+            is_round = loop.time() >= next_round
+            if is_round:
+                next_round = loop.time() + LOOK_EVERY
+            await self.look(None if is_round else hints)
+            await self._bell.wait(max(0.0, min(next_round - loop.time(), self._until_overdue())))
+
+    async def look(self, run_ids: set[str] | None = None) -> None:
+        """At these runs, or at all of them. One that cannot be read or recorded does not hold the others up."""
+        talking = [
+            run
+            for run in self._runs
+            if (listener := run.listener) is not None
+            and (run_ids is None or listener.run_id in run_ids or listener.claim is not None)
+            and (listener.has_news() or self._is_overdue(run))
+        ]
+        results = await asyncio.gather(*(self._attend(run) for run in talking), return_exceptions=True)
+        for run, result in zip(talking, results, strict=True):
+            if isinstance(result, Exception):
+                self._trouble(run, result)
+
+    @property
+    def _runs(self) -> list[RunDriver]:
+        return [run for attempt in self._attempts.living for run in attempt.runs]
+
+    async def _attend(self, run: RunDriver) -> None:
+        listener = run.listener
+        if listener is None:
+            return
+        if listener.has_news() and await listener.hear():
+            self.changed(listener.run_id)  # a claim may stand behind much talk
+        if self._is_overdue(run):
+            await run.stop(StopWhy.CLAIMED, fast=False, reason=listener.stop_reason())
+            listener.stopped()
+
+    def _trouble(self, run: RunDriver, error: Exception) -> None:
+        if run.listener is not None:
+            run.listener.hold_off()
+        is_news = not isinstance(error, Conflict)  # a run that ended, or is another supervisor's: the attempt knows
+        if is_news:
+            say_trouble(f"the reports of task {run.task.id} could not be taken in, and are tried again: ", error)
+
+    def _is_overdue(self, run: RunDriver) -> bool:
+        left = self._grace_left(run)
+        return left is not None and left <= 0
+
+    def _grace_left(self, run: RunDriver) -> float | None:
+        """A stop for another reason goes before: it is under way already."""
+        if run.listener is None or run.stop_wanted not in (None, StopWhy.CLAIMED):
+            return None
+        return run.listener.grace_left(self._clock())
+
+    def _until_overdue(self) -> float:
+        lefts = [self._grace_left(run) for run in self._runs]
+        return min([LOOK_EVERY, *(left for left in lefts if left is not None)])

@@ -1,0 +1,190 @@
+"""The end of a stage: its answer, its gate and its ruling, between the proven end of its agent and the settlement.
+
+What is gathered here is read from the run's directory and asked of the gate, so a supervisor that dies in between
+gathers it again. What follows is decided by core/workflows/next_stage.py, and is durable only with the settlement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.base.errors import LaunchError
+from holdfast.core.agents.final_answer import storable
+from holdfast.core.model import PauseReason, Task
+from holdfast.core.runs.outcome import Outcome, Verdict
+from holdfast.core.runs.policy import Action, Decision
+from holdfast.core.runs.retry_budgets import Budget, Limits, Spend, spent
+from holdfast.core.workflows.next_stage import Following, StageEnd, Step, follow, is_over, ruling_of
+from holdfast.core.workflows.result import MOST_TEXT, Result
+from holdfast.core.workflows.workflow import Ruling, stage_of
+from holdfast.store.port.transaction import Grip, Transaction
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.runs.result import result_of
+from holdfast.supervisor.runs.stagegates import ask_gate
+from holdfast.supervisor.runs.stop_request import Stopped, Wish, stopped_before
+from holdfast.supervisor.workspaces.prepare import ensure_workspace
+
+OF_THE_TASK = frozenset({"runs_spent", "crash_loop", "lost_too_often", "resume_disabled"})
+"""Failures that end the task whatever its stage says of failing: its own budgets are spent."""
+_NOT_ITS_END = frozenset({Outcome.CANCELLED, Outcome.PAUSED, Outcome.STOPPED, Outcome.LOST})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """What a stage came to. With `cut_short`, only that its gate is still to be asked."""
+
+    result: Result | None = None
+    cut_short: str = ""  # the run whose gate was ended by a stop
+
+
+async def ended_before(context: Context, task: Task, grip: Grip, wish: Wish) -> Verdict | None:
+    """How a stage ended whose agent is not to run again: a person approved the last one, or its gate was cut short.
+    None: there is an agent to run, or one that runs."""
+    progress, has_all = task.progress, is_over(task.spec.stages, task.progress)
+    if not progress.checks and not has_all:
+        return None
+    try:
+        wish.heed()
+        await wish.interrupts(ensure_workspace(context, task, grip))  # a cancel may have put it away before a retry
+    except Stopped as stopped:
+        return await stopped_before(context, task, stopped.why, "its end" if has_all else "its gate was asked")
+    except LaunchError as error:
+        return Verdict(outcome=Outcome.LAUNCH_ERROR, reason=str(error))
+    if has_all:
+        return Verdict(outcome=Outcome.COMPLETED, reason="all its stages are done, and the last one was approved")
+    return await context.writer.write(lambda tx: tx.runs.verdict(progress.checks))
+
+
+async def stage_ended(
+    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, wish: Wish, answer: str = ""
+) -> tuple[Verdict, Ended | None]:
+    """What the stage came to. A stop (a cancel, a pause, `down`) ends its gate at once: then that is how it ends for
+    now, and only the gate is left to do afterwards."""
+    stage = stage_of(task.spec.stages, task.progress)
+    if stage is None or is_over(task.spec.stages, task.progress) or verdict.outcome in _NOT_ITS_END:
+        return verdict, None
+    try:
+        if stage.gate and verdict.outcome is Outcome.COMPLETED:
+            wish.heed()
+        return verdict, await wish.interrupts(gather(context, task, grip, run_id, verdict, answer))
+    except Stopped as stopped:
+        if verdict.outcome is not Outcome.COMPLETED:
+            return verdict, await gather(context, task, grip, run_id, verdict, answer)  # nothing in it takes long
+        asked = await stopped_before(context, task, stopped.why, "its gate had passed")
+        cut_short = Ended(cut_short=task.progress.checks or run_id or "")
+        return replace(verdict, outcome=asked.outcome, reason=asked.reason, resets_at=asked.resets_at), cut_short
+
+
+async def gather(
+    context: Context, task: Task, grip: Grip, run_id: str | None, verdict: Verdict, answer: str = ""
+) -> Ended:
+    """Of the run that has ended; `answer`: of the members of a parallel stage. Ended at once when its caller is
+    cancelled, the gate with it."""
+    stage = task.spec.stages[task.progress.stage]
+    run_id = task.progress.checks or run_id
+    workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id))
+    result = await result_of(context, task, None if stage.is_parallel else run_id, verdict, workspace=workspace)
+    if stage.is_parallel:
+        result = replace(result, text=storable(answer)[-MOST_TEXT:])
+    if verdict.outcome is not Outcome.COMPLETED:
+        return Ended(result=result)
+    if stage.gate:
+        result = replace(result, gate=await ask_gate(context, task, grip, stage, workspace))
+    if stage.reviews:
+        result = replace(result, ruling=str(ruling_of(result.text) or ""))
+    return Ended(result=result)
+
+
+def advance(
+    task: Task, decision: Decision, ended: Ended | None, verdict: Verdict, ledger: Sequence[Spend], limits: Limits
+) -> tuple[Decision, Following | None]:
+    """What follows for the task, where the policy says that its run is over for good. Within a stage (a crash, a limit,
+    an operator's wish) the policy's word stands."""
+    if is_over(task.spec.stages, task.progress):
+        return replace(decision, spends=()), None  # nothing ran: a person approved the last stage
+    if ended is None or ended.result is None or decision.action not in (Action.COMPLETE, Action.FAIL):
+        return decision, None
+    failure = decision.failure or str(verdict.outcome)
+    following = follow(
+        task.spec.stages,
+        task.progress,
+        StageEnd(
+            completed=decision.action is Action.COMPLETE,
+            reason=verdict.reason if failure == str(verdict.outcome) else decision.reason,
+            failure=failure,
+            text=ended.result.text,
+            gate=ended.result.gate,
+            ruling=Ruling(ended.result.ruling) if ended.result.ruling else None,
+            is_final=failure in OF_THE_TASK,
+            may_try=verdict.outcome in (Outcome.COMPLETED, Outcome.FAILED),
+            runs_left=spent(ledger, Budget.RUNS) + 1 < limits.runs,
+        ),
+    )
+    decided = _decided(task, decision, following)
+    if decided.stage is not None and _gives_back(limits, following):
+        decided = replace(decided, stage={**decided.stage, "gives_resumes_back": True})
+    return decided, following
+
+
+def _decided(task: Task, decision: Decision, following: Following) -> Decision:
+    stages, progress = task.spec.stages, following.progress
+    spends = (Budget.STAGE,) if following.failure is None else (Budget.RUNS,)
+    if following.step is Step.FAIL:
+        if decision.action is Action.FAIL and decision.failure == following.failure:
+            return replace(decision, reason=following.reason)
+        return Decision(action=Action.FAIL, reason=following.reason, failure=following.failure, spends=spends)
+    if following.step is Step.COMPLETE:
+        return Decision(action=Action.COMPLETE, reason=following.reason, spends=spends)
+    at = stages[progress.stage]
+    told = {
+        "step": str(following.step),
+        "stage": progress.stage,
+        "name": at.name,
+        "try": progress.tries + 1,
+        "turn": turn_of(task, progress.stage, progress.turns) - 1,
+        "from": stages[task.progress.stage].name,
+        "passed": following.passed,
+        "failure": following.failure,
+    }
+    waits = following.step is Step.WAIT
+    return Decision(
+        action=Action.PAUSE if waits else Action.REQUEUE,
+        reason=following.reason,
+        pause=PauseReason.APPROVAL if waits else None,
+        spends=spends,
+        keeps_session=following.keeps_session,
+        stage=told,
+    )
+
+
+def turn_of(task: Task, index: int, turns: Mapping[str, int]) -> int:
+    """How often it was sent back to that stage (or by it), counted from 1."""
+    name = task.spec.stages[index].name
+    return 1 + sum(turns.get(stage.name, 0) for stage in task.spec.stages if name in (stage.name, stage.back_to))
+
+
+def _gives_back(limits: Limits, following: Following) -> bool:
+    """R-RES-05: what was resumed before a stage that is done."""
+    return limits.reset_on_progress and following.passed
+
+
+def move(
+    context: Context,
+    tx: Transaction,
+    task: Task,
+    grip: Grip,
+    decision: Decision,
+    ended: Ended | None,
+    following: Following | None,
+) -> None:
+    """In the transaction of the settlement, and before it."""
+    now = context.clock()
+    if ended is not None and ended.cut_short:
+        tx.staging.keep(grip, replace(task.progress, checks=ended.cut_short, asked=0), now)
+    if ended is None or ended.result is None or following is None:
+        return
+    if following.step is Step.FAIL and decision.action is not Action.FAIL:
+        return  # it was one of many deaths, and is spared
+    tx.results.record(grip, replace(ended.result, passed=following.passed))
+    tx.staging.move(grip, following, now, resets_resumes=_gives_back(context.limits, following))

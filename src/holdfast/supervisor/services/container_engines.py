@@ -1,0 +1,82 @@
+"""Tells that a container engine does not answer while agents work in its containers.
+
+Nobody else would: the agents go on, or are dead, and both are silent; what is to be ended is not, since only the engine
+could say that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.core.model import Strategy, TaskSpec
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.saying import say_trouble
+
+ALERT = "engine:"
+EVERY = 5.0
+TWICE = 2  # looks: one that is just being replaced is back at the second
+
+
+class EngineAlerts:
+    """One alert per engine; it closes when that answers."""
+
+    def __init__(self, context: Context, attempts: Attempts) -> None:
+        self._context = context
+        self._attempts = attempts
+        self._next = 0.0
+        self._missed: dict[str, int] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [] if self._looking is None else [self._looking]
+
+    def tick(self) -> None:
+        """Beside the loop: an engine that hangs takes its time to say nothing."""
+        now = asyncio.get_running_loop().time()
+        if now < self._next or (self._looking is not None and not self._looking.done()):
+            return
+        self._next = now + EVERY
+        told = [key for row in self._context.store.view("alerts", all=0) if (key := str(row["key"])).startswith(ALERT)]
+        if told or self._waiting():
+            self._looking = asyncio.create_task(self._look(told), name="engine-alerts")
+
+    def _waiting(self) -> list[TaskSpec]:
+        """The tasks that have an agent in a container, or want one."""
+        specs = [attempt.task.spec for attempt in self._attempts.living]
+        return [spec for spec in specs if spec.strategy is Strategy.CONTAINER]
+
+    async def _look(self, told: list[str]) -> None:
+        if self._context.enclosure is None:
+            return
+        try:
+            named = [key.removeprefix(ALERT) for key in told]
+            silent = await self._context.enclosure.silent(self._waiting(), named)
+            self._missed = {socket: self._missed.get(socket, 0) + 1 for socket in silent}
+            for socket, why in silent.items():
+                if self._missed[socket] >= TWICE and ALERT + socket not in told:
+                    await self._raise(socket, why)
+            for key in told:
+                if key.removeprefix(ALERT) not in silent:
+                    await self._close(key)
+        except Exception as trouble:  # noqa: BLE001 - told, and looked at again: nothing else depends on it
+            say_trouble("the container engines could not be looked at: ", trouble)
+
+    async def _raise(self, socket: str, why: str) -> None:
+        tasks = [spec.id for spec in self._waiting()]
+        if not tasks:
+            return
+        named = ", ".join(tasks[:4]) + (" and others" if len(tasks) > 4 else "")
+        await self._context.writer.write(
+            lambda tx: tx.events.raise_alert(
+                ALERT + socket,
+                f"The container engine at {socket} does not answer ({why}). The agents of {named} may live, but nobody "
+                "can end them, hear them or see them end; nothing is taken for over until it answers.",
+                "Start it again, or see what it waits for; Holdfast goes on by itself when it answers.",
+                self._context.clock(),
+            )
+        )
+
+    async def _close(self, key: str) -> None:
+        await self._context.writer.write(lambda tx: tx.events.close_alert(key, "its answer", self._context.clock()))

@@ -1,0 +1,103 @@
+"""The clean-up service: carries out what endings decided. Every step is repeated until it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from holdfast.core.dispatch.pressure import short_of_disk
+from holdfast.core.model import Repo, Task, Workspace
+from holdfast.core.states import WorkspaceState
+from holdfast.store.port.transaction import Transaction
+from holdfast.supervisor.context import Context
+from holdfast.supervisor.saying import say_trouble
+from holdfast.supervisor.workspaces.remove import carry_out, note_failure
+
+LOOK_AGAIN = 0.25  # seconds of deleting after which it is seen whether something is to be renamed
+
+TROUBLE_PAUSE = 1.0  # seconds after trouble that could not even be recorded
+
+
+class Cleanup:
+    """Renames first (instant), deletes afterwards, so that a path is free as soon as possible."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._work: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._work is not None and not self._work.done()
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [] if self._work is None else [self._work]
+
+    async def tick(self) -> None:
+        """Start a background worker if there is something to do; at most one at a time."""
+        if not self.busy and await self._waiting() and not self.busy:  # the sweep asks too, while we look
+            self._work = asyncio.create_task(self._clean_up(), name="cleanup")
+
+    async def wait_idle(self, timeout: float) -> None:
+        if self._work is not None:
+            await asyncio.wait([self._work], timeout=timeout)
+
+    def cancel(self) -> None:
+        if self._work is not None:
+            self._work.cancel()
+
+    async def next_retry(self) -> float | None:
+        return await self._context.writer.write(lambda tx: tx.workspaces.next_retry(self._context.clock()))
+
+    async def _waiting(self) -> Sequence[Workspace]:
+        # What a guard has in hand is put away by it. Asked before the reading: one that was left before has done its
+        # part, and that is read; one that is entered later settles its task after this reading.
+        in_hand = frozenset(self._context.in_hand)
+        waiting = await self._context.writer.write(lambda tx: tx.workspaces.to_clean(self._context.clock()))
+        return [one for one in waiting if one.state is WorkspaceState.TRASHED or one.task_id not in in_hand]
+
+    async def _clean_up(self) -> None:
+        try:
+            await self._until_nothing_is_left()
+        except Exception as trouble:  # noqa: BLE001 - not even a failure could be noted: told, and taken up again later
+            say_trouble("clean-up waits: ", trouble)
+            await asyncio.sleep(TROUBLE_PAUSE)
+        self._context.bell.ring()
+
+    async def _until_nothing_is_left(self) -> None:
+        while waiting := await self._waiting():
+            to_rename = [workspace for workspace in waiting if workspace.state is not WorkspaceState.TRASHED]
+            trash = [workspace for workspace in waiting if workspace.state is WorkspaceState.TRASHED]
+            if trash and self._is_short_of_disk():
+                to_rename = []  # what is deleted makes room for what is saved (R-TREE-14)
+            looked = time.monotonic()
+            for workspace in to_rename or trash:
+                await self._one(workspace)
+                if not to_rename and time.monotonic() - looked > LOOK_AGAIN:
+                    break
+
+    def _is_short_of_disk(self) -> bool:
+        return short_of_disk(self._context.settings.pressure, self._context.pressure(), ("disk",))
+
+    async def _one(self, workspace: Workspace) -> None:
+        try:
+            task, repo = await self._context.writer.write(lambda tx: _owners(tx, workspace))
+            if workspace.state is WorkspaceState.TRASHED:
+                await self._delete(task, workspace)
+            else:
+                await carry_out(self._context, task, repo, workspace)
+        except Exception as error:  # noqa: BLE001 - one workspace must never stop the clean-up of all others
+            await note_failure(self._context, workspace, error)
+
+    async def _delete(self, task: Task, workspace: Workspace) -> None:
+        began = time.monotonic()
+        await self._context.strategy_of(task.spec).delete_trash(workspace)
+        details = {"method": "delete", "duration_ms": round((time.monotonic() - began) * 1000, 1)}
+        await self._context.writer.write(
+            lambda tx: tx.workspaces.move(workspace, WorkspaceState.GONE, "deleted", self._context.clock(), details)
+        )
+
+
+def _owners(tx: Transaction, workspace: Workspace) -> tuple[Task, Repo]:
+    return tx.tasks.get(workspace.task_id), tx.workspaces.repo(workspace.repo_id)
