@@ -290,6 +290,6 @@ class TestTheCommand:
             check=True,
         )
         imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
-        assert "holdfast.api.reporting" in imported
+        assert "holdfast.api.agent_reports" in imported
         heavy = {"asyncio", "apsw", "rich", "tomllib", "subprocess", "dataclasses", "holdfast.config", "holdfast.store"}
         assert imported & heavy == set()

@@ -12,7 +12,7 @@ import apsw
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.api import archive
+from holdfast.api.home import backup_file
 from holdfast.base.errors import Refused
 
 SPOILT = {
@@ -48,11 +48,11 @@ def test_a_backup_that_nobody_made_is_refused(fleet: Fleet, manifest: bytes) -> 
     """Promise 1: before anything is changed, whatever its manifest says."""
     path = fleet.root / "odd.tar"
     with tarfile.open(path, "w") as tar:
-        entry = tarfile.TarInfo(archive.MANIFEST)
+        entry = tarfile.TarInfo(backup_file.MANIFEST)
         entry.size = len(manifest)
         tar.addfile(entry, io.BytesIO(manifest))
     with pytest.raises(Refused, match="backup"):
-        archive.read(str(path), None)
+        backup_file.read(str(path), None)
 
 
 def test_an_alert_of_a_level_that_nobody_knows_is_shown(fleet: Fleet) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.fleet import Fleet, wait_until
 
-from holdfast.api.diffing import diff
 from holdfast.api.queries import Queries
+from holdfast.api.work.diff import diff
 
 WORK = (
     "echo one > committed.txt; git add .; git commit -qm one; echo changed > README.md; rm src/app.py; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.api.doctor import examine
+from holdfast.api.home.doctor import examine
 from holdfast.api.queries import Queries
 
 

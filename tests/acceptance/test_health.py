@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from tests.fleet import Fleet, in_company, lives, processes_of, wait_until
 
-from holdfast.api import health
 from holdfast.api.queries import Queries
+from holdfast.api.tasks import why as health
 from holdfast.processes.observe import output_reader
 from holdfast.processes.observe.run_view import STATE
 from holdfast.supervisor.health.service import TICK

@@ -10,10 +10,10 @@ import time
 import pytest
 from tests.fleet import Fleet, processes_of, wait_until
 
-from holdfast.api.branches import branches, remove
-from holdfast.api.merging import Merged, merge
 from holdfast.api.queries import Queries
-from holdfast.api.salvages import restore_branch
+from holdfast.api.work.branches import branches, remove
+from holdfast.api.work.merge import Merged, merge
+from holdfast.api.work.salvage import restore_branch
 from holdfast.base.errors import Conflict, NotFound, Refused, UsageError
 
 KILLS = int(os.environ.get("HOLDFAST_FUZZ_MERGES", "1"))

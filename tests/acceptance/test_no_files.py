@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.api.backup import _refuse_overwriting
+from holdfast.api.home.backup import _refuse_overwriting
 from holdfast.base.errors import Conflict, UsageError
 from holdfast.config.edit_file import _replace
 

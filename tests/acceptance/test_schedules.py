@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from tests.fleet import Fleet, wait_until
 
+from holdfast.api.fleet.schedules import schedules
 from holdfast.api.queries import Queries
-from holdfast.api.schedules import schedules
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.api import service as api
+from holdfast.api.home import service as api
 from holdfast.base.errors import Conflict
 
 ME = pwd.getpwuid(os.getuid()).pw_name

@@ -89,5 +89,5 @@ def test_asking_is_cheap(fleet: Fleet) -> None:
         check=True,
     )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "holdfast.api.stats" in imported
+    assert "holdfast.api.fleet.stats" in imported
     assert imported & {"asyncio", "rich", "tomllib", "holdfast.config", "holdfast.wiring.supervisor"} == set()

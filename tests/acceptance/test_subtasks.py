@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.fleet import Fleet, processes_of, wait_until
 
-from holdfast.api.family import chosen_parent, refuse_waiting
+from holdfast.api.tasks.subtasks import chosen_parent, refuse_waiting
 from holdfast.base.errors import Conflict
 
 ADD = f"{sys.executable} -m holdfast add"

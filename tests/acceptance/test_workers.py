@@ -60,7 +60,7 @@ class Crew:
 
     def workers(self) -> list[dict[str, Any]]:
         """What `worker list --json` prints, without the cost of a command."""
-        from holdfast.api.workers import workers
+        from holdfast.api.fleet.workers import workers
 
         with self.fleet.as_its_user():
             return workers(str(self.fleet.home))

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from tests.agents.recordings import GOLDEN, RECORDED_AT
 
-from holdfast.api.transcript import Transcript
+from holdfast.api.tasks.transcript import Transcript
 from holdfast.interfaces.cli.telling import Teller
 
 VIEWS = GOLDEN.parent / "views"

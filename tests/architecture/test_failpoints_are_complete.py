@@ -44,8 +44,8 @@ EXEMPT = {
     ("agents/common/versions.py", "_end"): "ends a question for a version; clis.version is beside its start",
     ("interfaces/cli/streams.py", "_speak_utf8"): "the same command once more, before it has begun",
     ("interfaces/cli/results.py", "_write"): "a file for its user: whole, or not there; the command is repeated",
-    ("api/attention.py", "remember_rung"): "half a file is no file: a bell rings once more; nothing else reads it",
-    ("api/backup.py", "_alone"): "a lock file: empty, and the kernel forgets the lock",
+    ("api/fleet/alerts.py", "remember_rung"): "half a file is no file: a bell rings once more; nothing else reads it",
+    ("api/home/backup.py", "_alone"): "a lock file: empty, and the kernel forgets the lock",
     ("config/trust.py", "_turn"): "a lock file: empty, and the kernel forgets the lock",
     ("store/sqlite/engine/copies.py", "check"): "opens a copy read-only",
     ("store/sqlite/engine/copies.py", "counts_of"): "opens a copy read-only",
@@ -57,9 +57,9 @@ EXEMPT = {
     ("checker/evidence.py", "git"): "the checker's git commands only read",
     ("api/rehearsal.py", "rehearse"): "a throw-away home and repository",
     ("api/rehearsal.py", "make_repository"): "a throw-away repository",
-    ("api/agent_rehearsal.py", "rehearse_agent"): "a throw-away home and repository",
-    ("api/agent_rehearsal.py", "_fresh_login"): "a throw-away login",
-    ("api/agent_rehearsal.py", "_settings"): "throw-away settings",
+    ("api/rehearse.py", "rehearse_agent"): "a throw-away home and repository",
+    ("api/rehearse.py", "_fresh_login"): "a throw-away login",
+    ("api/rehearse.py", "_settings"): "throw-away settings",
 }  # fmt: skip
 
 

@@ -133,7 +133,7 @@ def test_a_hostile_list_is_read_in_no_time() -> None:
 
 def test_a_thousand_needs_that_nobody_has_are_told_in_no_time(tmp_path: Path) -> None:
     """A hint is a look at every key: there are a few. Nor are a million needs written in one transaction."""
-    from holdfast.api.intake import _unmet, read_list
+    from holdfast.api.tasks.task_lists import _unmet, read_list
 
     items = jsonl("".join(f'{{"prompt": "p{n}", "key": "key-{n}", "after": ["kex-{n}"]}}\n' for n in range(1000))).items
     began = time.process_time()

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.integration.played import Ending, World
 
-from holdfast.api import holding
+from holdfast.api.fleet import dispatch
 from holdfast.base.errors import HoldfastError
 from holdfast.core.dispatch.holds import MOST_STORMS, Scope
 from holdfast.core.model import RequestKind, StopWhy
@@ -417,4 +417,4 @@ def test_a_fleet_that_its_machine_kills_again_and_again_waits_for_an_operator() 
 
 
 def test_readers_know_when_only_an_operator_helps() -> None:
-    assert holding._MOST_STORMS == MOST_STORMS
+    assert dispatch._MOST_STORMS == MOST_STORMS

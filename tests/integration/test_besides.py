@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.fleet import Fleet
 
 from holdfast.api.queries import Queries
-from holdfast.api.workspaceview import Besides
+from holdfast.api.work.workspaces import Besides
 
 
 def test_what_is_just_being_put_away_is_not_left_over(fleet: Fleet) -> None:

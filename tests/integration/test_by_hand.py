@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.usage import by_hand
+from holdfast.api.tasks.usage import by_hand
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.api.reporting import Reporter
+from holdfast.api.agent_reports import Reporter
 from holdfast.core.model import Report, ReportKind
 from holdfast.processes.agent_channel import BLOCK, MOST_LINE, MOST_MESSAGE, MOST_READ, MOST_REFUSALS, Channel, parse
 from holdfast.processes.port import Batch

@@ -16,12 +16,12 @@ from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, wait_until
 
 from holdfast.api.commands import Commands
-from holdfast.api.counting import Counts
-from holdfast.api.fleetorder import ORDERS, Listed, Wish, matcher
-from holdfast.api.fleetview import FleetReader, Picture
-from holdfast.api.livecost import Cost, LiveCosts
+from holdfast.api.fleet.counting import Counts
+from holdfast.api.fleet.filter import ORDERS, Listed, Wish, matcher
+from holdfast.api.fleet.view import FleetReader, Picture
 from holdfast.api.pausing import pause
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.live_cost import Cost, LiveCosts
 from holdfast.base.errors import HoldfastError, Unavailable
 
 Row = dict[str, Any]
@@ -30,8 +30,8 @@ Row = dict[str, Any]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ended stays listed for as long as a slow machine needs."""
-    monkeypatch.setattr("holdfast.api.fleetorder.LINGER", 3600.0)
-    monkeypatch.setattr("holdfast.api.fleetview.LINGER", 3600.0)
+    monkeypatch.setattr("holdfast.api.fleet.filter.LINGER", 3600.0)
+    monkeypatch.setattr("holdfast.api.fleet.view.LINGER", 3600.0)
 
 
 def seen(picture: Picture) -> list[tuple[Row, str]]:
@@ -132,8 +132,8 @@ def test_what_ended_leaves_the_list_in_time(fleet: Fleet, monkeypatch: pytest.Mo
     with fleet.as_its_user():
         Commands(str(fleet.home)).cancel(task, "because")
     assert [row["id"] for row in reader.read(queries).rows] == [stays, task]
-    monkeypatch.setattr("holdfast.api.fleetorder.LINGER", -1.0)
-    monkeypatch.setattr("holdfast.api.fleetview.LISTED_HOLD", 0.0)
+    monkeypatch.setattr("holdfast.api.fleet.filter.LINGER", -1.0)
+    monkeypatch.setattr("holdfast.api.fleet.view.LISTED_HOLD", 0.0)
     assert [row["id"] for row in reader.read(queries).rows] == [stays]
     assert [row["id"] for row in all_of_them.read(queries).rows] == [stays, task]
     with fleet.as_its_user():
@@ -143,7 +143,7 @@ def test_what_ended_leaves_the_list_in_time(fleet: Fleet, monkeypatch: pytest.Mo
 
 
 def test_counting_is_counting_all(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.api.counting.REST", 0.0)
+    monkeypatch.setattr("holdfast.api.fleet.counting.REST", 0.0)
     home, counts = str(fleet.home), Counts()
     fleet.queue("true")
     queries = Queries(home)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Workshop
 
-from holdfast.api import backup
+from holdfast.api.home import backup
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.task_settings import SalvageRules

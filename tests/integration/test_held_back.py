@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.integration.played import Ending, World
 
-from holdfast.api.holding import release
+from holdfast.api.fleet.dispatch import release
 from holdfast.core.dispatch.holds import Hold, Scope
 from holdfast.core.health.signs import NearLimit
 from holdfast.core.model import RequestKind

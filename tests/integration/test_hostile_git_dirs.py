@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.integration.conftest import Workshop
 
-from holdfast.api import diffing
+from holdfast.api.work import diff
 from holdfast.base.errors import Refused
 from holdfast.core.model import Strategy, Workspace
 from holdfast.workspaces.git import git, refs
@@ -120,7 +120,7 @@ def test_no_command_of_a_clone_runs_when_it_is_compared(workshop: Workshop) -> N
     workshop.run(strategy.commit_leftovers(workshop.repo, workspace, "all", "m"))
     (workshop.fleet.root / "aside").mkdir()
     with contextlib.suppress(Refused):
-        diffing._living(str(workshop.fleet.root / "aside"), str(path), base, diffing.Form(()))
+        diff._living(str(workshop.fleet.root / "aside"), str(path), base, diff.Form(()))
     assert not canary.exists()
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from holdfast.api import logwindow
-from holdfast.api.logwindow import LogWindow
 from holdfast.api.queries import Queries
-from holdfast.api.transcript import Transcript
+from holdfast.api.tasks import log_window
+from holdfast.api.tasks.log_window import LogWindow
+from holdfast.api.tasks.transcript import Transcript
 from holdfast.interfaces.tui.feed import NOTHING_NEW
 from holdfast.interfaces.tui.task import reader as reading
 from holdfast.interfaces.tui.task.paper import LONGEST, Line, fold, printable
@@ -28,9 +28,9 @@ BLOCK = 4096
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a small file has many."""
-    monkeypatch.setattr(logwindow, "PIECE", 512)
-    monkeypatch.setattr(logwindow, "LONGEST", 16 * 1024)
-    monkeypatch.setattr(logwindow, "TOO_FAR", 8 * 1024)
+    monkeypatch.setattr(log_window, "PIECE", 512)
+    monkeypatch.setattr(log_window, "LONGEST", 16 * 1024)
+    monkeypatch.setattr(log_window, "TOO_FAR", 8 * 1024)
     monkeypatch.setattr(reading, "MOST_LINES", 60)
     monkeypatch.setattr(reading, "NOT_SO_OFTEN", 0.0)
 
@@ -44,7 +44,7 @@ def punch(path: Path, start: int, length: int) -> None:
             pytest.skip("this file system has no holes")
 
 
-def texts(piece: logwindow.Piece | None) -> list[str]:
+def texts(piece: log_window.Piece | None) -> list[str]:
     return [row.get("text", f"[{row.get('bytes')}]") for row in piece.rows] if piece is not None else []
 
 

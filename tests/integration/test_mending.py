@@ -8,7 +8,7 @@ import pytest
 from tests.fleet import Fleet
 
 from holdfast.api.commands import Commands
-from holdfast.api.mending import mend
+from holdfast.api.fleet.mending import mend
 from holdfast.api.pausing import pause
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, Refused

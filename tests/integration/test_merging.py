@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.gitrun import run_here
+from holdfast.api.work.git_runner import run_here
 from holdfast.base.errors import Refused
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.merge import (

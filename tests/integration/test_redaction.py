@@ -16,8 +16,8 @@ import pytest
 
 from holdfast.agents.common.environment import allowed
 from holdfast.agents.port import Stream
-from holdfast.api.logwindow import LogWindow
-from holdfast.api.transcript import Transcript
+from holdfast.api.tasks.log_window import LogWindow
+from holdfast.api.tasks.transcript import Transcript
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.config.known_secrets import without_secrets
 from holdfast.core.workflows.workflow import Progress, progress_from

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from holdfast.api.report import markdown
-from holdfast.api.results import in_words
+from holdfast.api.tasks.report import markdown
+from holdfast.api.tasks.results import in_words
 
 Row = dict[str, Any]
 HOSTILE = "```\n# Broken out\n````\n~~~\n</details></blockquote><h1>Out</h1>\n<!-- \n[x]: /y\n===\n---\n| a | b |"

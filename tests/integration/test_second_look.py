@@ -10,7 +10,7 @@ import pytest
 from tests.integration.played import PlayedWatch, World
 from tests.integration.test_held_back import DONE, KILLED, YEARS, alerts, holds, live, states, task_of
 
-from holdfast.api.holding import release
+from holdfast.api.fleet.dispatch import release
 from holdfast.core.dispatch.spending_caps import Cap, Caps, LabelCap, Used
 from holdfast.core.dispatch.terms import Lane
 from holdfast.core.dispatch.workers import Staff, Worker

@@ -10,8 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
+from holdfast.api.fleet.stats import reliability
 from holdfast.api.queries import Queries
-from holdfast.api.stats import reliability
 from holdfast.store.sqlite.engine.sql import statements
 from holdfast.store.sqlite.engine.store import SqliteStore
 

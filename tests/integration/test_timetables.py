@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.api.setup import give_trust, question, revoke_trust
+from holdfast.api.home.init import give_trust, question, revoke_trust
 from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.api.transcript import LONGEST_LINE, NAMES, GrowingLines, Transcript
+from holdfast.api.tasks.transcript import LONGEST_LINE, NAMES, GrowingLines, Transcript
 from holdfast.core.agents.events import AgentEvent
 from holdfast.interfaces.cli.telling import Teller
 

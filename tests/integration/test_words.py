@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.api.show import explain
+from holdfast.api.format import explain
 from holdfast.interfaces.cli.look import _took
 
 

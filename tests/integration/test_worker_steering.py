@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import config
-from holdfast.api.workers import steer, workers
+from holdfast.api.fleet.workers import steer, workers
 from holdfast.base import clock
 from holdfast.base.errors import NotFound
 from holdfast.base.home import ensure_home

@@ -18,8 +18,8 @@ ODD = "\x1b[31mred\x1b[0m \u202eturned\ttabbed 日本語 [bold]markup[/bold]"
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ended stays listed for as long as a slow machine needs."""
-    monkeypatch.setattr("holdfast.api.fleetorder.LINGER", 3600.0)
-    monkeypatch.setattr("holdfast.api.fleetview.LINGER", 3600.0)
+    monkeypatch.setattr("holdfast.api.fleet.filter.LINGER", 3600.0)
+    monkeypatch.setattr("holdfast.api.fleet.view.LINGER", 3600.0)
 
 
 def ids_of(screen: str) -> list[str]:

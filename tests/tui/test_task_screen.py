@@ -13,7 +13,7 @@ from tests.tui.screen import play, text_of, until, until_seen
 from tests.tui.test_crashes import is_put_away
 from textual.pilot import Pilot
 
-from holdfast.api import diffing
+from holdfast.api.work import diff
 from holdfast.interfaces.tui.app import Top
 from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.task.paper import Paper
@@ -166,7 +166,7 @@ def test_a_task_in_a_restored_store_and_a_comparison_that_takes_long(
     task, backup = fleet.add("write a poem", command=("true",)), fleet.root / "backup.db"
     fleet.cli("backup", backup)
     fleet.cli("pause", task)
-    begun, may_end, glance = threading.Event(), threading.Event(), diffing.glance
+    begun, may_end, glance = threading.Event(), threading.Event(), diff.glance
     may_end.set()
 
     def slow(*words: Any) -> Any:
@@ -174,7 +174,7 @@ def test_a_task_in_a_restored_store_and_a_comparison_that_takes_long(
         assert may_end.wait(60)
         return glance(*words)
 
-    monkeypatch.setattr(diffing, "glance", slow)
+    monkeypatch.setattr(diff, "glance", slow)
 
     async def story(pilot: Pilot[None], app: Top) -> None:
         await until_seen(pilot, task, "paused")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.api.stages import standing
+from holdfast.api.tasks.stages import standing
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.stored_json import recorded, understood
 from holdfast.store.open import open_reader
@@ -70,7 +70,7 @@ class Queries:
         """Which shared budget a task with these labels waits for. None: none is spent."""
         if not self._reader.view("spent_budgets"):
             return None
-        from holdfast.api.budgets import spent_words
+        from holdfast.api.tasks.spending import spent_words
 
         return spent_words(self)
 
@@ -78,7 +78,7 @@ class Queries:
         """Why a task, bound to an account or free, of a provider, is held back. None: nothing is."""
         if not self._reader.view("holds"):
             return None
-        from holdfast.api.holding import holds, of_task, words
+        from holdfast.api.fleet.dispatch import holds, of_task, words
 
         found = holds(self)
 
@@ -104,13 +104,13 @@ class Queries:
         """Why a task of an agent, bound to an account or free, waits for one. None: no account is shut."""
         if not self._reader.view("accounts"):
             return None
-        from holdfast.api.accounts import held_words
+        from holdfast.api.fleet.accounts import held_words
 
         return held_words(self)
 
     def _count_once(self, task: Row) -> None:
         """Where an agent told the sum of its session in each run."""
-        from holdfast.api.usage import sum_of
+        from holdfast.api.tasks.usage import sum_of
 
         total = sum_of(task["agent"], [_run(row) for row in self._reader.view("runs", id=task["id"])])
         if total is not None:

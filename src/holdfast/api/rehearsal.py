@@ -7,9 +7,9 @@ import subprocess
 import tempfile
 from typing import Any
 
-from holdfast.api import doctor
 from holdfast.api.commands import Commands, NewTask
-from holdfast.api.daemon import run_here
+from holdfast.api.home import doctor
+from holdfast.api.home.daemon import run_here
 from holdfast.api.queries import Queries
 from holdfast.api.scenarios import load_scenario
 from holdfast.processes.strays import marked_processes

@@ -25,8 +25,8 @@ from tests.harness.matrix.cases import Case
 from tests.harness.matrix.steps import RAN, write
 from tests.harness.matrix.world import Stuck, World
 
-from holdfast.api.backup import make_backup
 from holdfast.api.commands import Commands, NewTask
+from holdfast.api.home.backup import make_backup
 from holdfast.checker import violations
 from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
 

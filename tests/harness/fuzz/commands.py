@@ -24,7 +24,9 @@ import apsw
 from tests.harness.fuzz.place import DATABASE
 
 from holdfast import config
-from holdfast.api import agent_rehearsal, daemon, rehearsal, scenarios
+from holdfast.api import rehearsal, scenarios
+from holdfast.api import rehearse as agent_rehearsal
+from holdfast.api.home import daemon
 from holdfast.base.home import ensure_home
 from holdfast.interfaces.cli import main
 from holdfast.workspaces.git import git

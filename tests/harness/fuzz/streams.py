@@ -19,7 +19,7 @@ from tests.harness.recordings import RECORDED_AT, Recording, judged, lines_of
 
 from holdfast.agents.port import AgentAdapter, Stream, sign_reader
 from holdfast.agents.registry import AGENTS
-from holdfast.api.transcript import Transcript, totals
+from holdfast.api.tasks.transcript import Transcript, totals
 from holdfast.core.agents.final_answer import answer_of
 from holdfast.core.health.signs import Talk
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict

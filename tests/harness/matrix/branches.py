@@ -8,9 +8,9 @@ from tests.harness.matrix.scenario import Scenario
 from tests.harness.matrix.steps import COMMIT, add, insist, state, task_id, up_to_the_end, write
 from tests.harness.matrix.world import World
 
-from holdfast.api.branches import branches, removable, remove
-from holdfast.api.merging import merge
 from holdfast.api.queries import Queries
+from holdfast.api.work.branches import branches, removable, remove
+from holdfast.api.work.merge import merge
 
 FIRST, SECOND, ASIDE, KEPT = "be merged first", "be merged second", "be merged aside", "stay on its branch"
 TARGETS = {FIRST: "main", SECOND: "main", ASIDE: "aside"}

@@ -9,7 +9,7 @@ from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.api.stages import approve
+from holdfast.api.tasks.stages import approve
 from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
 from holdfast.store.open import open_store
 

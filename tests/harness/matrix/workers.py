@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.harness.matrix.steps import add, insist, state, write
 from tests.harness.matrix.world import World
 
+from holdfast.api.fleet.workers import steer
 from holdfast.api.queries import Queries
-from holdfast.api.workers import steer
 
 _SETTINGS = """\
 agents = 0

@@ -19,7 +19,7 @@ def configure_agent(parser: argparse.ArgumentParser) -> None:
 
 
 def run_agent(arguments: argparse.Namespace) -> int:
-    from holdfast.api.reporting import Reporter
+    from holdfast.api.agent_reports import Reporter
 
     action, message = arguments.action, " ".join(arguments.message).strip()
     if action in _NEED_A_MESSAGE and not message:

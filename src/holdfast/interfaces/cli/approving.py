@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from holdfast.api.queries import Queries
-from holdfast.api.stages import approve
+from holdfast.api.tasks.stages import approve
 from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, print_json
 

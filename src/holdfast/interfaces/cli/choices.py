@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.api.setup import AGENT, PERMISSIONS, choose, chosen
+from holdfast.api.home.init import AGENT, PERMISSIONS, choose, chosen
 from holdfast.base.errors import Refused, UsageError
 from holdfast.interfaces.cli.render import clean, one_line
 
 if TYPE_CHECKING:
-    from holdfast.api.clis import Cli
+    from holdfast.api.home.agent_clis import Cli
     from holdfast.config import Config
 
 MODES = {
@@ -49,14 +49,14 @@ def choose_agent(found: Sequence[Cli], wanted: str | None) -> None:
 
 def refuse_unknown(name: str) -> None:
     """Before anything is done or said: a refusal stands alone."""
-    from holdfast.api.clis import known_agents
+    from holdfast.api.home.agent_clis import known_agents
 
     if name not in known_agents():
         raise UsageError(f"There is no agent '{one_line(name, 40)}'. This version knows: {', '.join(known_agents())}.")
 
 
 def choose_permissions(found: Sequence[Cli], settings: Config, wanted: str | None) -> None:
-    from holdfast.api.clis import refusal
+    from holdfast.api.home.agent_clis import refusal
 
     mode = wanted or chosen(PERMISSIONS)
     if wanted is not None:
@@ -78,7 +78,7 @@ def choose_permissions(found: Sequence[Cli], settings: Config, wanted: str | Non
 
 
 def _ask_permissions(found: Sequence[Cli]) -> str | None:
-    from holdfast.api.clis import permission_words
+    from holdfast.api.home.agent_clis import permission_words
 
     print("What may agents do unasked? Nobody is there to answer them. (One task may differ: --permission)")
     for mode, meaning in MODES.items():

@@ -102,7 +102,7 @@ def complete(arguments: list[str]) -> int:
 
 
 def _complete_schedules(prefix: str) -> int:
-    from holdfast.api.schedules import schedules
+    from holdfast.api.fleet.schedules import schedules
     from holdfast.base.home import home_directory
 
     try:
@@ -116,7 +116,7 @@ def _complete_schedules(prefix: str) -> int:
 
 def _complete_workflows(prefix: str) -> int:
     """Those of the repository that one stands in, too."""
-    from holdfast.api.workflow_rows import workflows
+    from holdfast.api.fleet.workflows import workflows
     from holdfast.base.home import home_directory
     from holdfast.base.text import one_line
     from holdfast.interfaces.cli.workflows import repository_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from holdfast.api.holding import holds, release
+from holdfast.api.fleet.dispatch import holds, release
+from holdfast.api.format import moment
 from holdfast.api.queries import Queries
-from holdfast.api.show import moment
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, one_line, print_json, table

@@ -25,8 +25,8 @@ def configure_up(parser: argparse.ArgumentParser) -> None:
 
 
 def run_up(arguments: argparse.Namespace) -> int:
-    from holdfast.api.daemon import log_file, run_here, start_detached
-    from holdfast.api.show import duration_of
+    from holdfast.api.format import duration_of
+    from holdfast.api.home.daemon import log_file, run_here, start_detached
 
     home = home_directory()
     idle = duration_of("--idle-exit", arguments.idle_exit)
@@ -47,7 +47,7 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 def _say_what_is_held(home: str) -> None:
     """Who starts a supervisor would wonder why it starts nothing."""
-    from holdfast.api.holding import holds, words
+    from holdfast.api.fleet.dispatch import holds, words
     from holdfast.api.queries import Queries
     from holdfast.base.errors import Unavailable
 
@@ -109,14 +109,14 @@ def run_doctor(arguments: argparse.Namespace) -> int:
             raise UsageError("--fix does not go with --invariants: the independent checker only looks.")
         return _check_promises(arguments)
     if arguments.fix:
-        from holdfast.api.leftovers import sweep
+        from holdfast.api.home.sweep import sweep
         from holdfast.base.platform import refuse_unsupported
 
         refuse_unsupported("`holdfast doctor --fix`")
         sweep(home_directory())
     if arguments.at_rest or arguments.witness:
         raise UsageError("--at-rest and --witness belong to `holdfast doctor --invariants`.")
-    from holdfast.api.doctor import examine
+    from holdfast.api.home.doctor import examine
 
     findings = examine(home_directory())
     problems = sum(1 for finding in findings if finding.level == "problem")
@@ -132,7 +132,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 
 def _check_promises(arguments: argparse.Namespace) -> int:
-    from holdfast.api.promises import broken_promises
+    from holdfast.api.home.promises import broken_promises
 
     found = broken_promises(home_directory(), at_rest=arguments.at_rest, witness=arguments.witness)
     for violation in found:
@@ -166,8 +166,8 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "Give either a scenario file, or --agent NAME and perhaps --scenario NAME: `holdfast help rehearse`."
         )
+    from holdfast.api.format import duration_of, explain
     from holdfast.api.rehearsal import rehearse
-    from holdfast.api.show import duration_of, explain
 
     task, left = rehearse(arguments.file, timeout=duration_of("--timeout", arguments.timeout))
     if arguments.json:
@@ -181,8 +181,8 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
 
 
 def _rehearse_agent(arguments: argparse.Namespace) -> int:
-    from holdfast.api.agent_rehearsal import rehearse_agent, thresholds
-    from holdfast.api.show import duration_of
+    from holdfast.api.format import duration_of
+    from holdfast.api.rehearse import rehearse_agent, thresholds
 
     scenario = arguments.scenario or "tool"
     seen = rehearse_agent(arguments.agent, scenario, timeout=duration_of("--timeout", arguments.timeout))

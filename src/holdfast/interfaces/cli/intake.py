@@ -11,8 +11,8 @@ from holdfast.interfaces.cli.render import clean, one_line, print_json
 
 if TYPE_CHECKING:  # an ordinary `add` has to start fast
     from holdfast.api.commands import Commands, NewTask
-    from holdfast.api.intake import Listed, Problem, Taken
     from holdfast.api.queries import Queries
+    from holdfast.api.tasks.task_lists import Listed, Problem, Taken
 
 MOST_SHOWN = 50  # mistakes, or known tasks, that are told one by one
 _WORDS = {"checklist": "a checklist", "jsonl": "lines of JSON", "folder": "a folder of prompts"}
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def is_list(arguments: argparse.Namespace) -> bool:
     """Whether the source is more than one prompt; what it is, is kept in `arguments.how`."""
     if arguments.source is not None and arguments.prompt is None:
-        from holdfast.api.intake import format_of
+        from holdfast.api.tasks.task_lists import format_of
 
         arguments.how = format_of(arguments.source, arguments.how)
         if arguments.how != "prompt":
@@ -49,7 +49,7 @@ def without_source(arguments: argparse.Namespace) -> argparse.Namespace:
 
 
 def add_list(commands: Commands, template: NewTask, arguments: argparse.Namespace) -> int:
-    from holdfast.api.intake import Intake, read_list
+    from holdfast.api.tasks.task_lists import Intake, read_list
 
     listed = read_list(arguments.source, arguments.how)
     taken = Intake(commands, template).take(listed, rehearse=arguments.dry_run)

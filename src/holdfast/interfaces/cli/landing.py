@@ -19,7 +19,7 @@ def configure_merge(parser: argparse.ArgumentParser) -> None:
 
 
 def run_merge(arguments: argparse.Namespace) -> int:
-    from holdfast.api.merging import merge
+    from holdfast.api.work.merge import merge
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
@@ -48,7 +48,7 @@ def configure_pr(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pr(arguments: argparse.Namespace) -> int:
-    from holdfast.api.pull_request import open_request, propose, tool
+    from holdfast.api.work.pull_request import open_request, propose, tool
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
@@ -77,7 +77,7 @@ def configure_branches(parser: argparse.ArgumentParser) -> None:
 
 
 def run_branches(arguments: argparse.Namespace) -> int:
-    from holdfast.api.branches import branches
+    from holdfast.api.work.branches import branches
 
     queries = Queries(home_directory())
     if arguments.action == "prune":
@@ -110,7 +110,7 @@ def run_branches(arguments: argparse.Namespace) -> int:
 
 
 def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.branches import branches, removable, remove
+    from holdfast.api.work.branches import branches, removable, remove
 
     found = branches(queries)
     going = removable(found, unmerged=arguments.all_ended)

@@ -7,13 +7,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.format import duration
 from holdfast.api.queries import Queries
-from holdfast.api.show import duration
 from holdfast.config.known_secrets import without_secrets
 from holdfast.interfaces.cli.render import COLOURS, is_fancy, one_line
 
 if TYPE_CHECKING:  # imported when an agent's events are read: not every agent has some
-    from holdfast.api.transcript import Transcript
+    from holdfast.api.tasks.transcript import Transcript
     from holdfast.interfaces.cli.telling import Teller
 
 TAIL = 4096
@@ -23,7 +23,7 @@ class AgentWords:
     """The agent's events, line by line on standard error; nothing for an agent that writes none."""
 
     def __init__(self, queries: Queries, task_id: str, agent: str) -> None:
-        from holdfast.api.transcript import speaks_events
+        from holdfast.api.tasks.transcript import speaks_events
 
         self._queries = queries
         self._task_id = task_id
@@ -50,7 +50,7 @@ class AgentWords:
         self._read(final=final)
 
     def _begin(self, run: dict[str, Any]) -> None:
-        from holdfast.api.transcript import Transcript
+        from holdfast.api.tasks.transcript import Transcript
         from holdfast.interfaces.cli.telling import Teller
 
         self._number = run["number"]

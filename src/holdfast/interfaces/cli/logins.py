@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from holdfast.api.accounts import accounts, resume_account
-from holdfast.api.show import moment
+from holdfast.api.fleet.accounts import accounts, resume_account
+from holdfast.api.format import moment
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, one_line, print_json, table

@@ -84,7 +84,7 @@ def _printer(queries: Queries, task: Row, run: Row, arguments: argparse.Namespac
 
 
 def _speaks_events(agent: str) -> bool:
-    from holdfast.api.transcript import speaks_events
+    from holdfast.api.tasks.transcript import speaks_events
 
     return speaks_events(agent)
 
@@ -129,7 +129,7 @@ class EventPrinter:
     """What the agent says and does, event by event."""
 
     def __init__(self, queries: Queries, task: Row, run: Row, *, as_json: bool, follows: bool) -> None:
-        from holdfast.api.transcript import Transcript
+        from holdfast.api.tasks.transcript import Transcript
         from holdfast.interfaces.cli.telling import Teller
 
         self.run_id = str(run["id"])

@@ -61,7 +61,7 @@ _PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
 
 def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """With a column of workers where one has a task, and one of costs where an agent told some."""
-    from holdfast.api.family import in_tree
+    from holdfast.api.tasks.subtasks import in_tree
 
     tree = list(in_tree(rows))  # subtasks behind their parents
     headers, lines, rows = list(_PS_HEADERS), [_ps_row(row, level) for level, row in tree], [row for _, row in tree]
@@ -79,7 +79,7 @@ def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 def _took(row: Row) -> str:
     """Money where it is known, else tokens."""
-    from holdfast.api.show import money
+    from holdfast.api.format import money
 
     if row["cost_usd"] is not None:
         return money(row["cost_usd"])
@@ -108,7 +108,7 @@ def _why(row: Row) -> str:
         return _at_stage(row) or row["reason"] or ""
     if row["stage"] is not None and row["stage"]["awaits_approval"]:
         return f"approval, until you approve it: {row['reason']}"
-    from holdfast.api.show import goes_on_by_itself, moment
+    from holdfast.api.format import goes_on_by_itself, moment
 
     goes_on = f"until {moment(row['resume_after'])}" if goes_on_by_itself(row) else "until you resume it"
     return f"{row['pause_reason']}, {goes_on}: {row['reason']}"
@@ -118,7 +118,7 @@ def _at_stage(row: Row) -> str | None:
     """Where a running task of a workflow is; of one that waits or has ended its reason says more."""
     if row["stage"] is None or row["state"] != "running":
         return None
-    from holdfast.api.stages import words
+    from holdfast.api.tasks.stages import words
 
     return words(row["stage"])
 
@@ -167,10 +167,10 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    from holdfast.api.checkpoints import lines as checkpoint_lines
-    from holdfast.api.crashes import crash_lines
-    from holdfast.api.explaining import complete, facts
-    from holdfast.api.usage import by_hand_lines, details
+    from holdfast.api.fleet.crashes import crash_lines
+    from holdfast.api.tasks.explaining import complete, facts
+    from holdfast.api.tasks.usage import by_hand_lines, details
+    from holdfast.api.work.checkpoints import lines as checkpoint_lines
 
     queries = Queries(home_directory())
     if arguments.results:
@@ -207,7 +207,7 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.prompts import given, refuse_without_prompt
+    from holdfast.api.tasks.prompts import given, refuse_without_prompt
 
     if not arguments.prompt:
         refuse_without_prompt(arguments.run)
@@ -225,8 +225,8 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 
 def run_why(arguments: argparse.Namespace) -> int:
-    from holdfast.api.budgets import budget_lines
-    from holdfast.api.explaining import complete, why
+    from holdfast.api.tasks.explaining import complete, why
+    from holdfast.api.tasks.spending import budget_lines
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))

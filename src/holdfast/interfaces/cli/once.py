@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast.api.fleetorder import Wish
-from holdfast.api.fleetview import FleetReader, Picture, as_json
+from holdfast.api.fleet.filter import Wish
+from holdfast.api.fleet.status import held_up, line
+from holdfast.api.fleet.view import FleetReader, Picture, as_json
+from holdfast.api.format import duration, moment, money
 from holdfast.api.queries import Queries
-from holdfast.api.show import duration, moment, money
-from holdfast.api.vitalwords import held_up, line
 from holdfast.interfaces.cli.render import ago, clean, one_line, paint, print_json, table
 
 Row = dict[str, Any]
@@ -17,9 +17,9 @@ NEXT_FIRES = 5
 
 
 def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
-    from holdfast.api.schedules import schedules
-    from holdfast.api.vitals import Vitals
-    from holdfast.api.workers import workers
+    from holdfast.api.fleet.schedules import schedules
+    from holdfast.api.fleet.vitals import Vitals
+    from holdfast.api.fleet.workers import workers
 
     queries, now = Queries(home), time.time()
     picture = FleetReader(Wish(everything=everything)).read(queries)

@@ -7,9 +7,9 @@ import sys
 import time
 
 from holdfast.api.commands import Commands
+from holdfast.api.format import duration_of, moment
 from holdfast.api.pausing import PAUSED, pause
 from holdfast.api.queries import Queries
-from holdfast.api.show import duration_of, moment
 from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
@@ -103,7 +103,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
     queries = Queries(home)
     task_id = queries.resolve(arguments.id)
     if arguments.checkpoint is not None and queries.state(task_id)["state"] == "paused":  # or it is a conflict
-        from holdfast.api.checkpoints import refuse_unreadable
+        from holdfast.api.work.checkpoints import refuse_unreadable
 
         refuse_unreadable(queries, task_id, arguments.checkpoint)
     message = Commands(home, create=False).resume(

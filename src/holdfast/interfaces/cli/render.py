@@ -89,7 +89,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def ago(moment: float | None) -> str:
-    from holdfast.api.show import duration
+    from holdfast.api.format import duration
 
     return "-" if moment is None else duration(max(0.0, time.time() - moment))
 

@@ -15,8 +15,8 @@ MOST_NAMES = 20  # of changed files on a terminal
 
 
 def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
-    from holdfast.api.results import headings, in_words, results, why_not
-    from holdfast.api.show import duration
+    from holdfast.api.format import duration
+    from holdfast.api.tasks.results import headings, in_words, results, why_not
 
     found = results(queries, task_id)
     if as_json:
@@ -59,7 +59,7 @@ def configure_report(parser: argparse.ArgumentParser) -> None:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    from holdfast.api.report import markdown, report
+    from holdfast.api.tasks.report import markdown, report
 
     queries = Queries(home_directory())
     found = report(queries, queries.resolve(arguments.id))

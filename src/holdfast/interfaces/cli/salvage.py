@@ -58,7 +58,7 @@ def _refuse_misplaced(arguments: argparse.Namespace) -> None:
 
 
 def _list(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.salvages import listing
+    from holdfast.api.work.salvage import listing
 
     wanted = arguments.task if arguments.id is None else arguments.id
     rows = listing(queries, None if wanted is None else queries.resolve(wanted))
@@ -94,7 +94,7 @@ def _expiry(row: dict[str, Any]) -> str:
 
 
 def _show(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.salvages import files, find, patch
+    from holdfast.api.work.salvage import files, find, patch
 
     row = find(queries, _needed(arguments, "show ID"))
     if arguments.patch:
@@ -150,7 +150,7 @@ def _facts(row: dict[str, Any]) -> list[str]:
 
 
 def _restore(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.salvages import find, restore_branch, restore_to
+    from holdfast.api.work.salvage import find, restore_branch, restore_to
 
     if (arguments.branch is None) == (arguments.to is None):
         raise UsageError("Say where to: `holdfast salvage restore ID --branch NAME`, or `--to DIR`.")
@@ -171,7 +171,7 @@ def _restore(queries: Queries, arguments: argparse.Namespace) -> int:
 
 
 def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.salvages import drop, expired, find, listing
+    from holdfast.api.work.salvage import drop, expired, find, listing
 
     if arguments.id is not None:
         rows = [find(queries, arguments.id)]

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from holdfast.api import schedulewords
-from holdfast.api.schedules import find, fire, fires, has_supervisor, schedules, switch, upcoming
+from holdfast.api.fleet import schedulewords
+from holdfast.api.fleet.schedules import find, fire, fires, has_supervisor, schedules, switch, upcoming
 from holdfast.api.times import in_words
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory

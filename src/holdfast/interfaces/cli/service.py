@@ -23,7 +23,7 @@ def configure_service(parser: argparse.ArgumentParser) -> None:
 
 
 def run_service(arguments: argparse.Namespace) -> int:
-    from holdfast.api import service
+    from holdfast.api.home import service
 
     system = arguments.system or (not arguments.user and os.geteuid() == 0)
     wanted = service.service(system=system, name=arguments.name, run_as=arguments.run_as, root=arguments.root)

@@ -13,7 +13,7 @@ from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import clean, print_json, table
 
 if TYPE_CHECKING:  # imported when called: the other command of this module does without
-    from holdfast.api.setup import TrustQuestion
+    from holdfast.api.home.init import TrustQuestion
 
 # -- init --------------------------------------------------------------------------------------------------------------
 
@@ -35,9 +35,9 @@ def configure_init(parser: argparse.ArgumentParser) -> None:
 
 def run_init(arguments: argparse.Namespace) -> int:
     from holdfast import config
-    from holdfast.api.clis import all_clis
     from holdfast.api.commands import Commands
-    from holdfast.api.setup import write_file
+    from holdfast.api.home.agent_clis import all_clis
+    from holdfast.api.home.init import write_file
     from holdfast.intake.repository import absolute
     from holdfast.interfaces.cli.choices import choose_agent, choose_permissions, refuse_unknown
 
@@ -60,7 +60,7 @@ def run_init(arguments: argparse.Namespace) -> int:
 
 def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
     """A file that came with a clone is not trusted because somebody typed `init`: docs/adr/*-trust.md."""
-    from holdfast.api.setup import give_trust, question
+    from holdfast.api.home.init import give_trust, question
     from holdfast.config import ConfigError
 
     try:
@@ -117,7 +117,7 @@ def configure_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def run_trust(arguments: argparse.Namespace) -> int:
-    from holdfast.api.setup import give_trust, question, revoke_trust
+    from holdfast.api.home.init import give_trust, question, revoke_trust
     from holdfast.config.tables.schedules import trust_values
 
     home = home_directory()
@@ -142,7 +142,7 @@ def run_trust(arguments: argparse.Namespace) -> int:
 
 
 def _decide(home: str, asked: TrustQuestion, *, is_yes: bool) -> int:
-    from holdfast.api.setup import give_trust
+    from holdfast.api.home.init import give_trust
 
     if not asked.lines:
         print(f"{asked.file} {'sets nothing that needs trust' if asked.exists else 'does not exist'}.")
@@ -160,7 +160,7 @@ def _decide(home: str, asked: TrustQuestion, *, is_yes: bool) -> int:
 
 
 def _list(home: str, *, as_json: bool) -> int:
-    from holdfast.api.setup import trusted
+    from holdfast.api.home.init import trusted
 
     rows = trusted(home)
     if as_json:

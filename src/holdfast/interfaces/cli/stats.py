@@ -25,8 +25,8 @@ def configure_stats(parser: argparse.ArgumentParser) -> None:
 
 
 def run_stats(arguments: argparse.Namespace) -> int:
-    from holdfast.api.show import duration_of
-    from holdfast.api.stats import reliability
+    from holdfast.api.fleet.stats import reliability
+    from holdfast.api.format import duration_of
 
     if arguments.agent is not None and not is_text(arguments.agent):
         raise UsageError("--agent is not text (it has NUL or undecodable bytes).")
@@ -45,7 +45,7 @@ def run_stats(arguments: argparse.Namespace) -> int:
 
 
 def _print(rows: list[Row], by: str | None) -> None:
-    from holdfast.api.show import took
+    from holdfast.api.format import took
 
     heads = ["AGENT", "RUNS", "UNEXPECTED", "MEAN", "P50", "P95", "RESTARTS", "ENDS"]
     lines = [_line(row) for row in rows]
@@ -66,7 +66,7 @@ def _print(rows: list[Row], by: str | None) -> None:
 
 
 def _line(row: Row) -> list[str]:
-    from holdfast.api.show import duration
+    from holdfast.api.format import duration
 
     times = [row["duration"][name] for name in ("mean", "p50", "p95")]
     return [

@@ -90,9 +90,9 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _new_task(arguments: argparse.Namespace) -> NewTask:
-    from holdfast.api.family import chosen_parent
+    from holdfast.api.format import duration_of, patience_of
     from holdfast.api.scenarios import load_scenario
-    from holdfast.api.show import duration_of, patience_of
+    from holdfast.api.tasks.subtasks import chosen_parent
 
     queries: Queries | None = None
     ids: dict[str, str] = {}
@@ -133,7 +133,7 @@ def _new_task(arguments: argparse.Namespace) -> NewTask:
 
 
 def _limits(arguments: argparse.Namespace) -> dict[str, int]:
-    from holdfast.api.show import size_of
+    from holdfast.api.format import size_of
 
     given = {
         "memory": size_of("--memory", arguments.memory),
@@ -248,7 +248,7 @@ def run_run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_waiting(home: str, parent: str | None) -> None:
-    from holdfast.api.family import refuse_waiting
+    from holdfast.api.tasks.subtasks import refuse_waiting
 
     refuse_waiting(home, parent)
 
@@ -259,11 +259,11 @@ def _say_notes(commands: Commands) -> None:
 
 
 def _say_if_it_waits(home: str, task_id: str) -> None:
-    from holdfast.api.accounts import waits_for_account
-    from holdfast.api.budgets import waits_for_budget
-    from holdfast.api.holding import explain, waits_for_release
-    from holdfast.api.waiting import paused_need
-    from holdfast.api.workers import nobody_comes, waits_for_worker
+    from holdfast.api.fleet.accounts import waits_for_account
+    from holdfast.api.fleet.dispatch import explain, waits_for_release
+    from holdfast.api.fleet.workers import nobody_comes, waits_for_worker
+    from holdfast.api.tasks.spending import waits_for_budget
+    from holdfast.api.tasks.waiting import paused_need
 
     queries = Queries(home)
     state = queries.state(task_id)
@@ -276,7 +276,7 @@ def _say_if_it_waits(home: str, task_id: str) -> None:
 
 
 def _ensure_supervisor(queries: Queries) -> None:
-    from holdfast.api.daemon import start_detached
+    from holdfast.api.home.daemon import start_detached
 
     with contextlib.suppress(Conflict):  # somebody else started one at the same moment
         pid = start_detached(queries.home, agents=None, idle_exit="60s")
@@ -287,8 +287,8 @@ def _attend(
     commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords
 ) -> dict[str, Any]:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
-    from holdfast.api.accounts import goes_on_soon
-    from holdfast.api.waiting import for_people
+    from holdfast.api.fleet.accounts import goes_on_soon
+    from holdfast.api.tasks.waiting import for_people
 
     interrupts = seen = 0
     waits_for_people = for_people(queries)
@@ -340,8 +340,8 @@ def _tell(event: dict[str, Any]) -> None:
 
 
 def _tell_end(queries: Queries, task: dict[str, Any]) -> None:
-    from holdfast.api.accounts import kept_back
-    from holdfast.api.show import explain
+    from holdfast.api.fleet.accounts import kept_back
+    from holdfast.api.format import explain
 
     task = {**task, "kept_back": kept_back(queries, task)}
     colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.api.show import duration, moment, took
+from holdfast.api.format import duration, moment, took
 from holdfast.interfaces.cli.render import clean, is_terminal, one_line, paint
 
 Row = dict[str, Any]

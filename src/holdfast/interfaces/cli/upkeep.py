@@ -15,7 +15,7 @@ from holdfast.config import user_file
 from holdfast.interfaces.cli.render import clean, print_json, size
 
 if TYPE_CHECKING:  # imported when purged: `backup` must not pay for it
-    from holdfast.api.purge import Plan
+    from holdfast.api.home.purge import Plan
 
 
 def configure_backup(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def configure_backup(parser: argparse.ArgumentParser) -> None:
 
 
 def run_backup(arguments: argparse.Namespace) -> int:
-    from holdfast.api.backup import make_backup
+    from holdfast.api.home.backup import make_backup
 
     made = make_backup(home_directory(), arguments.file, store_only=arguments.store_only, force=arguments.force)
     if arguments.json:
@@ -46,7 +46,7 @@ def configure_restore(parser: argparse.ArgumentParser) -> None:
 
 
 def run_restore(arguments: argparse.Namespace) -> int:
-    from holdfast.api.restore import carry_out, prepared, refuse_without_file
+    from holdfast.api.home.restore import carry_out, prepared, refuse_without_file
 
     home = home_directory()
     if arguments.file is None:
@@ -84,7 +84,7 @@ def configure_purge(parser: argparse.ArgumentParser) -> None:
 
 
 def run_purge(arguments: argparse.Namespace) -> int:
-    from holdfast.api import purge
+    from holdfast.api.home import purge
 
     home = home_directory()
     purge.refuse_both(arguments.discard_work, arguments.export)
@@ -114,7 +114,7 @@ def run_purge(arguments: argparse.Namespace) -> int:
 
 def _saved(plan: Plan, arguments: argparse.Namespace) -> Plan:
     """With all that the workspaces hold in a salvage; refused where it would be lost."""
-    from holdfast.api import purge
+    from holdfast.api.home import purge
 
     if not arguments.discard_work:
         plan, problems = purge.save_workspaces(plan)
@@ -124,7 +124,7 @@ def _saved(plan: Plan, arguments: argparse.Namespace) -> Plan:
 
 def purge_lines(plan: Plan, *, branches: bool) -> list[str]:
     """The list, before anything is asked."""
-    from holdfast.api.work import size_of
+    from holdfast.api.work.work import size_of
 
     tasks = ", ".join(f"{number} {state}" for state, number in sorted(plan.found.tasks.items())) or "none"
     if plan.only is None:
@@ -163,7 +163,7 @@ def configure_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def run_sweep(arguments: argparse.Namespace) -> int:
-    from holdfast.api.leftovers import plan, sweep
+    from holdfast.api.home.sweep import plan, sweep
 
     home = home_directory()
     if arguments.dry_run:

@@ -19,7 +19,7 @@ def configure_diff(parser: argparse.ArgumentParser) -> None:
 
 
 def run_diff(arguments: argparse.Namespace) -> int:
-    from holdfast.api.diffing import diff
+    from holdfast.api.work.diff import diff
 
     queries = Queries(home_directory())
     text = diff(queries, queries.resolve(arguments.id), stat=arguments.stat, checkpoint=arguments.checkpoint)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from holdfast.api.workers import steer, workers
+from holdfast.api.fleet.workers import steer, workers
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.interfaces.cli.render import ago, clean, one_line, print_json, table

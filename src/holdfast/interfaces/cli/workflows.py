@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from holdfast.api.workflow_rows import Workflows, one_workflow, workflows
+from holdfast.api.fleet.workflows import Workflows, one_workflow, workflows
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.units import show_duration

@@ -31,14 +31,14 @@ def run_workspaces(arguments: argparse.Namespace) -> int:
         return _clean(queries, arguments)
     if arguments.ids:
         raise UsageError("`holdfast workspaces` lists all of them; `holdfast show ID` tells of one.")
-    from holdfast.api.workspaces import listing
+    from holdfast.api.work.zz_workspaces import listing
 
     rows = listing(queries, everything=arguments.all)
     if arguments.json:
         for row in rows:
             print_json(row)
         return 0
-    from holdfast.api.disk import disk_of
+    from holdfast.api.work.disk import disk_of
 
     if not rows:
         print("No workspaces.")
@@ -67,7 +67,7 @@ def _columns(row: dict[str, Any]) -> list[str]:
 
 
 def _expires(row: dict[str, Any]) -> str:
-    from holdfast.api.show import duration
+    from holdfast.api.format import duration
 
     if row["state"] != "preserved":
         return "-"
@@ -77,7 +77,7 @@ def _expires(row: dict[str, Any]) -> str:
 
 
 def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.workspaces import clean, preserved
+    from holdfast.api.work.zz_workspaces import clean, preserved
     from holdfast.interfaces.cli.upkeep import ask
 
     if bool(arguments.ids) == arguments.all_preserved:
@@ -111,8 +111,8 @@ def configure_keep(parser: argparse.ArgumentParser) -> None:
 
 
 def run_keep(arguments: argparse.Namespace) -> int:
-    from holdfast.api.show import duration, duration_of
-    from holdfast.api.workspaces import keep
+    from holdfast.api.format import duration, duration_of
+    from holdfast.api.work.zz_workspaces import keep
 
     queries = Queries(home_directory())
     span = duration_of("--for", arguments.span)
@@ -134,7 +134,7 @@ def configure_shell(parser: argparse.ArgumentParser) -> None:
 
 
 def run_shell(arguments: argparse.Namespace) -> int:
-    from holdfast.api.shell import open_shell
+    from holdfast.api.work.shell import open_shell
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))

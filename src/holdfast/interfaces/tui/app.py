@@ -18,7 +18,7 @@ from textual.dom import DOMNode
 from textual.message import Message
 from textual.worker import Worker, WorkerState
 
-from holdfast.api.vitals import Vitals
+from holdfast.api.fleet.vitals import Vitals
 from holdfast.base.errors import HoldfastError, Refused, Unavailable
 from holdfast.base.text import one_line
 from holdfast.interfaces.tui import colours

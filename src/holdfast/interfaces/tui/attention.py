@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.api.attention import Episode, critical, critical_mark, deaths, remember_rung, rung
+from holdfast.api.fleet.alerts import Episode, critical, critical_mark, deaths, remember_rung, rung
 from holdfast.api.queries import Queries
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 

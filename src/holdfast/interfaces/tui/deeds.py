@@ -81,13 +81,13 @@ def retry_fresh(home: str, task: Row) -> Told:
 
 
 def approve(home: str, task: Row) -> Told:
-    from holdfast.api.stages import approve
+    from holdfast.api.tasks.stages import approve
 
     return _awake(home, f"{task_of(task)}: {approve(home, task_of(task))}.")
 
 
 def ask_changes(home: str, task: Row) -> Told:
-    from holdfast.api.stages import approve
+    from holdfast.api.tasks.stages import approve
 
     if not task["answer"].strip():
         raise UsageError(f"You said nothing, so task {task_of(task)} still waits for your word.")
@@ -95,7 +95,7 @@ def ask_changes(home: str, task: Row) -> Told:
 
 
 def merge(home: str, task: Row) -> Told:
-    from holdfast.api.merging import merge
+    from holdfast.api.work.merge import merge
 
     done = merge(home, Queries(home).task(task_of(task)), None, no_ff=False)
     if done.how == "already there":
@@ -108,7 +108,7 @@ def merge(home: str, task: Row) -> Told:
 
 
 def clean(home: str, row: Row) -> Told:
-    from holdfast.api.workspaces import clean
+    from holdfast.api.work.zz_workspaces import clean
 
     clean(home, [task_of(row)])
     return _awake(home, f"The workspace of {task_of(row)} will be salvaged and removed.")
@@ -117,7 +117,7 @@ def clean(home: str, row: Row) -> Told:
 def keep(home: str, row: Row) -> Told:
     import math
 
-    from holdfast.api.workspaces import keep
+    from holdfast.api.work.zz_workspaces import keep
 
     kept = keep(home, task_of(row), math.inf)
     since = "" if kept["state"] == "preserved" else " after its task's end, whatever that is"
@@ -128,7 +128,7 @@ def shell(home: str, row: Row) -> Told:
     """In the terminal's own screen: the app has stepped aside."""
     import sys
 
-    from holdfast.api.shell import open_shell
+    from holdfast.api.work.shell import open_shell
 
     queries = Queries(home)
     task = queries.task(task_of(row))

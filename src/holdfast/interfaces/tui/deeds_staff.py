@@ -31,7 +31,7 @@ def restart_worker(home: str, worker: Row) -> str:
 
 
 def _steered(home: str, worker: Row, action: str, done: str, *, at_once: bool = False) -> str:
-    from holdfast.api.workers import steer
+    from holdfast.api.fleet.workers import steer
 
     after = steer(home, action, worker["name"], at_once=at_once)
     words, task = f"Worker {after['name']} is {done}.", after["task"]
@@ -58,7 +58,7 @@ def ack_all(home: str, _alert: Row) -> str:
 
 
 def mend(home: str, alert: Row) -> str:
-    from holdfast.api.mending import mend
+    from holdfast.api.fleet.mending import mend
 
     return mend(home, alert)
 
@@ -67,7 +67,7 @@ def mend(home: str, alert: Row) -> str:
 
 
 def fire(home: str, schedule: Row) -> str:
-    from holdfast.api.schedules import fire
+    from holdfast.api.fleet.schedules import fire
 
     fired, is_heard = fire(home, _whole(home, schedule))
     then = "" if is_heard else " No supervisor is running: it waits in the queue for the next `holdfast up`."
@@ -83,7 +83,7 @@ def disable(home: str, schedule: Row) -> str:
 
 
 def _switched(home: str, schedule: Row, *, on: bool) -> str:
-    from holdfast.api.schedules import switch
+    from holdfast.api.fleet.schedules import switch
 
     changed, is_heard = switch(home, _whole(home, schedule), on=on)
     word = "enabled" if on else "disabled"
@@ -96,7 +96,7 @@ def _switched(home: str, schedule: Row, *, on: bool) -> str:
 
 def _whole(home: str, schedule: Row) -> Row:
     """As its file has it now: what is on screen may be older."""
-    from holdfast.api.schedules import schedules
+    from holdfast.api.fleet.schedules import schedules
     from holdfast.base.errors import NotFound
 
     for row in schedules(home)[0]:
@@ -109,7 +109,7 @@ def _whole(home: str, schedule: Row) -> Row:
 
 
 def release(home: str, _nothing: Row) -> str:
-    from holdfast.api.holding import release
+    from holdfast.api.fleet.dispatch import release
 
     released, resumed = release(home, None)
     if not released:
@@ -121,7 +121,7 @@ def release(home: str, _nothing: Row) -> str:
 
 
 def start_supervisor(home: str, _nothing: Row) -> str:
-    from holdfast.api.daemon import start_detached
+    from holdfast.api.home.daemon import start_detached
 
     pid = start_detached(home, agents=None, idle_exit=None)
     return f"Started a supervisor (pid {pid}); it stays until `holdfast down`."

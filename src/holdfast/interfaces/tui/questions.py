@@ -35,7 +35,7 @@ def retry_fresh(home: str, task: Row) -> str | None:
 
 
 def merge(home: str, task: Row) -> str | None:
-    from holdfast.api.merging import preview
+    from holdfast.api.work.merge import preview
 
     plan = preview(Queries(home).task(task_of(task)), None)
     if not plan.commits:
@@ -59,7 +59,7 @@ def clean(home: str, row: Row) -> str | None:
 
 def shell(home: str, row: Row) -> str | None:
     """Nothing to ask; but no shell is no reason to leave the screen."""
-    from holdfast.api.shell import refuse_missing
+    from holdfast.api.work.shell import refuse_missing
 
     task = Queries(home).task(task_of(row))
     refuse_missing(task, task["workspace"])
@@ -85,7 +85,7 @@ def stop_worker_now(home: str, worker: Row) -> str | None:
 
 def _at_work_on(home: str, worker: Row) -> str | None:
     """As it is now: it may have taken a task since the screen was drawn."""
-    from holdfast.api.workers import workers
+    from holdfast.api.fleet.workers import workers
 
     return next((row["task"] for row in workers(home) if row["name"] == worker["name"]), None)
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual import events
 from textual.widgets import Static
 
-from holdfast.api.vitalwords import Piece, held_up, line
+from holdfast.api.fleet.status import Piece, held_up, line
 from holdfast.base.text import one_line
 from holdfast.interfaces.tui.feed import Trouble
 

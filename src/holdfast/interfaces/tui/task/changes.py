@@ -71,7 +71,7 @@ class ChangesPage(Page):
 
     def read(self, queries: Queries) -> object:
         """In a thread apart: git takes as long as it takes."""
-        from holdfast.api.diffing import glance
+        from holdfast.api.work.diff import glance
 
         began, checkpoint = time.monotonic(), self.checkpoint
         try:

@@ -44,7 +44,7 @@ class InfoPage(Page):
 
     def read(self, queries: Queries) -> object:
         """In a thread apart: a living agent's processes are looked at twice."""
-        from holdfast.api.explaining import complete, facts, why
+        from holdfast.api.tasks.explaining import complete, facts, why
 
         began = time.monotonic()
         try:
@@ -61,7 +61,7 @@ class InfoPage(Page):
 
 
 def lines(found: Row) -> list[Line]:
-    from holdfast.api.budgets import left_lines
+    from holdfast.api.tasks.spending import left_lines
 
     task, facts = found["task"], dict(found["facts"])
     prompt = facts.pop("prompt", "")

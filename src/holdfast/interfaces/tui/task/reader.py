@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from holdfast.api.logwindow import LogWindow, Piece
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.log_window import LogWindow, Piece
 from holdfast.interfaces.tui.feed import NOTHING_NEW
 from holdfast.interfaces.tui.task.paper import Line, printable
 from holdfast.interfaces.tui.task.scribe import Scribe

@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.widget import Widget
 
-from holdfast.api.family import relatives
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.subtasks import relatives
 from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.grid import Column, Grid
 from holdfast.interfaces.tui.task.page import Page, Row

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.widget import Widget
 
-from holdfast.api.show import duration
+from holdfast.api.format import duration
 from holdfast.interfaces.tui.grid import Cell, Column, Grid
 from holdfast.interfaces.tui.task.page import Page, Row
 from holdfast.interfaces.tui.task.paper import Line, Paper, lines_of
@@ -81,7 +81,7 @@ def _lasted(run: Row) -> str:
 
 
 def _cost(run: Row) -> str:
-    from holdfast.api.show import money
+    from holdfast.api.format import money
 
     if run["cost_usd"] is not None:
         return money(run["cost_usd"])
@@ -89,8 +89,8 @@ def _cost(run: Row) -> str:
 
 
 def details(run: Row, task: Row) -> list[Line]:
-    from holdfast.api.crashes import crash_line
-    from holdfast.api.usage import details as usage
+    from holdfast.api.fleet.crashes import crash_line
+    from holdfast.api.tasks.usage import details as usage
 
     worker = f"  worker {run['worker']}" if run["worker"] else ""
     how = f"{run['outcome']}: {run['reason']}" if run["outcome"] else f"{run['state']}, pid {run['pid'] or '-'}"

@@ -36,7 +36,7 @@ class StagesPage(Page):
         return self.query_one(Paper)
 
     def read(self, queries: Queries) -> object:
-        from holdfast.api.results import results
+        from holdfast.api.tasks.results import results
 
         return self.news(lambda: results(queries, self.task_id))
 
@@ -45,7 +45,7 @@ class StagesPage(Page):
 
 
 def lines(found: Row) -> list[Line]:
-    from holdfast.api.results import headings, in_words
+    from holdfast.api.tasks.results import headings, in_words
 
     if not found["stages"]:
         return [Line("No stage has ended yet: there is no result.")]
@@ -58,8 +58,8 @@ def lines(found: Row) -> list[Line]:
 
 
 def _stage(name: str, stage: Row) -> list[Line]:
-    from holdfast.api.results import why_not
-    from holdfast.api.show import duration
+    from holdfast.api.format import duration
+    from holdfast.api.tasks.results import why_not
 
     times = stage["started_at"], stage["ended_at"]
     spent = f"  {duration(max(0.0, times[1] - times[0]))}" if None not in times else ""

@@ -13,10 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.timer import Timer
 from textual.widgets import Static
 
-from holdfast.api.fleetorder import ABOUT, ORDERS, Wish
-from holdfast.api.fleetview import SIGNS_EVERY, FleetReader, Picture
-from holdfast.api.livecost import Cost, LiveCosts
+from holdfast.api.fleet.filter import ABOUT, ORDERS, Wish
+from holdfast.api.fleet.view import SIGNS_EVERY, FleetReader, Picture
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.live_cost import Cost, LiveCosts
 from holdfast.base.text import one_line
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch
 from holdfast.interfaces.tui.filterbar import FilterBar

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from holdfast.api.fleetview import Picture
-from holdfast.api.livecost import Cost
-from holdfast.api.show import money
+from holdfast.api.fleet.view import Picture
+from holdfast.api.format import money
+from holdfast.api.tasks.live_cost import Cost
 from holdfast.interfaces.tui.colours import STATES
 from holdfast.interfaces.tui.grid import Cell, Column
 

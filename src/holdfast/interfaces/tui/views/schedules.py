@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rich.text import Text
 
-from holdfast.api import schedulewords
+from holdfast.api.fleet import schedulewords
 from holdfast.api.queries import Queries
 from holdfast.api.times import in_words
 from holdfast.base.text import one_line
@@ -37,7 +37,7 @@ class Times(NamedTuple):
 
 
 def read(queries: Queries) -> Seen:
-    from holdfast.api.schedules import schedules
+    from holdfast.api.fleet.schedules import schedules
 
     rows, problems = schedules(queries.home)
     return Seen([{**row, "key": f"{row['repo']}:{row['name']}"} for row in rows], problems)
@@ -87,7 +87,7 @@ class SchedulesView(OrderedListing):
         return NOTHING_NEW if seen == self._last else seen
 
     def _read_times(self, queries: Queries) -> object:
-        from holdfast.api.schedules import fires_of, upcoming
+        from holdfast.api.fleet.schedules import fires_of, upcoming
 
         row = self._pointed
         if row is None:

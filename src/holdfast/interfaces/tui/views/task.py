@@ -184,9 +184,9 @@ def tabs(name: str, pages: Sequence[Page], width: int) -> Text:
 
 
 def heading(task: Row, *, compact: bool) -> Text:
-    from holdfast.api.show import money
-    from holdfast.api.stages import words
-    from holdfast.api.usage import sum_of
+    from holdfast.api.format import money
+    from holdfast.api.tasks.stages import words
+    from holdfast.api.tasks.usage import sum_of
 
     made = Text.assemble(
         f"task {task['id']}  ",

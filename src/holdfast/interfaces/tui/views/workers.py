@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 
-from holdfast.api.crashes import crash_line
+from holdfast.api.fleet.crashes import crash_line
 from holdfast.api.queries import Queries
 from holdfast.base.units import show_duration
 from holdfast.interfaces.tui.details import Sheet
@@ -23,7 +23,7 @@ STYLES = {"working": "blue", "stopping": "yellow", "stopped": "yellow", "benched
 
 
 def read(queries: Queries) -> list[Row]:
-    from holdfast.api.workers import workers_of
+    from holdfast.api.fleet.workers import workers_of
 
     rows = workers_of(queries)
     shut = {f"{row['agent']}/{row['name']}": row for row in queries.view("accounts")} if rows else {}
@@ -93,7 +93,7 @@ class WorkersView(Listing):
         return NOTHING_NEW if rows == self.rows else rows
 
     def read_crashes(self, queries: Queries) -> object:
-        from holdfast.api.workers import crashes_of
+        from holdfast.api.fleet.workers import crashes_of
 
         name = self.chosen
         crashes = (name, crashes_of(queries, name, CRASHES) if name else [])

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from rich.text import Text
 
 from holdfast.api.queries import Queries
-from holdfast.api.sizes import Size
-from holdfast.api.workspaceview import Besides, Measuring, is_on_disk, kept_until
+from holdfast.api.work.sizes import Size
+from holdfast.api.work.workspaces import Besides, Measuring, is_on_disk, kept_until
 from holdfast.base.units import show_duration, show_size
 from holdfast.interfaces.tui.details import Sheet
 from holdfast.interfaces.tui.feed import NOTHING_NEW, Watch

@@ -1,0 +1,126 @@
+"""Which tasks of the fleet are listed, and in what order: by a filter of words, and a sort key. No store here."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.api.fleet.rows import LIVING, turn
+from holdfast.api.tasks.subtasks import in_tree
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+RECENT = 3600.0  # failures stay for an hour without `everything`
+LINGER = 60.0  # whatever ended stays for a minute: it is seen to have ended
+TREE, LIFE = "added", "life"
+_STATES = {state: n for n, state in enumerate(("running", "paused", "failed", "queued", "completed", "cancelled"))}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody wants to see."""
+
+    words: str = ""  # all of them have to be there; `!word`: must not
+    order: str = "state"
+    backwards: bool = False
+    everything: bool = False  # finished ones too
+
+
+def _by_state(row: Row) -> Key:
+    """What is at work first; of the queued, who goes first; of those that ended, the newest."""
+    state = row["state"]
+    behind = turn(row) if state == "queued" else (-(row["ended_at"] or 0),)
+    return _STATES[state], behind, row["seq"]
+
+
+ORDERS: Mapping[str, Callable[[Row], Key]] = {
+    "state": _by_state,
+    TREE: lambda row: (row["seq"],),
+    LIFE: lambda row: (row["state"] != "running", row["updated_at"], row["seq"]),
+    "cost": lambda row: (-(row["cost_usd"] or 0.0), -(row["tokens"] or 0), row["seq"]),
+    "agent": lambda row: (row["agent"], _STATES[row["state"]], row["seq"]),
+}
+ABOUT = {
+    "state": "at work first",
+    TREE: "as they came, subtasks below",
+    LIFE: "the longest silent first",
+    "cost": "the dearest first",
+    "agent": "by agent",
+}
+
+
+def is_listed(row: Row, everything: bool, now: float) -> bool:
+    if everything or row["state"] in LIVING:
+        return True
+    return bool(row["ended_at"] and row["ended_at"] > now - (RECENT if row["state"] == "failed" else LINGER))
+
+
+def matcher(words: str) -> Callable[[Row, str], bool]:
+    """(row, why it waits) → whether every word is somewhere in it. `state:paused`, `agent:claude` and `label:team=web`
+    are words too: they are looked for where the row says them so."""
+    wanted = [word for word in words.lower().split() if word not in ("!", "-")]
+    needed = [word for word in wanted if not word.startswith("!")]
+    banned = [word[1:] for word in wanted if word.startswith("!")]
+
+    def matches(row: Row, why: str) -> bool:
+        text = f"{_text(row)} {why}".lower()
+        return all(word in text for word in needed) and not any(word in text for word in banned)
+
+    return matches
+
+
+def _text(row: Row) -> str:
+    labels = " ".join(f"label:{key}={value}" for key, value in row["labels"].items())
+    stage = f"stage:{row['stage']['name']} workflow:{row['workflow']}" if row["stage"] else ""
+    return (
+        f"{row['id']} state:{row['state']} agent:{row['agent']} worker:{row['worker'] or '-'} repo:{row['repo']} "
+        f"{stage} {labels} {row['prompt']}"
+    )
+
+
+class Listed:
+    """Rows in order. What changed is put in its place: of ten thousand, nothing is sorted again."""
+
+    def __init__(self, rows: Iterable[Row], key: Callable[[Row], Key]) -> None:
+        self._key = key
+        pairs = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0])
+        self._keys = [made for made, _row in pairs]
+        self.rows = [row for _made, row in pairs]
+        self._of = {row["id"]: made for made, row in pairs}
+
+    def drop(self, task_id: str) -> None:
+        made = self._of.pop(task_id, None)
+        if made is not None:
+            at = bisect_left(self._keys, made)
+            del self._keys[at], self.rows[at]
+
+    def put(self, row: Row) -> None:
+        made = self._key(row)
+        if self._of.get(row["id"]) == made:
+            self.rows[bisect_left(self._keys, made)] = row
+            return
+        self.drop(row["id"])
+        at = bisect_left(self._keys, made)
+        self._keys.insert(at, made)
+        self.rows.insert(at, row)
+        self._of[row["id"]] = made
+
+
+def tree_of(rows: Iterable[Row]) -> tuple[list[Row], dict[str, int]]:
+    """As `ps` lists them; and how far below another one each is, if it is."""
+    listed, levels = [], {}
+    for level, row in in_tree(sorted(rows, key=lambda row: row["seq"])):
+        listed.append(row)
+        if level:
+            levels[row["id"]] = level
+    return listed, levels
+
+
+def by_life(rows: Iterable[Row], signs: Mapping[str, float]) -> list[Row]:
+    now = time.time()
+    return sorted(
+        rows, key=lambda row: (row["state"] != "running", signs.get(row["id"], now), row["updated_at"], row["seq"])
+    )

@@ -1,0 +1,80 @@
+"""Tasks as a list of thousands shows them: little of each, read quickly; and when an agent was last heard of."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api.tasks.stages import standing
+from holdfast.base.stored_json import understood
+
+if TYPE_CHECKING:
+    from holdfast.api.queries import Queries
+
+Row = dict[str, Any]
+LIVING = ("queued", "running", "paused")
+_OUTPUT = ("out.log", "err.log")
+_CHANNEL = ("channel/heartbeat", "channel/reports")  # as processes/observe/run_view.py has them
+
+
+def all_rows(queries: Queries, most: int) -> list[Row]:
+    """The newest, in whatever state."""
+    return [_row(row) for row in queries.view("slim_all", most=most)]
+
+
+def active_rows(queries: Queries, recent: float, just: float) -> list[Row]:
+    """What is not over, what failed since `recent`, and what ended since `just`."""
+    return [_row(row) for row in queries.view("slim_active", recent=recent, just=just)]
+
+
+def rows_of(queries: Queries, ids: Iterable[str]) -> list[Row]:
+    return [_row(row) for row in queries.view("slim_of", ids=json.dumps(sorted(ids)))]
+
+
+@understood
+def _row(row: Row) -> Row:
+    """`open_runs`: their ids; `last_run`: (state, started at, why it is stopped, progress); `needs`: id → state."""
+    labels, stages, last = row["labels"], row.pop("stages"), row["last_run"]
+    row["labels"] = json.loads(labels) if labels and labels != "{}" else {}
+    row["tokens"], row["cost_usd"] = json.loads(row.pop("took"))
+    row["begun"] = row["progress"] is not None  # of a workflow: it goes before those that have not begun
+    row["stage"] = (
+        standing({"stages": json.loads(stages), "workflow": row["workflow"]}, row["progress"]) if stages else None
+    )
+    row["open_runs"] = json.loads(row["open_runs"]) if row["open_runs"] else []
+    row["last_run"] = json.loads(last) if last else None
+    row["needs"] = json.loads(row["needs"]) if row["needs"] and row["needs"] != "{}" else {}
+    del row["progress"]
+    return row
+
+
+def turn(row: Row) -> tuple[int, bool, int]:
+    """Who of the queued goes first (queries/tasks.sql, `turn`)."""
+    return -row["priority"], not row["begun"], row["seq"]
+
+
+def signs_of_life(home: str, running: Mapping[str, Row]) -> dict[str, float]:
+    """Task → the wall time at which one of its agents last printed something or reported; without that, its start."""
+    found = {}
+    for task_id, row in running.items():
+        started = row["last_run"][1] if row["last_run"] else None
+        heard = [at for run in row["open_runs"] if (at := _heard(os.path.join(home, "runs", run))) is not None]
+        newest = max(heard, default=started)
+        if newest is not None:
+            found[task_id] = newest
+    return found
+
+
+def _heard(directory: str) -> float | None:
+    newest = None
+    for name in (*_OUTPUT, *_CHANNEL):
+        try:
+            found = os.stat(os.path.join(directory, name), follow_symlinks=False)
+        except OSError:
+            continue
+        if name in _OUTPUT and found.st_size == 0:
+            continue  # made at its start
+        newest = found.st_mtime if newest is None else max(newest, found.st_mtime)
+    return newest

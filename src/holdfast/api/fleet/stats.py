@@ -1,0 +1,70 @@
+"""How reliable agents are: how their runs ended, how long they took, over time (R-TERM-16)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.api.queries import Queries
+from holdfast.core.runs.outcome import EXPECTED
+
+Row = dict[str, Any]
+TOOK = ("tokens", "input", "output", "cached", "cost_usd")  # None: no agent told it
+WIDTHS = {None: 0, "hour": 3600, "day": 86400}
+
+
+def reliability(queries: Queries, *, agent: str | None = None, after: float = 0.0, by: str | None = None) -> list[Row]:
+    """One object per agent, and per hour or day (UTC) if asked: runs that ended since `after`."""
+    question = {"agent": agent, "after": after, "width": WIDTHS[by]}
+    percentiles = {(row["since"], row["agent"]): row for row in queries.view("percentiles", **question)}
+    found: dict[tuple[float | None, str], Row] = {}
+    for row in queries.view("ends", **question):
+        key = row["since"], row["agent"]
+        _add(found.setdefault(key, _nothing(*key, percentiles.get(key))), row)
+    for row in queries.view("took", **question, by_session=_by_session({name for _since, name in found})):
+        total = found.get((row["since"], row["agent"]))
+        if total is not None:
+            total.update({name: row[name] for name in TOOK})
+    return [_finished(row) for row in found.values()]
+
+
+def _by_session(agents: set[str]) -> str:
+    from holdfast.api.tasks.usage import tells_of_sessions
+
+    return json.dumps([name for name in sorted(agents) if tells_of_sessions(name)])
+
+
+def _nothing(since: float | None, agent: str, ranks: Row | None) -> Row:
+    return {
+        "agent": agent,
+        "since": since,
+        "runs": 0,
+        "ends": {},
+        "unexpected": 0,
+        "unexpected_share": 0.0,
+        "restarts": 0,
+        "duration": {
+            "mean": None,
+            "p50": ranks["p50"] if ranks else None,
+            "p95": ranks["p95"] if ranks else None,
+        },
+        "forgotten": 0,
+        **dict.fromkeys(TOOK),
+        "timed": 0,
+        "seconds": 0.0,
+    }
+
+
+def _add(total: Row, row: Row) -> None:
+    total["ends"][row["outcome"]] = row["runs"]
+    for name in ("runs", "restarts", "forgotten", "timed", "seconds"):
+        total[name] += row[name]
+    if row["outcome"] not in EXPECTED:
+        total["unexpected"] += row["runs"]
+
+
+def _finished(row: Row) -> Row:
+    timed, seconds = row.pop("timed"), row.pop("seconds")
+    row["duration"]["mean"] = seconds / timed if timed else None
+    row["unexpected_share"] = row["unexpected"] / row["runs"]
+    return row

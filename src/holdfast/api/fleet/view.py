@@ -1,0 +1,270 @@
+"""The fleet, kept up to date: after the first reading only tasks that new events name are read again.
+
+One `FleetReader` belongs to one thread; a `Picture` is whole and never changes, so that it may be drawn by another.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api.fleet.filter import (
+    LIFE,
+    LINGER,
+    ORDERS,
+    RECENT,
+    TREE,
+    Listed,
+    Wish,
+    by_life,
+    is_listed,
+    matcher,
+    tree_of,
+)
+from holdfast.api.fleet.rows import LIVING, active_rows, all_rows, rows_of, signs_of_life, turn
+from holdfast.api.fleet.why import Circumstances, Looker
+
+if TYPE_CHECKING:
+    from holdfast.api.queries import Queries
+
+Row = dict[str, Any]
+MOST_EVENTS = 5000  # to catch up with; beyond that all tasks are read again
+MOST_TASKS = 20_000  # that are listed with finished ones
+SIGNS_EVERY = 2.0
+RUNNING_EVERY = 10.0  # what an agent reports is not always an event
+WHOLE_EVERY = 120.0  # whatever no event told of
+LISTED_HOLD = 10.0  # seconds until it is looked again what has left the list by its age
+
+
+@dataclass(frozen=True)
+class Picture:
+    rows: Sequence[Row] = ()
+    wish: Wish = field(default_factory=Wish)
+    of: int = 0  # how many there would be without a filter
+    left_out: int = 0  # finished ones that are too old to be listed
+    levels: Mapping[str, int] = field(default_factory=dict)
+    signs: Mapping[str, float] = field(default_factory=dict)
+    around: Circumstances = field(default_factory=Circumstances)
+    told: frozenset[str] = frozenset()  # of worker, stage, cost: those that some task has
+
+    def why(self, row: Row, now: float) -> str:
+        return self.around.why(row, now)
+
+    def is_like(self, other: Picture) -> bool:
+        """Whether nothing on a screen would change. Lists are the same object while nothing in them changed."""
+        return (
+            self.rows is other.rows
+            and (self.wish, self.of, self.left_out, self.told) == (other.wish, other.of, other.left_out, other.told)
+            and self.signs == other.signs
+            and self.around == other.around
+        )
+
+
+class FleetReader:
+    def __init__(self, wish: Wish | None = None) -> None:
+        self.wish = wish or Wish()  # set from any thread; the next reading goes by it
+        self.in_sight: frozenset[str] | None = None  # likewise: whose signs of life are looked for; None: all
+        self._queries: Queries | None = None
+        self._looker = Looker()
+        self._after = 0
+        self._whole_at = self._running_at = self._signs_at = self._listed_at = float("-inf")
+        self._rows: dict[str, Row] = {}
+        self._running: dict[str, Row] = {}
+        self._needing: dict[str, Row] = {}
+        self._over: dict[str, Row] = {}
+        self._turns: dict[str, tuple[int, bool, int]] = {}
+        self._queue: list[tuple[int, bool, int]] = []
+        self._signs: dict[str, float] = {}
+        self._told: set[str] = set()
+        self._left_out = 0
+        self._wish_listed: Wish | None = None
+        self._listed = Listed((), ORDERS["state"])
+        self._shown: tuple[list[Row], dict[str, int]] = ([], {})
+
+    def read(self, queries: Queries) -> Picture:
+        try:
+            return self._read(queries)
+        except BaseException:
+            self._wish_listed = None  # half of it may be taken in and not listed: the next reading is of all
+            raise
+
+    def _read(self, queries: Queries) -> Picture:
+        wish, now, tick = self.wish, time.time(), time.monotonic()
+        changed = self._catch_up(queries, wish, now, tick)
+        if tick >= self._signs_at + SIGNS_EVERY or changed is None:
+            self._signs_at = tick
+            self._signs = self._look_for_signs(queries, wish)
+        around = self._looker.look(queries, self._queue, self._running, now)
+        self._list(changed, wish, around, now, tick)
+        rows, levels = self._shown
+        return Picture(
+            rows=rows,
+            wish=wish,
+            of=len(rows) if not wish.words else self._count(wish, now),
+            left_out=self._left_out,
+            levels=levels,
+            signs=self._signs,
+            around=around,
+            told=frozenset(self._told),
+        )
+
+    def _look_for_signs(self, queries: Queries, wish: Wish) -> dict[str, float]:
+        """Of those in sight; of all where the order goes by it. Of the others it is what was seen last."""
+        wanted = None if wish.order == LIFE else self.in_sight
+        if wanted is None:
+            return signs_of_life(queries.home, self._running)
+        kept = {task: at for task, at in self._signs.items() if task in self._running}
+        return kept | signs_of_life(queries.home, {task: self._running[task] for task in wanted & self._running.keys()})
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+
+    def _catch_up(self, queries: Queries, wish: Wish, now: float, tick: float) -> list[Row] | None:
+        """The rows that were read again; None: all."""
+        until = queries.last_seq()  # before the rows: what happens meanwhile is read next time
+        is_whole = (
+            queries is not self._queries
+            or self._wish_listed is None
+            or wish.everything != self._wish_listed.everything
+            or not 0 <= until - self._after <= MOST_EVENTS
+            or tick >= self._whole_at + WHOLE_EVERY
+        )
+        touched: set[str] = set()
+        if not is_whole and until > self._after:
+            told = queries.view("touched", after=self._after, until=until)
+            touched = {row["task"] for row in told if row["task"] is not None}
+            is_whole = any(row["whole"] for row in told)
+        if is_whole:
+            self._read_all(queries, wish, now)
+            self._queries, self._after = queries, until
+            self._whole_at = self._running_at = tick
+            return None
+        found = rows_of(queries, self._with_dependents(touched)) if touched else []
+        if tick >= self._running_at + RUNNING_EVERY and self._running:
+            self._running_at = tick
+            found += rows_of(
+                queries, self._running.keys() if self.in_sight is None else self._running.keys() & self.in_sight
+            )
+        changed = [row for row in found if row != self._rows.get(row["id"])]
+        for row in changed:
+            self._take(row)
+        self._after = until
+        return changed
+
+    def _read_all(self, queries: Queries, wish: Wish, now: float) -> None:
+        if wish.everything:
+            rows = all_rows(queries, MOST_TASKS)
+            self._left_out = 0 if len(rows) < MOST_TASKS else sum(queries.counts().values()) - len(rows)
+        else:
+            rows, self._left_out = active_rows(queries, now - RECENT, now - LINGER), 0
+        self._rows = {}
+        self._running, self._needing, self._over, self._turns, self._told = {}, {}, {}, {}, set()
+        self._queue = []
+        for row in rows:
+            self._rows[row["id"]] = row
+            self._note(row)
+            if row["state"] == "queued":
+                self._turns[row["id"]] = turn(row)
+        self._queue = sorted(self._turns.values())
+
+    def _with_dependents(self, touched: set[str]) -> set[str]:
+        """What waits for one of them says in which state that is."""
+        waiting = {each for each, row in self._needing.items() if not touched.isdisjoint(row["needs"])}
+        return touched | waiting
+
+    def _take(self, row: Row) -> None:
+        self._rows[row["id"]] = row
+        self._note(row)
+        before, made = self._turns.get(row["id"]), turn(row) if row["state"] == "queued" else None
+        if before == made:
+            return
+        self._queue = list(self._queue)  # the one before may be drawn at this moment
+        if before is not None:
+            del self._queue[bisect_left(self._queue, before)]
+            del self._turns[row["id"]]
+        if made is not None:
+            insort(self._queue, made)
+            self._turns[row["id"]] = made
+
+    def _note(self, row: Row) -> None:
+        for kept, is_in in (
+            (self._running, row["state"] == "running"),
+            (self._needing, bool(row["needs"])),
+            (self._over, row["state"] not in LIVING),
+        ):
+            if is_in:
+                kept[row["id"]] = row
+            else:
+                kept.pop(row["id"], None)
+        for what, has in (
+            ("worker", row["worker"]),
+            ("stage", row["stage"]),
+            ("cost", row["tokens"] or row["cost_usd"]),
+        ):
+            if has:
+                self._told.add(what)
+
+    # -- what is listed ------------------------------------------------------------------------------------------------
+
+    def _list(self, changed: list[Row] | None, wish: Wish, around: Circumstances, now: float, tick: float) -> None:
+        is_new = changed is None or wish != self._wish_listed
+        gone: list[str] = []
+        if tick >= self._listed_at + LISTED_HOLD:
+            self._listed_at, gone = tick, self._forget(wish, now)
+        if not (is_new or changed or gone or wish.words or wish.order == LIFE):
+            return
+        if is_new or wish.words or wish.order in (TREE, LIFE):
+            self._list_all(wish, around, now)
+            self._wish_listed = wish
+        else:
+            for task_id in gone:
+                self._listed.drop(task_id)
+            for row in changed or ():
+                if is_listed(row, wish.everything, now):
+                    self._listed.put(row)
+                else:
+                    self._listed.drop(row["id"])
+            self._show(self._listed.rows, {}, wish)
+
+    def _forget(self, wish: Wish, now: float) -> list[str]:
+        """Those that have left the list by their age: it is looked for among those that ended, not in all."""
+        gone = [task_id for task_id, row in self._over.items() if not is_listed(row, wish.everything, now)]
+        for task_id in gone:
+            del self._over[task_id], self._rows[task_id]
+        return gone
+
+    def _list_all(self, wish: Wish, around: Circumstances, now: float) -> None:
+        rows: Iterable[Row] = [row for row in self._rows.values() if is_listed(row, wish.everything, now)]
+        if wish.words:
+            matches = matcher(wish.words)
+            rows = [row for row in rows if matches(row, around.why(row, now))]
+        if wish.order == TREE:
+            self._show(*tree_of(rows), wish)
+        elif wish.order == LIFE:
+            self._show(by_life(rows, self._signs), {}, wish)
+        else:
+            self._listed = Listed(rows, ORDERS[wish.order])
+            self._show(self._listed.rows, {}, wish)
+
+    def _show(self, rows: list[Row], levels: dict[str, int], wish: Wish) -> None:
+        """A list of its own: ours changes with the next reading. The same one again when nothing is different."""
+        made = rows[::-1] if wish.backwards and not levels else rows[:]
+        before, _levels = self._shown
+        is_same = len(made) == len(before) and all(map(operator.is_, made, before))
+        self._shown = (before if is_same else made, levels)
+
+    def _count(self, wish: Wish, now: float) -> int:
+        return sum(is_listed(row, wish.everything, now) for row in self._rows.values())
+
+
+def as_json(picture: Picture, now: float) -> list[Row]:
+    """For scripts: `ps` has more of each; here it is what the screen says."""
+    left = ("repo_id", "provider", "last_run", "begun")
+    return [
+        {name: value for name, value in row.items() if name not in left}
+        | {"needs": sorted(row["needs"]), "why": picture.why(row, now), "last_sign": picture.signs.get(row["id"])}
+        for row in picture.rows
+    ]

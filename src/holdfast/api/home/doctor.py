@@ -1,0 +1,192 @@
+"""The doctor: is this machine fit, and does the home agree with the disk, with git and with /proc?
+
+It looks for itself (directories, admin entries, branches, processes) and compares with the store, in both directions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from holdfast.api.fleet.dispatch import holds, words
+from holdfast.api.home.alertcheck import alert_findings
+from holdfast.api.home.doctor_agents import Finding, agent_findings
+from holdfast.api.home.schedulecheck import schedule_findings
+from holdfast.api.home.sweep import leftovers
+from holdfast.api.queries import Queries
+from holdfast.base.errors import HoldfastError
+from holdfast.base.folders import listed
+from holdfast.base.platform import LINUX_ONLY, missing
+from holdfast.core.cleanup.compare import LEAVES_ALONE, Action
+from holdfast.processes.strays import marked_processes
+from holdfast.store.open import open_store
+from holdfast.workspaces.git import git
+
+_REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"
+
+
+def examine(home: str, *, with_agents: bool = True) -> list[Finding]:
+    """`with_agents`: start their CLIs too, to ask for their versions; some leave files in the user's home then."""
+    findings = [*_machine(home), *_settings(home)]
+    if not os.path.exists(os.path.join(home, "holdfast.db")):
+        findings += agent_findings(home, {}) if with_agents else ()
+        return [*findings, Finding("note", "store", f"no store in {home} yet; `holdfast init` makes one")]
+    try:
+        findings += _store(home)
+        findings.append(_disk(home))
+        queries = Queries(home)
+        findings += _supervisor(queries)
+        findings += alert_findings(queries)
+        findings += schedule_findings(home)
+        findings += agent_findings(home, _unfinished(queries)) if with_agents else ()
+        findings += _leftovers(queries)
+        findings += _processes(queries)
+        findings += _run_directories(queries)
+    except HoldfastError as error:
+        findings.append(Finding("problem", "store", str(error)))
+    return findings
+
+
+def _machine(home: str) -> Iterator[Finding]:
+    import apsw
+
+    from holdfast.store.sqlite.engine.connection import SAFE_SQLITE
+
+    version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    shown = apsw.sqlite_lib_version()
+    if version >= SAFE_SQLITE:
+        yield Finding("ok", "sqlite", f"{shown}, free of the WAL-reset bug")
+    else:
+        yield Finding("problem", "sqlite", f"{shown} can corrupt the store; install a newer apsw")
+    try:
+        git.refuse_unusable()
+        yield Finding("ok", "git", ".".join(str(part) for part in git.version()))
+    except HoldfastError as error:
+        yield Finding("problem", "git", str(error))
+    lack = missing()
+    if lack is not None:
+        yield Finding("problem", "system", f"agents cannot be supervised here: {lack}")
+        commands = ", ".join(f"`{name}`" for name in LINUX_ONLY)
+        yield Finding("note", "system", f"not supported here: {commands}; adding and looking work")
+    else:
+        yield Finding("ok", "processes", "subreaper and pidfd: whole trees are ended with proof")
+        yield _cgroup_tier(home)
+
+
+def _cgroup_tier(home: str) -> Finding:
+    """Probed by doing, as the supervisor does."""
+    from holdfast.processes.cgroups import probe
+
+    found = probe(home)
+    if isinstance(found, str):
+        return Finding(
+            "note",
+            "cgroups",
+            f"none for agents: {found}. Trees are ended with proof all the same; if keeper and supervisor are both "
+            "killed the task is frozen, and limits are held by rlimits and the keeper's own look",
+        )
+    found.leave()
+    held = ", ".join(sorted(found.controllers)) or "none; rlimits and the keeper's own look hold them"
+    return Finding("ok", "cgroups", f"one per agent, in {os.path.dirname(found.base)}; limits by controller: {held}")
+
+
+def _settings(home: str) -> Iterator[Finding]:
+    from holdfast.config.report import survey
+
+    seen = survey(None, home)
+    for problem in seen.problems:
+        yield Finding("problem", "settings", str(problem))
+    for warning in seen.warnings:
+        yield Finding("note", "settings", warning)
+    if not seen.problems:
+        yield Finding("ok", "settings", seen.files[0].place if seen.files[0].exists else "built-in defaults")
+
+
+def _store(home: str) -> Iterator[Finding]:
+    mode = os.stat(home).st_mode & 0o777
+    if mode & 0o077:
+        yield Finding("problem", "home", f"{home} is open to others (mode {mode:o}); chmod 700 it")
+    problems = open_store(home, create=False).integrity_problems()
+    if problems:
+        yield Finding("problem", "store", f"integrity check: {problems[0]}")
+    else:
+        yield Finding("ok", "store", f"{home}, integrity check passed")
+
+
+def _disk(home: str) -> Finding:
+    from holdfast.api.work.disk import disk_of
+
+    disk = disk_of(home)
+    return Finding("problem" if disk.is_low else "ok", "disk", str(disk))
+
+
+def _supervisor(queries: Queries) -> Iterator[Finding]:
+    running = queries.supervisor()
+    counts = queries.counts()
+    if running is not None:
+        yield Finding("ok", "supervisor", f"pid {running['pid']}, version {running['version']}")
+    elif counts.get("running"):
+        yield Finding(
+            "problem",
+            "supervisor",
+            f"none is running, but {counts['running']} task(s) are marked running; `holdfast up` takes them over",
+        )
+    else:
+        yield Finding("note", "supervisor", "none is running")
+    for hold in holds(queries):
+        yield Finding("note", "dispatch", f"{words(hold)}; `holdfast dispatch release {hold['hold']}` lets it start")
+
+
+def _unfinished(queries: Queries) -> dict[str, int]:
+    """How many tasks still need each agent."""
+    return {str(row["agent"]): int(row["n"]) for row in queries.view("unfinished_agents")}
+
+
+def _leftovers(queries: Queries) -> Iterator[Finding]:
+    """Directories, markers, trash, git entries, branches and processes against the ledger, both ways: the sweep's own
+    comparison."""
+    scene, found = leftovers(queries)
+    waiting = [finding for finding in found if finding.in_backlog]
+    wrong = [finding for finding in found if finding not in waiting and finding.action is not Action.KEEP]
+    for finding in wrong:
+        level = "note" if finding.foreign else "problem"
+        yield Finding(level, finding.what, str(finding) + ("" if finding.action in LEAVES_ALONE else _REMEDY))
+    for path in scene.odd:
+        yield Finding("note", "workspaces", f"{path} is no name that we give; it is left alone")
+    for where, why in scene.unseen:
+        yield Finding("problem", "workspaces", f"{where} cannot be looked at: {why}")
+    if waiting and queries.supervisor() is None:
+        yield Finding("note", "workspaces", f"{len(waiting)} wait to be put away by the next `holdfast up`")
+    if not any(finding.what in ("workspace", "marker", "trash") for finding in wrong):
+        yield Finding("ok", "workspaces", f"{len(queries.workspaces())} in the ledger, all as recorded")
+    for repo in queries.repos():
+        if not os.path.isdir(repo["common_dir"]):
+            yield Finding("note", "repo", f"{repo['path']} is gone")
+        elif not any(finding.repo == repo["id"] and finding.what in ("entry", "branch") for finding in wrong):
+            yield Finding("ok", "repo", f"{repo['path']}: no stray worktree entry or branch")
+    if missing() is None and not any(finding.what == "process" for finding in wrong):
+        yield Finding("ok", "processes", "none left over")
+
+
+def _processes(queries: Queries) -> Iterator[Finding]:
+    """Every open run has processes."""
+    if missing() is not None:
+        yield Finding("note", "processes", "whether one is left over cannot be seen on this system")
+        return
+    open_runs = {row["id"]: row["state"] for row in queries.view("sweep_runs")}
+    alive = {run for _pid, run in marked_processes(queries.home)}
+    for run, state in open_runs.items():
+        if state in ("started", "stopping") and run not in alive and queries.supervisor() is not None:
+            over = os.path.exists(os.path.join(queries.run_directory(run), "empty.json"))
+            if not over:
+                yield Finding("problem", "processes", f"run {run} has lost its keeper; see `holdfast alerts`")
+
+
+def _run_directories(queries: Queries) -> Iterator[Finding]:
+    names = listed(os.path.join(queries.home, "runs"))  # before the store: a record comes before its directory
+    known = {row["id"] for row in queries.view("recorded_runs")}
+    strays = [name for name in names if name not in known]
+    for name in strays:
+        yield Finding("problem", "runs", f"run directory {name} has no record")
+    if not strays:
+        yield Finding("ok", "runs", f"{len(known)} run(s) recorded, no stray directory")

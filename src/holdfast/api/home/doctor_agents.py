@@ -1,0 +1,92 @@
+"""What `doctor` says about agents' CLIs: found, tested, logged in, allowed to start like this, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holdfast import config
+from holdfast.api.home.agent_clis import Cli, LoginState, all_clis, logins, refusal
+
+PATIENCE = 15.0  # seconds for all versions: six of them starting at once, on a busy machine; then they are remembered
+INSTALL = "install it, or name its program with the setting `{name}.binary`"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. `level` is ok, note (worth knowing) or problem."""
+
+    level: str
+    what: str
+    text: str
+    data: Mapping[str, Any] | None = None  # for programs
+
+
+def agent_findings(home: str, needed: Mapping[str, int]) -> Iterator[Finding]:
+    """`needed`: agents of unfinished tasks, and how many. What they lack is a problem; the rest is worth a note."""
+    settings = config.best_effort()
+    clis = all_clis(settings, home, PATIENCE)
+    missing = [cli for cli in clis if cli.path is None]
+    for cli in clis:
+        if cli.path is not None:
+            yield _found(cli, settings, needed.get(cli.name, 0))
+    for cli in missing:
+        if cli.name in needed or cli.is_chosen:
+            yield _missing(cli, needed.get(cli.name, 0))
+    rest = [cli.name for cli in missing if cli.name not in needed and not cli.is_chosen]
+    if len(missing) == len(clis):
+        yield Finding("note", "agents", "no agent CLI is in PATH; any command can be one: `holdfast run … -- CMD`")
+    elif rest:
+        yield Finding("ok", "agents", f"not installed, and no task needs them: {', '.join(rest)}")
+    mode, origin = settings["permissions.mode"], settings.origins["permissions.mode"]
+    chosen = "nobody chose it: `holdfast init` asks" if origin == "default" else origin
+    yield Finding("ok", "agents", f"may do unasked: {mode} ({chosen})", {"permissions": mode})
+
+
+def _missing(cli: Cli, tasks: int) -> Finding:
+    where = f"`{cli.name}.binary` names {cli.wanted}, which is no program" if cli.is_chosen else "it is not in PATH"
+    text = f"{cli.name}: {where}; {INSTALL.format(name=cli.name)}"
+    if tasks:
+        text += f"; {tasks} unfinished task(s) need it"
+    return Finding("problem" if tasks else "note", "agents", text, _data(cli, []))
+
+
+def _found(cli: Cli, settings: config.Config, tasks: int) -> Finding:
+    seen = logins(cli, settings)
+    mode = str(settings["permissions.mode"])
+    refused = refusal(cli, settings, mode)
+    words = [f"{cli.name} {cli.version or '(it did not say its version)'} in {cli.path}"]
+    words += [_version_words(cli), *(_login_words(state, len(seen) > 1) for state in seen)]
+    level = "ok" if cli.age == 0 and all(state.is_seen is not False for state in seen) else "note"
+    if refused is not None:
+        words.append(f"cannot be started with permissions.mode = {mode}: {refused}")
+        level = "problem" if tasks else "note"
+    return Finding(level, "agents", "; ".join(words), _data(cli, seen))
+
+
+def _version_words(cli: Cli) -> str:
+    oldest, newest = cli.agent.tested
+    tested = f"tested with {newest}" if oldest == newest else f"tested with {oldest} to {newest}"
+    if cli.age is None:
+        return f"{tested}; see whether it starts at all: {cli.path} {' '.join(cli.agent.version_arguments)}"
+    if cli.age < 0:
+        return f"older than any that was tested ({oldest}): options may be missing; update it"
+    if cli.age > 0:
+        return f"newer than any that was tested ({newest}): most likely fine; errors may be told apart less well"
+    return tested
+
+
+def _login_words(state: LoginState, is_one_of_many: bool) -> str:
+    return f"login{f' of account {state.account}' if is_one_of_many else ''}: {state.text}"
+
+
+def _data(cli: Cli, seen: list[LoginState]) -> dict[str, Any]:
+    return {
+        "agent": cli.name,
+        "binary": cli.wanted,
+        "path": cli.path,
+        "version": cli.version or None,
+        "tested": list(cli.agent.tested),
+        "logins": [asdict(state) for state in seen],
+    }

@@ -1,0 +1,141 @@
+"""Setting a repository up: its commented settings file, the agents of this machine, and trust."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.api.commands import who
+from holdfast.api.home.agent_clis import Cli
+from holdfast.base import clock, faults
+from holdfast.base.errors import Refused, UsageError
+from holdfast.config import SETTINGS, ConfigError, repo_file, shown, trust, user_file, variable_of
+from holdfast.config.edit_file import record
+from holdfast.config.read_file import read_file
+from holdfast.config.tables.schedules import trust_lines, trust_values
+from holdfast.config.template import template
+from holdfast.config.values import toml
+from holdfast.core.schedules.schedule import Schedule
+from holdfast.intake import repository
+
+AGENT, PERMISSIONS = "agent", "permissions.mode"  # what `init` asks for, once
+
+
+@dataclass(frozen=True, slots=True)
+class TrustQuestion:
+    """What a repository's file sets that needs trust. Answering is about exactly these values."""
+
+    repo: str
+    file: str
+    exists: bool
+    values: dict[str, Any]
+    is_trusted: bool
+    schedules: tuple[Schedule, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        values = (
+            f"{key} = {shown(key, value) if key in SETTINGS else toml(value)}" for key, value in self.values.items()
+        )
+        return [*values, *trust_lines(self.schedules)]
+
+
+def question(home: str, directory: str) -> TrustQuestion:
+    """Read the repository's file; ConfigError when it has mistakes."""
+    top, _common = repository.locate(directory)
+    layer = read_file(repo_file(top), of_repository=True)
+    if layer.problems:
+        raise ConfigError(layer.problems)
+    values = layer.needs_trust
+    is_trusted = (not values or trust.is_trusted(home, top, values)) and trust.is_trusted_with(
+        home, top, trust_values(layer.schedules)
+    )
+    return TrustQuestion(top, layer.place, layer.exists, values, is_trusted, layer.schedules)
+
+
+def give_trust(home: str, asked: TrustQuestion) -> None:
+    schedules = trust_values(asked.schedules)
+    trust.give(home, asked.repo, asked.values, by=who(), at=clock.now().wall, schedules=schedules)
+
+
+def revoke_trust(home: str, directory: str) -> tuple[str, bool]:
+    """Take trust back, of a checkout that is gone as well; its path, and whether there was any."""
+    path = os.path.realpath(directory)
+    with contextlib.suppress(UsageError):
+        path = repository.locate(directory)[0]
+    return path, trust.revoke(home, path)
+
+
+def trusted(home: str) -> list[dict[str, Any]]:
+    """Every record of trust, and whether the file still has the values that were trusted."""
+    rows = []
+    for path, given in sorted(trust.trusted(home).items()):
+        layer = read_file(repo_file(path), of_repository=True)
+        values, schedules = layer.needs_trust, trust_values(layer.schedules)
+        is_same = given.get("sha256") == trust.digest(values) and (
+            not schedules or given.get("schedules") == trust.digest(schedules)
+        )
+        state = "trusted" if is_same else "changed since" if values or schedules else "unused"
+        rows.append(
+            {"repo": path, "state": state, **{name: given.get(name) for name in ("keys", "by", "at")}},
+        )
+    return rows
+
+
+def write_file(repo: str, found: Sequence[Cli]) -> tuple[str, bool]:
+    """A commented holdfast.toml, unless there is one; its path, and whether it was written."""
+    path = repo_file(repo)
+    try:
+        faults.effect("init.file")
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError:
+        return path, False
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(template(_about(found)))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise _unwritable(path, error) from error
+    return path, True
+
+
+def _unwritable(path: str, error: OSError) -> Refused:
+    return Refused(
+        f"The repository is known now, but {path} could not be written: {error.strerror}. "
+        "Settings work without it; `holdfast init --no-file` does not try."
+    )
+
+
+def _about(found: Sequence[Cli]) -> list[str]:
+    if not found:
+        return []
+    return [
+        "Agent CLIs that `holdfast init` found here:",
+        *(f"  {cli.name} {cli.version}".rstrip() for cli in found),
+        "The default agent of this repository (your own choice stands in your config):",
+        f'  agent = "{found[0].name}"',
+        f"or for one task: holdfast run PROMPT --agent {found[0].name}",
+    ]
+
+
+# -- what `init` asks once, and records in the user's own file ---------------------------------------------------------
+
+
+def chosen(key: str) -> str | None:
+    """What the user has chosen already, in the file or by a variable; None: nobody did."""
+    if variable_of(key) in os.environ:
+        return os.environ[variable_of(key)]
+    value = read_file(user_file(), of_repository=False).values.get(key)
+    return None if value in (None, "") else str(value)
+
+
+def choose(key: str, value: str) -> str:
+    """Record it; the file that has it now."""
+    record(user_file(), key, value)
+    return user_file()

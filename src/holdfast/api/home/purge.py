@@ -1,0 +1,346 @@
+"""Removing everything of ours, or everything about one repository. Refuses to lose work; repeated, it finishes.
+
+Order: an intent file; our entries in the repositories; workspaces; the rest of the home; the store after all that it
+names; the intent last. What a kill leaves is found by the same command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+from holdfast.api.home.inventory import OF_THE_HOME, Inventory, RepoThings, SavedWork, strangers_in, take_stock
+from holdfast.api.home.restore import refuse_living
+from holdfast.api.work.git_runner import run_here
+from holdfast.base import clock, faults
+from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError, WorkspaceProblem
+from holdfast.base.folders import listed
+from holdfast.base.ids import new_id
+from holdfast.core.model import Repo, Workspace
+from holdfast.core.states import WorkspaceState
+from holdfast.processes.children import Children
+from holdfast.processes.gitusers import may_be_held
+from holdfast.processes.groupbases import Bases
+from holdfast.processes.helperlock import HelperLock
+from holdfast.processes.helpers import HelperRunner
+from holdfast.processes.open_files import processes_with_open
+from holdfast.store.open import open_store
+from holdfast.store.port.transaction import Salvaged
+from holdfast.store.sqlite.engine.copies import sync_file
+from holdfast.store.sqlite.engine.reader import DATABASE
+from holdfast.store.sqlite.engine.store import SqliteStore
+from holdfast.supervisor.home_lock import NAME as SUPERVISOR_LOCK
+from holdfast.supervisor.home_lock import HomeLock
+from holdfast.workspaces.git import git
+from holdfast.workspaces.git.delete_branch import heal
+from holdfast.workspaces.git.git import Git
+from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.worktree_entries import drop_entry
+from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs, shadow_path
+from holdfast.workspaces.removal import owner_marker
+from holdfast.workspaces.removal.in_use import Users, sole_use
+from holdfast.workspaces.removal.trash import delete_tree
+from holdfast.workspaces.snapshots import bundles
+from holdfast.workspaces.snapshots.salvage import salvage
+
+INTENT = "purge.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What would be removed. `store` is None when an earlier purge got that far."""
+
+    home: str
+    only: Repo | None  # just this repository
+    store: SqliteStore | None
+    found: Inventory
+    strangers: tuple[str, ...]
+
+
+@contextmanager
+def planned(home: str, directory: str | None) -> Iterator[Plan | None]:
+    """Take the home and look. None: there is nothing of ours."""
+    has_store = os.path.exists(os.path.join(home, DATABASE))
+    if not has_store and not os.path.exists(os.path.join(home, INTENT)):
+        yield None
+        return
+    lock = HomeLock(home)
+    lock.take()
+    try:
+        refuse_living(home)  # nothing may be at work in what is about to go
+        store = open_store(home, create=False) if has_store else None
+        only = _named(store, directory) if directory is not None else None
+        repos = [] if store is None else list(store.write(lambda tx: tx.workspaces.repos()))
+        yield Plan(
+            home=home,
+            only=only,
+            store=store,
+            found=_stock(home, store, repos if only is None else [only], whole=only is None),
+            strangers=tuple(strangers_in(home)),
+        )
+        if store is not None and only is not None:  # with a whole home it was closed before its file went
+            store.close()
+    except OSError as error:
+        raise Unavailable(
+            f"The purge stopped: {error.strerror or error} ({error.filename or home}). "
+            "Mend that and give the command again: it finishes what is left."
+        ) from error
+    finally:
+        lock.release()
+
+
+def _stock(home: str, store: SqliteStore | None, repos: list[Repo], *, whole: bool) -> Inventory:
+    if store is None:
+        return Inventory(repos=(), workspaces=(), unknown=(), foreign=(), saved=(), tasks={})
+    return take_stock(home, store, repos, whole=whole)
+
+
+def _named(store: SqliteStore | None, directory: str) -> Repo:
+    path = os.path.realpath(directory)
+    for repo in store.write(lambda tx: tx.workspaces.repos()) if store is not None else ():
+        if path == repo.path:
+            return repo
+    raise NotFound(f"No repository {path} is known. Give the top of its checkout, as `holdfast doctor` lists it.")
+
+
+def refuse_unfinished(plan: Plan) -> None:
+    """One repository can only be forgotten when no task needs it any more. Of a home, all goes."""
+    only = plan.only
+    if only is not None and plan.store is not None:
+        plan.store.write(lambda tx: tx.history.refuse_unfinished(only))
+
+
+@contextmanager
+def undisturbed(plan: Plan) -> Iterator[None]:
+    """R-CLEAN-08: refuses while somebody works in what would go. As long as this lasts no `holdfast shell` enters."""
+    users = Users()
+    with ExitStack() as held:
+        for workspace in plan.found.workspaces:
+            alone = held.enter_context(sole_use(plan.home, workspace.id))
+            found = ["a `holdfast shell`"] if not alone else users.of(workspace.path)
+            if found:
+                raise Conflict(
+                    f"Nothing was removed: {workspace.path} is used by {', '.join(found)}. Leave it, then try again."
+                )
+        yield
+
+
+# -- work that would be lost -------------------------------------------------------------------------------------------
+
+
+def save_workspaces(plan: Plan) -> tuple[Plan, list[str]]:
+    """Salvage what the workspaces hold. The plan as it is then, and why something could not be saved."""
+    if plan.store is None:
+        return plan, []
+    problems = [f"{path} has our marker, but the store does not know it" for path in plan.found.unknown]
+    problems += asyncio.run(_salvage_all(plan))
+    repos = [things.repo for things in plan.found.repos]
+    found = _stock(plan.home, plan.store, repos, whole=plan.only is None)
+    return Plan(home=plan.home, only=plan.only, store=plan.store, found=found, strangers=plan.strangers), problems
+
+
+async def _salvage_all(plan: Plan) -> list[str]:
+    problems = []
+    repos = {things.repo.id: things.repo for things in plan.found.repos}
+    with closing(HelperLock(plan.home)) as helpers:
+        helpers.take()
+        tool = Git(HelperRunner(Children(), helpers))
+        for workspace in plan.found.workspaces:
+            if workspace.state is WorkspaceState.INTENDED:
+                continue  # never finished, so no agent has worked in it
+            try:
+                await _salvage_one(plan, tool, repos[workspace.repo_id], workspace)
+            except (WorkspaceProblem, Unavailable, OSError) as error:
+                problems.append(f"the work in {workspace.path} could not be saved: {error}")
+    return problems
+
+
+async def _salvage_one(plan: Plan, tool: Git, repo: Repo, workspace: Workspace) -> None:
+    saved = await salvage(tool, plan.home, repo, workspace, "purge")
+    if saved is None or plan.store is None:
+        return
+    record = Salvaged(
+        id=new_id(),
+        ref=saved.ref,
+        commit=saved.commit,
+        base=saved.base,
+        files=saved.files,
+        reason="purge",
+        partial=saved.partial,
+        details=saved.details,
+    )
+    plan.store.write(lambda tx: tx.workspaces.record_salvage(workspace, record, clock.now()))
+    if saved.partial:
+        raise WorkspaceProblem(saved.missing)
+
+
+def refuse_loss(saved: tuple[SavedWork, ...], problems: list[str]) -> None:
+    if problems:
+        raise Refused(
+            f"Nothing was removed: {problems[0]} ({len(problems)} such). Take what you need, then --discard-work."
+        )
+    if saved:
+        tasks = ", ".join(sorted({work.task_id for work in saved})[:5])
+        raise Refused(
+            f"Nothing was removed: the work of {len(saved)} salvage(s) is kept only here (tasks {tasks}). "
+            "Write it to files with --export DIR, bring it back with `holdfast salvage restore`, or --discard-work."
+        )
+
+
+def export(plan: Plan, folder: str) -> list[str]:
+    """Bundles of all saved work, one per repository, and a list of what is in them. Never overwrites."""
+    os.makedirs(folder, exist_ok=True)
+    written = []
+    for things in plan.found.repos:
+        works = [work for work in plan.found.saved if work.repo_id == things.repo.id]
+        if not works:
+            continue
+        name = f"{os.path.basename(things.repo.path)}-{things.repo.id}"
+        target = os.path.join(folder, f"{name}.bundle")
+        if os.path.lexists(target):
+            raise Conflict(f"{target} exists already: choose another directory.")
+        faults.effect("purge.export")
+        bundles.write_bundle(shadow_path(plan.home, things.repo.id), f"{target}.part")
+        sync_file(f"{target}.part")
+        os.rename(f"{target}.part", target)
+        listed = [{"task": work.task_id, "commit": work.commit, "files": work.files} for work in works]
+        with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as file:
+            json.dump({"repository": things.repo.path, "bundle": target, "work": listed}, file, indent=1)
+        written.append(target)
+    sync_file(folder)
+    return written
+
+
+# -- removing ----------------------------------------------------------------------------------------------------------
+
+
+def carry_out(plan: Plan, *, branches: bool) -> list[str]:
+    """Remove it all; what had to stay, and why."""
+    if plan.only is None:
+        _write_intent(plan.home)
+    elif plan.store is not None:  # once more: while somebody was asked, a task may have been added or retried
+        only = plan.only
+        plan.store.write(lambda tx: tx.history.refuse_unfinished(only))
+    faults.effect("purge.begin")
+    kept: list[str] = []
+    for things in plan.found.repos:
+        asyncio.run(_clean_repository(things, branches=branches, kept=kept))
+        faults.effect("purge.repository")
+    kept += [f"{path} has no marker of ours" for path in plan.found.foreign]
+    _remove_containers(plan, kept)
+    _delete_workspaces(plan)
+    faults.effect("purge.workspaces")
+    if plan.only is not None:
+        _forget_repository(plan, plan.only)
+    else:
+        _delete_home(plan, kept)
+    return kept
+
+
+async def _clean_repository(things: RepoThings, *, branches: bool, kept: list[str]) -> None:
+    common = things.repo.common_dir
+    if not os.path.isdir(common):
+        return
+    async with repo_lock(common):
+        for path in things.entries:
+            drop_entry(common, path)
+        for branch in things.branches if branches else ():
+            faults.effect("purge.branch")
+            code, _out, err = git.call("branch", "--quiet", "-D", "--", branch, cwd=common)
+            if code != 0:
+                kept.append(f"branch {branch} of {things.repo.path}: {err.strip()}")
+        await heal(Git(run_here, may_be_held), common)
+        lock = os.path.join(common, REPO_LOCK)
+        if not processes_with_open(os.stat(lock)):  # another home may be waiting for it
+            os.unlink(lock)
+
+
+def _remove_containers(plan: Plan, kept: list[str]) -> None:
+    """Of the whole home, or of the workspaces that go."""
+    if not os.path.exists(os.path.join(plan.home, "engines")):
+        return  # it never had one
+    from holdfast.containers.sweeper import remove_all
+
+    ids = None if plan.only is None else [workspace.id for workspace in plan.found.workspaces]
+    faults.effect("purge.containers")
+    kept += remove_all(plan.home, ids)
+
+
+def _delete_workspaces(plan: Plan) -> None:
+    for path in [*(workspace.path for workspace in plan.found.workspaces), *plan.found.unknown]:
+        if owner_marker.owner(path) is not None:  # looked at again: the proof comes right before the harm
+            delete_tree(path)
+            faults.effect("purge.workspace")
+            delete_tree(path + OWNER_SUFFIX)
+    for repo in (things.repo for things in plan.found.repos):
+        folder = os.path.join(plan.home, "workspaces", repo.id)
+        for name in listed(folder):  # of a purge that was killed between a workspace and its marker
+            if name.endswith(OWNER_SUFFIX) and name.removesuffix(OWNER_SUFFIX) not in listed(folder):
+                delete_tree(os.path.join(folder, name))
+        _remove_if_empty(folder)
+
+
+def _forget_repository(plan: Plan, repo: Repo) -> None:
+    assert plan.store is not None  # a repository was found in it
+    ids = plan.store.write(lambda tx: tx.history.things_of(repo.id))
+    for workspace_id in ids.workspaces:
+        for name in listed(trash := os.path.join(plan.home, "workspaces", TRASH)):
+            if name == workspace_id or name.startswith((f"{workspace_id}-", f"{workspace_id}.")):
+                delete_tree(os.path.join(trash, name))
+        for name in listed(logs := setup_logs(plan.home)):
+            if workspace_id in name.split("."):
+                delete_tree(os.path.join(logs, name))
+    for run_id in ids.runs:
+        delete_tree(os.path.join(plan.home, "runs", run_id))
+    for suffix in ("", ".new", ".lock"):
+        delete_tree(shadow_path(plan.home, repo.id) + suffix)
+    faults.effect("purge.deleted")
+    plan.store.write(lambda tx: tx.history.forget_repo(repo, clock.now()))
+
+
+def _delete_home(plan: Plan, kept: list[str]) -> None:
+    """Known names only. The store goes after all that it names, the intent after the store, then the home itself."""
+    root = os.path.join(plan.home, "workspaces")
+    if plan.found.foreign:
+        delete_tree(os.path.join(root, TRASH))
+    else:
+        delete_tree(root)
+    if plan.store is not None:
+        plan.store.close()  # its last connection: the -wal goes into the file
+    Bases(plan.home).leave()
+    names = [name for name in listed(plan.home) if OF_THE_HOME.fullmatch(name) and name != "workspaces"]
+    for name in sorted(names, key=lambda name: (name == SUPERVISOR_LOCK, name.startswith(DATABASE), name)):
+        delete_tree(os.path.join(plan.home, name))
+        faults.effect("purge.name")
+    os.unlink(os.path.join(plan.home, INTENT))
+    faults.effect("purge.intent")
+    kept += [f"{os.path.join(plan.home, name)} is not ours" for name in plan.strangers]
+    _remove_if_empty(plan.home)
+
+
+def _write_intent(home: str) -> None:
+    path = os.path.join(home, INTENT)
+    faults.effect("purge.intend")
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump({"purge": "began", "at": clock.now().wall}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.new", path)
+    sync_file(home)
+
+
+def _remove_if_empty(folder: str) -> None:
+    try:
+        faults.effect("purge.home")
+        os.rmdir(folder)
+    except OSError:
+        return  # something that is not ours is in it
+
+
+def refuse_both(discard: bool, folder: str | None) -> None:
+    if discard and folder is not None:
+        raise UsageError("Choose one: --export DIR keeps the saved work, --discard-work does not.")

@@ -1,0 +1,230 @@
+"""Bringing a backup back. Everything is checked and prepared aside; the switch itself is one step.
+
+Killed at any point there is a store: the old one or the new one. Saved work is only ever added. Nothing of the old
+store is destroyed: it is kept in the backups first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.api.home import backup_file
+from holdfast.api.home.backup import alone
+from holdfast.base import clock, faults
+from holdfast.base.errors import Conflict, NotFound, Unavailable, UsageError
+from holdfast.base.home import ensure_home
+from holdfast.core.model import Event
+from holdfast.processes.run_dir import RunDirectory
+from holdfast.processes.strays import marked_processes
+from holdfast.store.sqlite.engine import copies
+from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
+from holdfast.store.sqlite.engine.reader import DATABASE
+from holdfast.supervisor.home_lock import HomeLock
+from holdfast.workspaces.removal.trash import delete_tree
+from holdfast.workspaces.snapshots.bundles import read_bundle
+
+STAGING = ".restoring"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A checked backup, unpacked aside, and what it would replace."""
+
+    home: str
+    source: str
+    folder: str
+    made_at: float | None  # unknown for a bare store
+    counts: Mapping[str, Any]
+    present: Mapping[str, Any] | None  # what is in the present store; None when it is missing or damaged
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restored:
+    kept_at: str | None  # the old store
+    left_alone: tuple[str, ...]  # files of the home that are there already
+
+
+@contextmanager
+def prepared(home: str, source: str) -> Iterator[Prepared]:
+    """Take the home, look that nothing of it runs, unpack and check. Nothing is changed yet."""
+    source = os.path.abspath(source)
+    if not os.path.isfile(source):
+        raise NotFound(f"There is no file {source}.{_newest(home)}")
+    ensure_home(home)
+    refuse_network_filesystem(home)
+    lock = HomeLock(home)
+    lock.take()
+    try:
+        _refuse_living(home)
+        with alone(home), _translated():
+            folder = os.path.join(home, STAGING)
+            delete_tree(folder)
+            faults.effect("restore.begin")
+            os.mkdir(folder, 0o700)
+            try:
+                yield _unpack(home, source, folder)
+            finally:
+                delete_tree(folder)
+    finally:
+        lock.release()
+
+
+def _unpack(home: str, source: str, folder: str) -> Prepared:
+    store = os.path.join(folder, backup_file.STORE)
+    made_at, members = None, [backup_file.STORE]
+    with open(source, "rb") as file:
+        is_bare = file.read(len(copies.HEADER)) == copies.HEADER
+    if is_bare:
+        shutil.copyfile(source, store)
+        if os.path.exists(f"{source}-wal"):  # of a store that was not closed: the newest of it is in there
+            shutil.copyfile(f"{source}-wal", f"{store}-wal")
+    else:
+        manifest = backup_file.read(source, folder)
+        made_at, members = manifest.made_at, list(manifest.members)
+    faults.effect("restore.unpacked")
+    copies.check(store)
+    live = os.path.join(home, DATABASE)
+    return Prepared(
+        home=home,
+        source=source,
+        folder=folder,
+        made_at=made_at,
+        counts=copies.counts_of(store),
+        present=None if copies.marks_of(home) is None else copies.counts_of(live),
+        members=tuple(members),
+    )
+
+
+def carry_out(plan: Prepared) -> Restored:
+    """Saved work first (only added), then the old store aside, then the switch."""
+    from holdfast.supervisor.services.clock import NAME as CLOCK
+    from holdfast.supervisor.services.clock import note_restored
+
+    left_alone = []
+    for name in plan.members:
+        kind, _, file = name.partition("/")
+        if kind == "shadows":
+            read_bundle(plan.home, file.removesuffix(".bundle"), os.path.join(plan.folder, name))
+        elif kind == "home" and not _put_if_missing(os.path.join(plan.folder, name), os.path.join(plan.home, file)):
+            left_alone.append(file)
+    if plan.made_at is not None:
+        note_restored(plan.home, plan.made_at, clock.now(), from_backup=CLOCK not in left_alone)
+    faults.effect("restore.added")
+    store = os.path.join(plan.folder, backup_file.STORE)
+    turnstile = copies.turn(plan.home)
+    try:
+        with turnstile.turn():  # from here on nobody can add what the switch would lose
+            kept_at = _switch(plan, store)
+    finally:
+        turnstile.close()
+    faults.passed("restore.done")
+    return Restored(kept_at=kept_at, left_alone=tuple(left_alone))
+
+
+def _switch(plan: Prepared, store: str) -> str | None:
+    present = copies.marks_of(plan.home)
+    now = clock.now()
+    when = "" if plan.made_at is None else f" of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(plan.made_at))}"
+    event = Event(
+        kind="store.restored",
+        component="upkeep",
+        message=f"The store was brought back from the backup {plan.source}{when}.",
+        data={"source": plan.source, "made_at": plan.made_at},
+    )
+    open_runs = copies.raise_marks(store, present, event, now)
+    copies.sync_file(store)
+    for run_id in open_runs:
+        _prove_dead(plan.home, run_id, now.wall)
+    faults.effect("restore.prepared")
+    folder = os.path.join(plan.home, "backups")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    aside = _free_aside(folder, now.wall, "before-restore" if present else "damaged")
+    if present is not None:
+        copies.copy_out(plan.home, f"{aside}.part")
+        os.rename(f"{aside}.part", aside)
+        copies.sync_folder(folder)
+        faults.effect("restore.kept")
+        copies.switch_content(plan.home, store)
+        return aside
+    was_there = os.path.exists(os.path.join(plan.home, DATABASE))
+    copies.switch_file(plan.home, store, aside)
+    return aside if was_there else None
+
+
+def _prove_dead(home: str, run_id: str, now: float) -> None:
+    """No process with our marker lives, and the home is ours: that proves that this run is over, for any store."""
+    directory = RunDirectory(os.path.join(home, "runs", run_id))
+    if not directory.is_empty():
+        faults.effect("restore.prove")
+        os.makedirs(directory.path, mode=0o700, exist_ok=True)
+        directory.declare_empty("restore", now)
+
+
+def _refuse_living(home: str) -> None:
+    living = sorted({pid for pid, _run in marked_processes(home)})
+    if living:
+        shown = ", ".join(map(str, living[:5])) + (" …" if len(living) > 5 else "")
+        raise Conflict(
+            f"Agents of this home are still running (pid {shown}). End them first: `holdfast up --detach`, "
+            "then `holdfast down --now`."
+        )
+
+
+refuse_living = _refuse_living
+
+
+def _put_if_missing(source: str, target: str) -> bool:
+    """A file of the home (trust, settings) comes back only where there is none: an old trust must not be revived."""
+    if os.path.lexists(target):
+        return False
+    faults.effect("restore.file")
+    shutil.copyfile(source, f"{target}.new")
+    os.chmod(f"{target}.new", 0o600)
+    copies.sync_file(f"{target}.new")
+    os.rename(f"{target}.new", target)
+    return True
+
+
+def _free_aside(folder: str, now: float, why: str) -> str:
+    """Not numbered like the automatic copies, so that it is not removed with them."""
+    stem = time.strftime(f"{why}-%Y%m%d-%H%M%S", time.gmtime(now))
+    tries = (f"{stem}.db", *(f"{stem}-{number}.db" for number in range(2, 1000)))
+    return next(path for name in tries if not os.path.lexists(path := os.path.join(folder, name)))
+
+
+def available(home: str) -> list[str]:
+    """Files in the home's backups that could be restored, the newest first."""
+    folder = os.path.join(home, "backups")
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith((".tar", ".db"))]
+    except FileNotFoundError:
+        return []
+    paths = [os.path.join(folder, name) for name in names]
+    return sorted(paths, key=lambda path: os.stat(path).st_mtime, reverse=True)
+
+
+def refuse_without_file(home: str) -> UsageError:
+    return UsageError(f"Say which file: `holdfast restore FILE`.{_newest(home)}")
+
+
+def _newest(home: str) -> str:
+    found = available(home)
+    return f" The newest backup of this home is {found[0]}." if found else ""
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"The backup was not brought back: {error.strerror or error} ({error.filename or 'no file'}). "
+            "The store is the old one or the new one, whole; try again."
+        ) from error

@@ -1,0 +1,208 @@
+"""Rehearsals with a real agent CLI: one run against a stub of its provider, everything thrown away afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast import config
+from holdfast.agents.registry import AGENTS
+from holdfast.api.commands import Commands, NewTask
+from holdfast.api.home.daemon import run_here
+from holdfast.api.queries import Queries
+from holdfast.api.rehearsal import left_behind, make_repository
+from holdfast.base.errors import Unavailable, UsageError
+from holdfast.config.settings import variable_of
+from holdfast.rehearsal.stub import StubServer
+from holdfast.rehearsal.stub.catalogue import unknown
+from holdfast.rehearsal.stub.stands import STANDS
+from holdfast.workspaces.removal.trash import delete_tree
+
+if TYPE_CHECKING:
+    from holdfast.agents.common.cli_agent import CliAgent
+
+# Small, so that silence is called by its name within a minute. `holdfast rehearse` says that they are.
+THRESHOLDS = {"stuck_after": 20.0, "tool_silence": 20.0, "startup_timeout": 60.0, "max_runtime": 90.0}
+ACCOUNT = "rehearsal"
+PROMPT = "Write a file out.txt with the text: hello from agent"
+# Only to the login of a plan does the CLI tell when a limit ends; to a key it tells that there is one.
+_OF_PLANS = ("usage-limit", "warning")
+_PATIENCE = 300.0
+_VERDICTS = frozenset({"task.completed", "task.failed", "task.requeued", "task.paused", "task.cancelled"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rehearsed:
+    """How one run ended, and what would follow."""
+
+    task: Mapping[str, Any]
+    state: str  # of the task, once the run had ended: queued means that it would run again
+    outcome: str
+    seconds: float  # from the agent's start to the verdict
+    reason: str
+    then: str  # what Holdfast would do next
+    requests: int  # to the model
+    left: Sequence[str]
+
+
+def thresholds(agent: str) -> dict[str, str]:
+    """Settings under `health.`; an agent that tries again in silence has so much more time."""
+    more = {"stuck_after": _adapter(agent).quiet_retries, "max_runtime": _adapter(agent).quiet_retries}
+    return {key: f"{seconds + more.get(key, 0.0):g}s" for key, seconds in THRESHOLDS.items()}
+
+
+def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> Rehearsed:
+    adapter = _adapter(agent)
+    name, *arguments = scenario.split("/")
+    if problem := unknown(name, arguments):
+        raise UsageError(problem)
+    program = _program(agent, adapter)
+    root = tempfile.mkdtemp(prefix="holdfast-rehearsal-")
+    try:
+        with StubServer() as stub:
+            repo, home = os.path.join(root, "repo"), os.path.join(root, "home")
+            make_repository(repo)
+            login = _fresh_login(root, agent, adapter, stub.url(name, *arguments), scenario)
+            with _settings(root, agent, program, login):
+                return _one_run(home, repo, agent, timeout, stub)
+    finally:
+        delete_tree(root)
+
+
+def _adapter(agent: str) -> CliAgent:
+    known = [name for name in STANDS if name in AGENTS]
+    if agent not in known:
+        raise UsageError(f"There is no agent CLI '{agent[:60]}' to rehearse with; there are {', '.join(known)}.")
+    adapter: Any = AGENTS[agent]  # the real CLIs are all of this kind
+    found: CliAgent = adapter
+    return found
+
+
+def _program(agent: str, adapter: CliAgent) -> str:
+    wanted = str(config.best_effort()[f"{agent}.binary"] or adapter.binary)
+    found = shutil.which(os.path.expanduser(wanted))
+    if found is None:
+        raise Unavailable(
+            f"{adapter.title} is not installed here: there is no program '{wanted}'. Install it, or name it with "
+            f"`{agent}.binary` in {config.user_file()}."
+        )
+    return os.path.abspath(found)
+
+
+def _fresh_login(root: str, agent: str, adapter: CliAgent, url: str, scenario: str) -> dict[str, Any]:
+    place = os.path.join(root, "login")
+    for name, text in {".keep": "", **adapter.fresh_config}.items():
+        path = os.path.join(place, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    stand = STANDS[agent]
+    env = stand.plan if stand.plan and any(word in scenario for word in _OF_PLANS) else stand.env
+    scratch = os.path.join(root, "tmp")  # gemini, for one, leaves reports of its errors there
+    os.mkdir(scratch)
+    return {"config_dir": place, "base_url": url + stand.path, "env": {**env, "TMPDIR": scratch}}
+
+
+@contextlib.contextmanager
+def _settings(root: str, agent: str, program: str, login: Mapping[str, Any]) -> Iterator[None]:
+    """The rehearsal's own settings hold in this process, and none of the user's."""
+    path = os.path.join(root, "config.toml")
+    tables: dict[str, Mapping[str, Any]] = {
+        agent: {
+            "binary": program,
+            "account": ACCOUNT,
+            "model": STANDS[agent].model,
+        },
+        # The stub asks for nothing but what the scenario says, in a repository that is thrown away.
+        "permissions": {"mode": "full", "sandbox": True},
+        "health": {**thresholds(agent), "adaptive_timeout": False},
+        f"accounts.{agent}.{ACCOUNT}": {key: value for key, value in login.items() if key != "env"},
+        f"accounts.{agent}.{ACCOUNT}.env": login["env"],
+    }
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"agent = {json.dumps(agent)}\n")
+        for name, table in tables.items():
+            file.write(f"\n[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
+    before = dict(os.environ)
+    for key in config.SETTINGS:
+        os.environ.pop(variable_of(key), None)
+    os.environ["HOLDFAST_CONFIG"] = path
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _one_run(home: str, repo: str, agent: str, timeout: float | None, stub: StubServer) -> Rehearsed:
+    task = Commands(home).add(NewTask(prompt=PROMPT, directory=repo, agent=agent, timeout=timeout))
+    over = threading.Event()
+    watcher = threading.Thread(target=_stop_after_first_run, args=(home, task.id, over), daemon=True)
+    watcher.start()
+    try:
+        run_here(home, agents=1, idle_exit=0.0)
+    finally:
+        over.set()
+        watcher.join()
+    queries = Queries(home)
+    left, row = left_behind(home), queries.task(task.id)
+    ended, verdict = _first_ending(queries, task.id) or ({}, {})
+    started = next((run["started_at"] for run in row["runs"] if run["started_at"]), None)
+    return Rehearsed(
+        task=row,
+        state={"task.requeued": "queued"}.get(verdict.get("kind", ""), verdict.get("kind", ".unknown").split(".")[1]),
+        outcome=str(ended.get("data", {}).get("outcome", row["outcome"])),
+        seconds=max(0.0, ended["at"] - started) if ended and started else 0.0,
+        reason=str(verdict.get("reason") or row["reason"]),
+        then=_then(verdict),
+        requests=len(stub.requests()),
+        left=left,
+    )
+
+
+def _stop_after_first_run(home: str, task_id: str, over: threading.Event) -> None:
+    """One run is rehearsed, however often Holdfast would try again."""
+    deadline = time.monotonic() + _PATIENCE
+    queries = Queries(home)
+    while not over.wait(0.1):
+        if _first_ending(queries, task_id) or time.monotonic() > deadline:
+            Commands(home, create=False).down("now")
+            return
+
+
+def _first_ending(queries: Queries, task_id: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """The first run's end and what was decided about the task, as events; None: not yet."""
+    events = queries.events(task_id=task_id)
+    ended = next((event for event in events if event["kind"] == "run.ended"), None)
+    decided = next((event for event in events if event["kind"] in _VERDICTS), None)
+    return (ended or {}, decided) if decided else None
+
+
+def _then(verdict: Mapping[str, Any]) -> str:
+    data = verdict.get("data", {})
+    match verdict.get("kind"):
+        case "task.completed":
+            return "nothing more, the task is done."
+        case "task.requeued":
+            return f"it runs the task again{_wait(' after', data['delay'])}."
+        case "task.paused" if data["resume_after"] is None:
+            return "it waits for a person, who puts it right and types `holdfast resume`."
+        case "task.paused":
+            return f"it goes on by itself{_wait(' after', data['resume_after'] - verdict['at']) or ' at once'}."
+        case None:
+            return "unknown, because the run did not end in time."
+    return "nothing by itself; `holdfast retry` would try it again."
+
+
+def _wait(words: str, seconds: float) -> str:
+    from holdfast.api.format import duration
+
+    return f"{words} {duration(seconds)}" if seconds >= 1 else ""

@@ -1,0 +1,168 @@
+"""A task as a report: Markdown that a person would paste into a pull request.
+
+Agents and gates print what they like. None of it can end the fence or the quotation that it stands in, and nothing in
+it is more than text: whatever holds a tag is fenced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api.format import duration, took
+from holdfast.api.tasks.results import headings, in_words, results, why_not
+from holdfast.base.text import clean, one_line
+
+if TYPE_CHECKING:
+    from holdfast.api.queries import Queries
+
+Row = dict[str, Any]
+MOST_FILES = 100  # named in a report; `show --results --json` has more
+_TAG = re.compile(r"<[A-Za-z/!?]")
+_TELLING = re.compile(r"([\\`*_\[\]|~])")
+
+
+def report(queries: Queries, task_id: str) -> Row:
+    """What the report is made of; `--json` prints it."""
+    from holdfast.api.tasks.usage import complete
+
+    task = queries.task(task_id)
+    complete(queries, task)
+    found = results(queries, task_id)
+    last = [stage for stage in found["stages"] if stage["commit"] or stage["files"]][-1:]
+    return {
+        **found,
+        "prompt": task["prompt"],
+        "reason": task["reason"],
+        "repo": task["repo"],
+        "agent": task["agent"],
+        "labels": task["labels"],
+        "base_ref": task["base_ref"],
+        "base_commit": task["base_commit"],
+        "branch": task["branch"],
+        "created_at": task["created_at"],
+        "ended_at": task["ended_at"],
+        "runs": len(task["runs"]),
+        "usage": task["usage"],
+        "files": sorted({name for stage in last for name in stage["files"]}),
+        "commit": last[0]["commit"] if last else None,
+    }
+
+
+def markdown(found: Row) -> str:
+    parts = [
+        f"# {_inline(one_line(found['prompt'], 80)) or found['task']}",
+        _summary(found),
+        f"## What was asked\n\n{_words(found['prompt'])}",
+        *_stages(found),
+        *_answers(found["stages"]),
+        *_files(found),
+        _more(found),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(found: Row) -> str:
+    workflow = f" by the workflow **{_inline(found['workflow'])}**" if found["workflow"] else ""
+    lines = [f"Task `{found['task']}` is **{found['state']}**{workflow}."]
+    if found["reason"]:
+        lines[0] = lines[0].rstrip(".") + f": {_inline(one_line(found['reason'], 300))}."
+    cost = took(found["usage"]) if found["usage"] else ""
+    runs = f"{found['runs']} run{'' if found['runs'] == 1 else 's'}"
+    since = (found["ended_at"] or 0.0) - found["created_at"]
+    facts = [runs, *([f"{duration(max(0.0, since))} from its acceptance to its end"] if found["ended_at"] else [])]
+    lines.append(f"It took {', '.join([*facts, *([_inline(cost)] if cost else [])])}.")
+    if found["branch"]:
+        # Of a workflow, what its last stage left uncommitted is a commit that came after.
+        commit = f" at `{found['commit'][:12]}`" if found["commit"] and not found["workflow"] else ""
+        lines.append(f"Its work is on branch {code(found['branch'])}{commit}, from {code(found['base_ref'])}.")
+    return "\n".join(lines)
+
+
+def _stages(found: Row) -> Iterable[str]:
+    if not found["stages"]:
+        yield "## Stages\n\nNo stage has ended yet."
+        return
+    rows = [("#", "Stage", "Agent", "Outcome", "Gate", "Took")]
+    for number, (name, stage) in enumerate(zip(headings(found["stages"]), found["stages"], strict=True), 1):
+        ruling = f", {stage['ruling']}" if stage["ruling"] else ""
+        mark = "✓" if stage["passed"] else "✗"
+        gate = "" if stage["gate"] is None else f"{'✓' if stage['gate']['passed'] else '✗'} {stage['gate']['how']}"
+        times = stage["started_at"], stage["ended_at"]
+        spent = duration(max(0.0, times[1] - times[0])) if None not in times else ""
+        rows.append((str(number), name, stage["agent"], f"{mark} {stage['outcome']}{ruling}", gate, spent))
+    lines = ["| " + " | ".join(_inline(one_line(cell, 120)) for cell in row) + " |" for row in rows]
+    lines.insert(1, "|" + " --- |" * len(rows[0]))
+    yield "## Stages\n\n" + "\n".join(lines)
+    for counted in found["members"]:
+        yield f"Members of {_inline(counted['name'])}: {in_words(counted)}."
+
+
+def _answers(stages: list[Row]) -> Iterable[str]:
+    for number, (name, stage) in enumerate(zip(headings(stages), stages, strict=True), 1):
+        yield f"## {number}. {_inline(name)}"
+        if not stage["passed"]:
+            yield f"It did not pass: {_inline(one_line(why_not(stage), 300))}."
+        yield _words(stage["text"]) if stage["text"] else "It gave no answer."
+        gate = stage["gate"]
+        if gate is not None:
+            yield f"Gate {code(one_line(gate['command'], 200))}: {_inline(one_line(gate['how'], 200))}."
+            if gate["output"].strip():
+                yield fenced(gate["output"])
+
+
+def _files(found: Row) -> Iterable[str]:
+    names = found["files"]
+    if not names:
+        return
+    lines = [f"- {code(one_line(name))}" for name in names[:MOST_FILES]]
+    if len(names) > MOST_FILES:
+        lines.append(f"- … and more: `holdfast diff {found['task']} --stat`")
+    yield f"## Changed files ({len(names)})\n\n" + "\n".join(lines)
+
+
+def _more(found: Row) -> str:
+    task = found["task"]
+    lines = [
+        f"holdfast show {task} --results   # all of this",
+        f"holdfast logs {task}   # what its agents said and did",
+    ]
+    if found["branch"]:
+        lines.append(f"holdfast diff {task}   # what changed")
+    if found["state"] in ("failed", "cancelled"):
+        lines.append(f"holdfast retry {task}   # try again")
+    return "## More\n\n" + fenced("\n".join(lines), "sh")
+
+
+# -- other people's words ----------------------------------------------------------------------------------------------
+
+
+def fenced(text: str, language: str = "") -> str:
+    """In a fence that is longer than any within, so that nothing in it can close it."""
+    text = clean(text).strip("\n")
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def code(text: str) -> str:
+    """A name as code, whatever backquotes are in it."""
+    text = one_line(text) or "(nothing)"
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    marks = "`" * (longest + 1)
+    space = " " if longest else ""
+    return f"{marks}{space}{text}{space}{marks}"
+
+
+def _words(text: str) -> str:
+    """An answer is Markdown itself: quoted, so that it stays within; where it holds tags, fenced."""
+    text = clean(text).strip("\n")
+    if _TAG.search(text):
+        return fenced(text)
+    return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+
+
+def _inline(text: str) -> str:
+    """One line of text in which nothing means anything."""
+    return _TELLING.sub(r"\\\1", one_line(text)).replace("&", "&amp;").replace("<", "&lt;")

@@ -1,0 +1,264 @@
+"""Lists of tasks become tasks: all of them or none, each key of a repository once, every mistake told at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
+from holdfast.api.format import duration_of
+from holdfast.api.queries import Queries
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, HoldfastError, UsageError
+from holdfast.base.text import is_text
+from holdfast.core.tasks.task_lists import (
+    MOST_ITEMS,
+    MOST_WAITS,
+    Item,
+    Known,
+    checklist,
+    file_of_folder,
+    in_order,
+    jsonl,
+    unique,
+)
+from holdfast.core.tasks.task_lists import Listed as Listed  # interfaces see it from here
+from holdfast.core.tasks.task_lists import Problem as Problem
+from holdfast.intake.repository import current_base
+
+BIGGEST_LIST = 16 * 1024 * 1024  # bytes
+FORMATS = ("prompt", "checklist", "jsonl", "folder")
+MOST_HINTS = 20  # each is a look at every key
+_PROMPTS = (".md", ".txt")  # files of a folder
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """What became of a list."""
+
+    queued: Sequence[tuple[Item, str]] = ()  # with the task's id; empty in a rehearsal
+    known: Sequence[tuple[Item, Known]] = ()
+    repeated: Sequence[Item] = ()  # the same words stand twice in the list
+    problems: Sequence[Problem] = ()  # then nothing was queued
+    notes: Sequence[str] = field(default_factory=list)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def format_of(source: str, chosen: str | None) -> str:
+    """Which of FORMATS it is: as chosen; else a folder by what it is, JSON by its name, and Markdown that holds nothing
+    but headings and boxes is a checklist. Where both could be meant, that is asked."""
+    if chosen is not None:
+        return chosen
+    if source == "-":
+        return "prompt"
+    if os.path.isdir(source):
+        return "folder"
+    ending = os.path.splitext(source)[1].lower()
+    if ending in (".jsonl", ".ndjson"):
+        return "jsonl"
+    if ending not in (".md", ".markdown"):
+        return "prompt"
+    listed = checklist(_read(source, BIGGEST_LIST))
+    boxes = len(listed.items) + len({problem.where for problem in listed.problems}) + listed.skipped
+    if not boxes:
+        return "prompt"
+    if listed.loose:
+        raise UsageError(
+            f"{source} has {boxes} check box(es) and other text besides: say --as checklist (a task for each open box) "
+            "or --as prompt (one task). Nothing was queued."
+        )
+    return "checklist"
+
+
+def read_list(source: str, how: str) -> Listed:
+    if how == "folder":
+        listed = _folder(source)
+    else:
+        text = _read(source, BIGGEST_LIST)
+        listed = checklist(text) if how == "checklist" else jsonl(text)
+    if len(listed.items) > MOST_ITEMS:
+        raise UsageError(
+            f"{source} asks for {len(listed.items)} tasks; at most {MOST_ITEMS} are taken at once. Split it. "
+            "Nothing was queued."
+        )
+    if sum(len(item.after) for item in listed.items) > MOST_WAITS:
+        raise UsageError(
+            f"{source} names more than {MOST_WAITS} keys in `after`; what comes after a task comes after all that it "
+            "waits for. Nothing was queued."
+        )
+    if not listed.items and not listed.problems:
+        open_ones = {"checklist": "open box (`- [ ] …`)", "folder": "file *.md or *.txt"}.get(how, "line")
+        raise UsageError(f"{source} was read as a {how}, and has no {open_ones}. Nothing was queued.")
+    return listed
+
+
+def _folder(source: str) -> Listed:
+    listed = Listed()
+    try:
+        names = sorted(name for name in os.listdir(source) if not name.startswith("."))
+    except OSError as error:
+        raise UsageError(f"The folder {source} cannot be read: {error.strerror}.") from error
+    names = [name for name in names if name.lower().endswith(_PROMPTS)]
+    if len(names) > MOST_ITEMS:
+        raise UsageError(f"{source} holds {len(names)} prompts; at most {MOST_ITEMS} are taken at once.")
+    inside = os.path.join(os.path.realpath(source), "")
+    for name in names:
+        path = os.path.join(source, name)
+        if not os.path.realpath(path).startswith(inside):  # a stranger's folder must not have our files sent away
+            listed.problems.append(Problem(where=name, text=f"{path} is a link that leads out of the folder."))
+            continue
+        try:
+            one = file_of_folder(name, _read(path, BIGGEST_PROMPT))
+        except UsageError as error:
+            listed.problems.append(Problem(where=name, text=str(error)))
+            continue
+        listed.items += one.items
+        listed.problems += one.problems
+    return listed
+
+
+def _read(source: str, most: int) -> str:
+    """One byte more than it may have is enough to refuse it: it may be endless."""
+    name = "standard input" if source == "-" else source
+    try:
+        if source != "-" and not stat.S_ISREG(os.stat(source).st_mode):
+            raise UsageError(f"{name} is no plain file.")
+        with open(0 if source == "-" else source, "rb", closefd=source != "-") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}.") from error
+    if len(content) > most:
+        raise UsageError(f"{name} is larger than {most // 1024} KiB. Split it. Nothing was queued.")
+    text = content.decode(errors="surrogateescape").removeprefix("\ufeff")
+    if not is_text(text):
+        raise UsageError(f"{name} is not text (it has NUL or undecodable bytes). Nothing was queued.")
+    return text
+
+
+# -- taking in ---------------------------------------------------------------------------------------------------------
+
+
+class Intake:
+    """Takes one list in. `template` is what the command line says of all its tasks."""
+
+    def __init__(self, commands: Commands, template: NewTask) -> None:
+        self._commands = commands
+        self._template = template
+        self._place = commands.place_of(template.directory)
+        self._head: str | None = None  # asked once for all; None: each task is told what is wrong
+        with contextlib.suppress(UsageError):
+            self._head = current_base(self._place[0])
+
+    def take(self, listed: Listed, *, rehearse: bool = False) -> Taken:
+        items, repeated, problems = unique(listed.items)
+        problems = [*listed.problems, *problems]
+        wanted = sorted({item.key for item in items} | {key for item in items for key in item.after})
+        known = self._known(wanted)
+        problems += _unmet(items, known)
+        items, circles = in_order(items)
+        problems += circles
+        accepting: dict[str, tuple[Any, list[str]]] = {}  # by key: what adds it, and where its needs go
+        notes: list[str] = []
+        for item in items:
+            if item.key in known:
+                continue
+            needs: list[str] = []  # filled in when they have ids
+            try:
+                new = _new(self._template, item, needs)
+                accept, said = self._commands.accepting(self._commands.home, new, self._place, self._head)
+            except HoldfastError as error:
+                problems.append(Problem(where=item.where, text=str(error)))
+                continue
+            accepting[item.key] = accept, needs
+            notes += [note for note in said if note not in notes]
+        if problems:
+            return Taken(problems=problems)
+        if rehearse:
+            return Taken(
+                queued=[(item, "") for item in items if item.key not in known],
+                known=[(item, known[item.key]) for item in items if item.key in known],
+                repeated=repeated,
+                notes=notes,
+            )
+        queued, before = self._commands.write(lambda tx: self._add(tx, items, accepting, wanted))
+        return Taken(queued=queued, known=before, repeated=repeated, notes=notes)
+
+    def _add(
+        self, tx: Any, items: Sequence[Item], accepting: Mapping[str, Any], wanted: Sequence[str]
+    ) -> tuple[list[tuple[Item, str]], list[tuple[Item, Known]]]:
+        """In one transaction: another process may have taken in the same list since we looked."""
+        repo = tx.workspaces.register_repo(*self._place, clock.now()).id
+        known = tx.intake.known(repo, wanted)
+        ids = {key: each.task_id for key, each in known.items() if each.state is not None}
+        queued, before = [], []
+        for item in items:
+            if item.key in known:
+                before.append((item, known[item.key]))
+                continue
+            if item.key not in accepting:
+                raise Conflict("The repository was forgotten meanwhile. Nothing was queued; try again.")
+            accept, needs = accepting[item.key]
+            needs[:] = [*self._template.after, *(ids[key] for key in item.after if key in ids)]
+            task = accept(tx)
+            ids[item.key] = task.id
+            tx.intake.take(repo, item.key, task.id, clock.now())
+            queued.append((item, task.id))
+        return queued, before
+
+    def _known(self, keys: Sequence[str]) -> dict[str, Known]:
+        """A look ahead, that writes nothing: what is known needs no agent any more."""
+        rows = Queries(self._commands.home).view("intake", path=self._place[0], keys=json.dumps(keys))
+        return {str(row["key"]): Known(task_id=str(row["task"]), state=row["state"]) for row in rows}
+
+
+def _unmet(items: Sequence[Item], known: Mapping[str, Known]) -> list[Problem]:
+    """Keys that it waits for and that nobody has, or that have come to a bad end."""
+    import difflib
+
+    keys = {item.key for item in items}
+    own = sorted(key for key in keys if not key.startswith("sha256:"))
+    hints: dict[str, list[str]] = {}
+    problems = []
+    for item in items:
+        if item.key in known:
+            continue
+        for key in item.after:
+            if key in known and known[key].is_over:
+                ended = known[key]
+                text = f"it is to come after '{key}', whose task {ended.task_id} is {ended.state}"
+                problems.append(Problem(where=item.where, text=f"{text}: `holdfast retry {ended.task_id}` first."))
+            elif key not in keys and key not in known:
+                if key not in hints and len(hints) < MOST_HINTS:
+                    hints[key] = difflib.get_close_matches(key, own, n=1)
+                hint = "".join(f" Did you mean '{close}'?" for close in hints.get(key, ()))
+                problems.append(Problem(where=item.where, text=f"it is to come after '{key}', a key of no task.{hint}"))
+    return problems
+
+
+def _new(template: NewTask, item: Item, needs: list[str]) -> NewTask:
+    """What the list says of a task comes before what the command line says of all."""
+    said = dict(item.said)
+    if "agent" in said and (template.command or template.scenario is not None):
+        raise UsageError("it names an agent, but the command line gives one for all")
+    if said.get("permission") not in (None, "read", "edit", "full"):
+        raise UsageError("'permission' is read, edit or full")
+    if said.get("on_stuck") not in (None, "kill", "notify"):
+        raise UsageError("'on_stuck' is kill or notify")
+    if said.get("max_turns", 1) < 1 or said.get("budget_tokens", 1) < 1:
+        raise UsageError("'max_turns' and 'budget_tokens' are at least 1")
+    for name in ("timeout", "delay"):
+        if name in said:
+            said[name] = duration_of(f"'{name}'", said[name])
+    labels = {**template.labels, **said.pop("labels", {})}
+    if not is_text("".join(f"{name}{value}" for name, value in labels.items())):
+        raise UsageError("a label is not text (it has NUL or undecodable bytes)")
+    if not is_text("".join(value for value in said.values() if isinstance(value, str))):
+        raise UsageError("it is not text (it has NUL or undecodable bytes)")
+    return replace(template, prompt=item.prompt, labels=labels, after=needs, **said)

@@ -1,0 +1,48 @@
+"""Checkpoints as interfaces see them: which there are, whether one can be gone back to, what one holds."""
+
+from __future__ import annotations
+
+from holdfast.api.queries import Queries, Row
+from holdfast.base.errors import NotFound, Refused
+
+
+def find(queries: Queries, task_id: str, number: int) -> Row:
+    rows: list[Row] = queries.checkpoints(task_id)
+    for row in rows:
+        if row["number"] == number:
+            return row
+    kept = f"kept are {', '.join(str(row['number']) for row in rows)}" if rows else "none is kept"
+    raise NotFound(f"Task {task_id} has no checkpoint {number}: {kept} (`holdfast show {task_id}`).")
+
+
+def refuse_unreadable(queries: Queries, task_id: str, number: int) -> None:
+    """R-RES-06: before anything is spent. Raises NotFound without it, Refused when it cannot be read."""
+    import asyncio
+
+    from holdfast.api.work.git_runner import run_here
+    from holdfast.core.model import Repo
+    from holdfast.workspaces.git.git import Git
+    from holdfast.workspaces.snapshots.restore import unreadable
+
+    row = find(queries, task_id, number)
+    found = next(one for one in queries.repos() if one["id"] == row["repo_id"])
+    repo = Repo(id=found["id"], path=found["path"], common_dir=found["common_dir"])
+    problem = asyncio.run(unreadable(Git(run_here), queries.home, repo, row["commit"]))
+    if problem is not None:
+        raise Refused(
+            f"Checkpoint {number} of task {task_id} cannot be gone back to: {problem}. Nothing was changed. Choose "
+            f"another one (`holdfast show {task_id}`), or go on with what is there: `holdfast resume {task_id}`."
+        )
+
+
+def lines(task: Row) -> list[str]:
+    """For people, one per checkpoint; and why there is none where there never will be."""
+    from holdfast.api.format import moment
+
+    if task["workspace"]["strategy"] == "none":
+        return ["no checkpoints: its agent works in your own checkout"] if task["runs"] else []
+    return [
+        f"checkpoint {row['number']}  {moment(row['at'])}  {row['why']}  {row['files']} file(s)"
+        f"{', in part' if row['partial'] else ''}  {row['commit'][:12]}"
+        for row in task["checkpoints"]
+    ]

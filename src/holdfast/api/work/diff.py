@@ -1,0 +1,172 @@
+"""What a task changed: committed, uncommitted and new files alike, from wherever its work is now."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from holdfast.api.queries import Queries
+from holdfast.api.work.checkpoints import find
+from holdfast.api.work.git_runner import run_here
+from holdfast.base import faults
+from holdfast.base.errors import NotFound, Refused
+from holdfast.workspaces import scratch
+from holdfast.workspaces.git import git
+from holdfast.workspaces.git.git_state import LOOKING
+from holdfast.workspaces.names import shadow_path
+from holdfast.workspaces.removal import in_use
+
+Row = dict[str, Any]
+PATIENCE = 10.0
+
+
+class Form(NamedTuple):
+    """How it is to be told."""
+
+    options: tuple[str, ...]
+    most: int | None = None  # bytes of it
+
+
+def diff(queries: Queries, task_id: str, *, stat: bool, checkpoint: int | None = None) -> str:
+    """Against the task's base: a checkpoint of it, or its living workspace, else what was saved of its last one, else
+    its branch."""
+    return _compared(queries, task_id, Form(("--stat",) if stat else ("--binary",)), checkpoint)
+
+
+def glance(queries: Queries, task_id: str, most: int, checkpoint: int | None = None) -> Row:
+    """The same for a screen: `summary` (files and lines), `text` of about so many bytes, `is_cut` when there is more.
+    What is no text is only named."""
+    form = Form(("--stat=200", "--stat-count=200", "--patch"), most)
+    told = _compared(queries, task_id, form, checkpoint)
+    summary, _, text = told.partition("\n\n")
+    return {"summary": summary, "text": text, "is_cut": len(told.encode(errors="surrogateescape")) >= most}
+
+
+def _compared(queries: Queries, task_id: str, form: Form, checkpoint: int | None) -> str:
+    if checkpoint is not None:
+        row = find(queries, task_id, checkpoint)
+        since = _since(queries.home, row, queries.task(task_id)["base_commit"])
+        return _diff(shadow_path(queries.home, row["repo_id"]), form, [since, row["commit"]])
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        task = queries.task(task_id)
+        workspace = task["workspace"]
+        if workspace["state"] not in ("ready", "preserved") or not os.path.isdir(workspace["path"]):
+            return _ended(queries.home, task, form)
+        held = in_use.enter(queries.home, workspace["id"])  # so that it does not go while we look
+        if held is not None:
+            try:
+                if queries.task(task_id)["workspace"] == workspace:
+                    return _in_workspace(queries.home, task, form)
+            finally:
+                os.close(held)
+        elif time.monotonic() > deadline:
+            raise Refused(f"{workspace['path']} is still being put away; its work is saved. Try again in a moment.")
+        time.sleep(0.05)  # it is just being put away
+
+
+def _in_workspace(home: str, task: Row, form: Form) -> str:
+    path, base = task["workspace"]["path"], task["base_commit"]
+    if base is not None and os.path.lexists(os.path.join(path, ".git")):
+        with _scratch(home) as folder:
+            return _living(folder, path, base, form)
+    if task["workspace"]["strategy"] == "directory":
+        with _scratch(home) as folder:
+            return _plain(folder, path, form)
+    return _ended(home, task, form)
+
+
+def _ended(home: str, task: Row, form: Form) -> str:
+    base, saved = task["base_commit"], _saved(task)
+    if saved is not None:
+        return _diff(shadow_path(home, saved["repo_id"]), form, [_since(home, saved, base), saved["commit"]])
+    if base and task["branch"] and _exists(task["repo"], f"refs/heads/{task['branch']}"):
+        return _diff(task["repo"], form, [f"{base}..refs/heads/{task['branch']}"])
+    if task["state"] == "completed" and base:
+        return ""  # its branch had no commit and was removed: it changed nothing
+    raise NotFound(
+        f"Task {task['id']} has no workspace, branch or saved work to compare; see `holdfast why {task['id']}`."
+    )
+
+
+def _living(folder: str, path: str, base: str, form: Form) -> str:
+    """New files too: they are entered into a copy of the index, by name only. Nothing is written to the repository."""
+    index = os.path.join(folder, "index")
+    theirs = _answer(path, "rev-parse", "--path-format=absolute", "--git-path", "index")
+    objects = _answer(path, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    faults.effect("diff.index")
+    os.mkdir(os.path.join(folder, "objects"))
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(theirs, index)
+    env = {
+        **asyncio.run(git.Git(run_here).filters_off(path, all_of_them=True)),
+        "GIT_INDEX_FILE": index,
+        "GIT_OBJECT_DIRECTORY": os.path.join(folder, "objects"),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects,
+        # A clone is its agent's own: git would run what its settings name to fetch an object that is missing.
+        **(LOOKING if os.path.isdir(os.path.join(path, ".git")) else {}),
+    }
+    git.call("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
+    return _diff(path, form, ["--ignore-submodules=dirty", base], env)
+
+
+def _plain(folder: str, path: str, form: Form) -> str:
+    """A directory without git: all of it is new."""
+    bare = os.path.join(folder, "bare.git")
+    git.call("init", "--quiet", "--bare", bare, cwd="/")
+    env = {"GIT_DIR": bare, "GIT_WORK_TREE": path, "GIT_INDEX_FILE": os.path.join(folder, "index")}
+    git.call("add", "--intent-to-add", "--ignore-errors", ".", cwd=path, env=env)
+    return _diff(path, form, [], env)
+
+
+def _saved(task: Row) -> Row | None:
+    """The newest salvage, if it is of the task's last workspace, or all that is left. It has the branch's commits. What
+    was set aside when the task went back to a checkpoint is not what it did."""
+    salvages = [row for row in task["salvages"] if not row["details"].get("set_aside")]
+    if not salvages:
+        return None
+    newest: Row = salvages[-1]
+    is_last = newest["ref"].rpartition("/")[2].startswith(str(task["workspace"].get("id")))
+    has_branch = bool(task["branch"]) and _exists(task["repo"], f"refs/heads/{task['branch']}")
+    return newest if is_last or not has_branch else None
+
+
+def _since(home: str, saved: Row, base: str | None) -> str:
+    """The task's base where the shadow has it, else what the salvage was taken against, else nothing at all."""
+    shadow = shadow_path(home, saved["repo_id"])
+    if base is not None and git.call("cat-file", "-e", f"{base}^{{commit}}", cwd=shadow)[0] == 0:
+        return base
+    return str(saved["base"] or _answer("/", "hash-object", "-t", "tree", "/dev/null"))
+
+
+@contextlib.contextmanager
+def _scratch(home: str) -> Iterator[str]:
+    folder = scratch.make(home, "diff")
+    try:
+        yield folder
+    finally:
+        scratch.drop(folder)
+
+
+def _diff(directory: str, form: Form, arguments: list[str], env: dict[str, str] | None = None) -> str:
+    words = ("--no-ext-diff", "--no-textconv", "--color=never", *form.options, *arguments)
+    code, out, err = git.call("diff", *words, cwd=directory, env=env, most=form.most)
+    if code != 0:
+        raise Refused(f"git could not compare: {err.strip()}")
+    return out
+
+
+def _answer(directory: str, *arguments: str) -> str:
+    code, out, err = git.call(*arguments, cwd=directory)
+    if code != 0:
+        raise Refused(f"git could not compare: {err.strip()}")
+    return out.removesuffix("\n")
+
+
+def _exists(repo: str, ref: str) -> bool:
+    return os.path.isdir(repo) and git.call("show-ref", "--verify", "--quiet", ref, cwd=repo)[0] == 0

@@ -1,0 +1,88 @@
+"""A task's branch as a pull request: through `gh` where it is installed, else the command to type."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.api.work.merge import branch_of
+from holdfast.base import faults
+from holdfast.base.errors import Refused
+from holdfast.base.text import one_line
+from holdfast.workspaces.git import git
+from holdfast.workspaces.git.hardening import of_the_users, search_path
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """What is pushed where."""
+
+    repo: str
+    remote: str
+    branch: str
+    base: str
+    title: str
+    body: str
+
+    @property
+    def push_line(self) -> str:
+        return shlex.join(["git", "-C", self.repo, "push", "--set-upstream", self.remote, self.branch])
+
+
+def propose(task: Row, *, remote: str | None, base: str | None) -> Proposal:
+    branch, repo = branch_of(task), str(task["repo"])
+    known = git.call("remote", cwd=repo)[1].split()
+    chosen = remote or ("origin" if "origin" in known or not known else known[0])
+    if chosen not in known:
+        raise Refused(
+            f"{repo} has no remote '{chosen}', so there is nowhere to push {branch} to. Add one: git remote add"
+        )
+    return Proposal(
+        repo=repo,
+        remote=chosen,
+        branch=branch,
+        base=base or str(task["base_ref"]),
+        title=one_line(task["prompt"], 72),
+        body=f"{task['prompt'].strip()}\n\nMade by Holdfast task {task['id']}.",
+    )
+
+
+def tool() -> str | None:
+    return shutil.which("gh", path=search_path())
+
+
+def open_request(proposal: Proposal, gh: str, *, draft: bool) -> None:
+    """Push, then let `gh` open it. Both are repeatable: a branch that is there already is up to date."""
+    if not _is_pushed(proposal):
+        _push(proposal)
+    words = ["pr", "create", "--head", proposal.branch, "--base", proposal.base]
+    words += ["--title", proposal.title, "--body", proposal.body, *(["--draft"] if draft else [])]
+    env = of_the_users(git.submodules_of(proposal.repo), git.replaced_for_looking(proposal.repo))
+    faults.effect("gh.create")
+    if subprocess.run([gh, *words], cwd=proposal.repo, env=env, check=False).returncode != 0:
+        raise Refused(
+            f"{proposal.branch} is pushed, but `gh` opened no pull request (its words are above). "
+            "Put that right and try again; the push is not repeated in vain."
+        )
+
+
+def _is_pushed(proposal: Proposal) -> bool:
+    """Whether the last push was of what the branch is now: then somebody did it by hand."""
+    names = (f"refs/heads/{proposal.branch}", f"refs/remotes/{proposal.remote}/{proposal.branch}")
+    tips = [git.call("rev-parse", "--verify", "--quiet", name, cwd=proposal.repo)[1].strip() for name in names]
+    return tips[0] != "" and tips[0] == tips[1]
+
+
+def _push(proposal: Proposal) -> None:
+    if named := git.commands_of_a_push(proposal.repo):
+        raise Refused(
+            f"The repository's own config names a command that a push would run: {', '.join(named)}. An agent could "
+            f"have written it, so nothing was pushed. If it is yours, push by hand, then again: {proposal.push_line}"
+        )
+    if git.push(proposal.remote, proposal.branch, cwd=proposal.repo) != 0:
+        raise Refused(f"The branch could not be pushed. Nothing was opened. By hand: {proposal.push_line}")
