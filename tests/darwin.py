@@ -93,6 +93,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--import-everything"]:
         import_everything()
     else:
-        from holdfast.interfaces.cli.main import run
+        from holdfast.cli.main import run
 
         sys.exit(run(sys.argv[1:]))

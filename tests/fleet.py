@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.warm import CAN_BE_WARM, Warm, fits
 
-from holdfast.interfaces.cli.main import COMMANDS
+from holdfast.cli.main import COMMANDS
 
 T = TypeVar("T")
 LONGEST_NAP = 0.2

@@ -285,8 +285,7 @@ def _import_everything() -> None:
     import importlib
     import pkgutil
 
-    from holdfast import agents, api
-    from holdfast.interfaces import cli
+    from holdfast import agents, api, cli
     from holdfast.store import sqlite
 
     for package in (agents, api, cli, sqlite):

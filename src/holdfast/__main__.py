@@ -9,8 +9,8 @@ from holdfast.base import low_memory
 
 def main() -> None:
     try:
-        from holdfast.interfaces.cli.main import run
-        from holdfast.interfaces.cli.streams import settle_in
+        from holdfast.cli.main import run
+        from holdfast.cli.streams import settle_in
 
         settle_in()
         code = run(sys.argv[1:])

@@ -324,7 +324,7 @@ _IMPATIENT = """
 import sys
 from holdfast.store.sqlite import connection, store
 connection.BUSY_TIMEOUT_MS, store.PATIENCE = 300, 0.3
-from holdfast.interfaces.cli.main import run
+from holdfast.cli.main import run
 sys.exit(run(sys.argv[1:]))
 """
 

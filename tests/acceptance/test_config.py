@@ -545,5 +545,5 @@ def test_reading_commands_do_not_pay_for_settings(fleet: Fleet) -> None:
             check=True,
         )
         imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-        assert "holdfast.interfaces.cli.main" in imported
+        assert "holdfast.cli.main" in imported
         assert {name for name in imported if name.startswith("holdfast.config") or name == "tomllib"} == set()

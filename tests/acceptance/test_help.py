@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.interfaces.cli.completion import SHELLS
-from holdfast.interfaces.cli.main import COMMANDS, _parse, parser_of
-from holdfast.interfaces.cli.manual import PAGES
+from holdfast.cli.completion import SHELLS
+from holdfast.cli.help.pages import PAGES
+from holdfast.cli.main import COMMANDS, _parse, parser_of
 
 EXAMPLES = [(name, line) for name, page in PAGES.items() for _what, line in page.examples]
 
@@ -54,7 +54,7 @@ class TestHelp:
             check=True,
         )
         imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
-        assert "holdfast.interfaces.cli.main" in imported
+        assert "holdfast.cli.main" in imported
         heavy = {"asyncio", "apsw", "rich", "tomllib", "subprocess", "dataclasses", "holdfast.config", "holdfast.api"}
         assert imported & heavy == set()
 

@@ -19,7 +19,7 @@ import pytest
 from tests.agents.recordings import GOLDEN, RECORDED_AT
 
 from holdfast.api.tasks.transcript import Transcript
-from holdfast.interfaces.cli.telling import Teller
+from holdfast.cli.output.agent_events import Teller
 
 VIEWS = GOLDEN.parent / "views"
 SHOWN = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import UsageError
-from holdfast.interfaces.cli.main import COMMANDS, Parser, _parse, parser_of
+from holdfast.cli.main import COMMANDS, Parser, _parse, parser_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = sorted((ROOT / "src" / "holdfast").rglob("*.py"))

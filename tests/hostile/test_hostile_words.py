@@ -12,10 +12,10 @@ from tests.harness import ROOT
 
 from holdfast.base.errors import UsageError
 from holdfast.base.text import quoted
+from holdfast.cli.output.render import print_json, table
 from holdfast.core.agents.digest import Digest
 from holdfast.core.agents.events import SessionStarted
 from holdfast.intake.repository import locate
-from holdfast.interfaces.cli.render import print_json, table
 
 HOSTILE = "\x9b31m \x7f \u202eturned \u2028line \u200b \U000e0041 é 日本 😀"
 

@@ -225,7 +225,7 @@ def test_once_starts_fast(fleet: Fleet) -> None:
     """R-CRASH-10: a script that asks every second pays for no screen."""
     fleet.queue("true")
     code = (
-        "import sys; from holdfast.interfaces.cli.main import run; run(['top', '--once']); "
+        "import sys; from holdfast.cli.main import run; run(['top', '--once']); "
         "print(sorted({'asyncio', 'rich', 'textual', 'importlib.metadata'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], env=fleet.env, cwd=fleet.repo, capture_output=True, text=True)

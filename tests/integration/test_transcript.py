@@ -14,8 +14,8 @@ from typing import Any, get_args
 import pytest
 
 from holdfast.api.tasks.transcript import LONGEST_LINE, NAMES, GrowingLines, Transcript
+from holdfast.cli.output.agent_events import Teller
 from holdfast.core.agents.events import AgentEvent
-from holdfast.interfaces.cli.telling import Teller
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +195,7 @@ def test_a_pipe_in_place_of_the_output_is_not_waited_for(tmp_path: Path) -> None
 
 def test_a_follower_leaves_no_run_out() -> None:
     """R-TERM-10: two runs may come and go between two looks."""
-    from holdfast.interfaces.cli.logs import BytePrinter, _pick_run
+    from holdfast.cli.commands.logs import BytePrinter, _pick_run
 
     task = {"id": "t", "runs": [{"id": f"r{number}", "number": number} for number in (1, 2, 3)]}
     for shown, following in (("r1", "r2"), ("r2", "r3"), ("r3", "r3")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.api.format import explain
-from holdfast.interfaces.cli.look import _took
+from holdfast.cli.commands.tasks import _took
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def _views(task: str) -> list[list[str]]:
 
 
 def _show(world: World, views: Sequence[Sequence[str]]) -> None:
-    from holdfast.interfaces.cli.main import run
+    from holdfast.cli.main import run
 
     fd = os.open(world.root / "shown", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(fd, 1)

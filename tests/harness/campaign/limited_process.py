@@ -24,7 +24,7 @@ from tests.harness.matrix.world import PATIENCE, Stuck, World
 from holdfast.api.queries import Queries
 from holdfast.base.errors import HoldfastError
 from holdfast.checker import fingerprint, violations
-from holdfast.interfaces.cli.main import COMMANDS, run
+from holdfast.cli.main import COMMANDS, run
 
 TRACEBACK = "Traceback (most recent call last)"
 ENDS = 6  # supervisors afterwards, at most: each may leave some work to the next
@@ -58,7 +58,7 @@ class Ordeal(Grounds):
     def prepare(self, root: Path) -> None:
         super().prepare(root)
         for module in {module for module, _help in COMMANDS.values()} - {"top"}:  # the screen is no part of this
-            import_module(f"holdfast.interfaces.cli.{module}")
+            import_module(f"holdfast.cli.{module}")
 
     def cases(self, scope: Scope, run: Run) -> Sequence[str]:
         raise NotImplementedError

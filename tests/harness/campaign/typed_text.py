@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.harness.matrix.world import World
 
-from holdfast.interfaces.cli.main import run
-from holdfast.interfaces.cli.streams import settle_in
+from holdfast.cli.main import run
+from holdfast.cli.streams import settle_in
 
 CRASHED = 70  # what no command of ours ends with
 

@@ -28,7 +28,7 @@ from holdfast.api import rehearsal, scenarios
 from holdfast.api import rehearse as agent_rehearsal
 from holdfast.api.home import daemon
 from holdfast.base.home import ensure_home
-from holdfast.interfaces.cli import main
+from holdfast.cli import main
 from holdfast.workspaces.git import git
 
 DOCUMENTED = {0, 1, 2, 3, 4, 69, 75, 130}
@@ -73,7 +73,7 @@ def bound(*, cached: bool) -> None:
         # What is asked with an environment cannot be looked up.
         git.call = lambda *words, **how: (really_call if "env" in how else once)(*words, **how)
     for name in PARSED_ONLY:
-        module = import_module(f"holdfast.interfaces.cli.{main.COMMANDS[name][0]}")
+        module = import_module(f"holdfast.cli.{main.COMMANDS[name][0]}")
         setattr(module, f"run_{name}", lambda _arguments: 0)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.harness.fuzz.words import DURATIONS, ESCAPES, LABELS, NUMBERS, REFS, Draw, either, mutated, noise
 
-from holdfast.interfaces.cli.main import COMMANDS, parser_of
+from holdfast.cli.main import COMMANDS, parser_of
 
 
 class Lines:

@@ -19,7 +19,7 @@ from tests.harness.matrix.steps import COMMIT, add, commands_of, state, task_id,
 from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
-from holdfast.interfaces.cli import main
+from holdfast.cli import main
 
 ORIGINAL = "original"  # as many letters as the name of a copy has
 DATABASE = "holdfast.db"

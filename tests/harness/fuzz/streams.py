@@ -20,10 +20,10 @@ from tests.harness.recordings import RECORDED_AT, Recording, judged, lines_of
 from holdfast.agents.port import AgentAdapter, Stream, sign_reader
 from holdfast.agents.registry import AGENTS
 from holdfast.api.tasks.transcript import Transcript, totals
+from holdfast.cli.output.agent_events import Teller
 from holdfast.core.agents.final_answer import answer_of
 from holdfast.core.health.signs import Talk
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
-from holdfast.interfaces.cli.telling import Teller
 
 NEVER_BY_WORDS = frozenset(Outcome) - {Outcome.COMPLETED, Outcome.FAILED, Outcome.CRASHED}
 SLOW = 3.0  # seconds of CPU, for all the lines of a case

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from holdfast.interfaces.cli.render import size
+from holdfast.cli.output.render import size
 from holdfast.interfaces.tui.feed import Watch
 from holdfast.interfaces.tui.task.page import Page, Row
 from holdfast.interfaces.tui.task.paper import Line, Paper

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.interfaces.cli.telling import Teller
+from holdfast.cli.output.agent_events import Teller
 from holdfast.interfaces.tui.task.paper import Line, printable
 
 Row = dict[str, Any]

@@ -1,0 +1,60 @@
+"""The command about accounts: which there are, which are shut, and opening one again."""
+
+from __future__ import annotations
+
+import argparse
+
+from holdfast.api.fleet.accounts import accounts, resume_account
+from holdfast.api.format import moment
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean, one_line, print_json, table
+
+_HEADERS = ("ACCOUNT", "STATE", "UNTIL", "WHY")
+
+
+def configure_accounts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["list", "resume"], default="list", help="list (the default)")
+    parser.add_argument("account", nargs="?", metavar="AGENT/NAME", help="the account that works again")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_accounts(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    if arguments.action == "resume":
+        return _resume(home, arguments)
+    if arguments.account is not None:
+        raise UsageError("`holdfast accounts list` takes no name; it lists all of them.")
+    found = accounts(home)
+    if arguments.json:
+        for row in found:
+            print_json(row)
+    elif found:
+        table(_HEADERS, [_cells(row) for row in found], state_column=1)
+    else:
+        print("Your own logins only, and all are open. More: docs/howto/accounts.md.")
+    return 0
+
+
+def _cells(row: dict[str, object]) -> list[str]:
+    until = row["until"]
+    why = str(row["reason"] or ("" if row["auto"] else "only for tasks that name it"))
+    if not row["configured"]:
+        why = f"no longer in the settings; {why}"
+    return [
+        str(row["account"]),
+        str(row["state"]),
+        moment(until) or "" if isinstance(until, float) else "",
+        one_line(clean(why), 70),
+    ]
+
+
+def _resume(home: str, arguments: argparse.Namespace) -> int:
+    if arguments.account is None:
+        raise UsageError("Say which: `holdfast accounts resume AGENT/NAME`; `holdfast accounts` lists them.")
+    freed = resume_account(home, arguments.account)
+    if arguments.json:
+        print_json({"account": arguments.account, "resumed": freed})
+    else:
+        print(f"{arguments.account} is open again.{f' Resumed: {chr(32).join(freed)}.' if freed else ''}")
+    return 0

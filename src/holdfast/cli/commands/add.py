@@ -1,0 +1,350 @@
+"""Commands that begin tasks: add and run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from typing import Any
+
+from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
+from holdfast.api.queries import Queries
+from holdfast.api.subscribe import follow
+from holdfast.base.errors import Conflict, UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.text import is_text
+from holdfast.cli.commands import task_lists
+from holdfast.cli.output.live import AgentWords, BottomLine
+from holdfast.cli.output.render import clean, number, one_line, paint, print_json, quoted
+from holdfast.intake.repository import absolute
+
+EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
+CLEANUP_PATIENCE = 5.0
+
+
+def _task_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "prompt", nargs="?", metavar="PROMPT", help="what the agent should do; `-` reads standard input"
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="FILE",
+        help="read the prompt from a file (`-`: standard input); add: or a list",
+    )
+    parser.add_argument("--workflow", metavar="WORKFLOW", help="in several stages: `holdfast workflows` lists them")
+    parser.add_argument("--gate", metavar="COMMAND", help="the check of the workflow's work (gate.command)")
+    parser.add_argument("--repo", default=".", metavar="DIR", help="the repository (this directory)")
+    parser.add_argument("--agent", help="which agent")
+    parser.add_argument(
+        "--account", metavar="NAME", help="under which of the agent's accounts (docs/howto/accounts.md)"
+    )
+    parser.add_argument("--model", metavar="NAME", help="the agent's model")
+    parser.add_argument(
+        "--permission", choices=["read", "edit", "full"], help="what the agent may do unasked (permissions.mode)"
+    )
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="pause it when its runs cost so many dollars")
+    parser.add_argument(
+        "--budget-tokens", type=number(1), metavar="N", help="pause it when its runs used so many tokens"
+    )
+    parser.add_argument("--max-turns", type=number(1), metavar="N", help="end a run after so many turns, if it can")
+    parser.add_argument("--scenario", metavar="FILE", help="a scenario for the scripted agent")
+    parser.add_argument("--base", metavar="REF", help="where to start from (the current branch; its parent's branch)")
+    parser.add_argument("--ref", metavar="REF", help="start here; then the task is about the commits BASE..REF")
+    parser.add_argument(
+        "--workspace", metavar="KIND", help="worktree, clone, container, directory, directory:copy or none"
+    )
+    parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 30m")
+    parser.add_argument(
+        "--stuck-after", metavar="T", help="a run without a sign of life is stuck after this long; `off`: never"
+    )
+    parser.add_argument(
+        "--startup-timeout", metavar="T", help="a run that never shows a sign of life is given up after this; `off`"
+    )
+    parser.add_argument("--on-stuck", choices=["kill", "notify"], help="end a stuck or looping run, or only tell of it")
+    parser.add_argument("--memory", metavar="SIZE", help="memory limit of a run's whole process tree, e.g. 4GB")
+    parser.add_argument(
+        "--processes", type=number(1), metavar="N", help="how many processes and threads a run may have"
+    )
+    parser.add_argument("--cpu-weight", type=number(1, 10000), metavar="N", help="share of the CPU, 1 to 10000 (100)")
+    parser.add_argument("--max-output", metavar="SIZE", help="a run that writes more than this is ended")
+    parser.add_argument("--delay", metavar="T", help="do not start before this long from now")
+    parser.add_argument("--max-resumes", type=number(0), metavar="N", help="how often it may be resumed after a pause")
+    parser.add_argument("--priority", type=number(), default=0, metavar="N", help="higher first (0)")
+    parser.add_argument("--label", action="append", default=[], metavar="K=V", help="a label; may be repeated")
+    parser.add_argument(
+        "--parent", metavar="ID", help="the task that this one is a subtask of; `none`: of no one (an agent's own task)"
+    )
+    parser.add_argument("--after", action="append", default=[], metavar="ID", help="start after that task completed")
+    parser.add_argument(
+        "--preserve-on-failure",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="keep the workspace if it fails",
+    )
+    parser.add_argument("--keep-workspace", action="store_true", help="keep the workspace whatever the outcome")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    parser.usage = f"{parser.prog} PROMPT [options] [-- COMMAND…]"
+
+
+def _new_task(arguments: argparse.Namespace) -> NewTask:
+    from holdfast.api.format import duration_of, patience_of
+    from holdfast.api.scenarios import load_scenario
+    from holdfast.api.tasks.subtasks import chosen_parent
+
+    queries: Queries | None = None
+    ids: dict[str, str] = {}
+    for wanted in arguments.after:
+        queries = queries or Queries(home_directory())
+        ids[wanted] = queries.resolve(wanted)
+    return NewTask(
+        prompt=_prompt(arguments),
+        directory=absolute(arguments.repo),
+        agent=arguments.agent,
+        command=arguments.command,
+        scenario=load_scenario(arguments.scenario) if arguments.scenario else None,
+        account=arguments.account,
+        model=arguments.model,
+        permission=arguments.permission,
+        budget_usd=arguments.budget_usd,
+        budget_tokens=arguments.budget_tokens,
+        max_turns=arguments.max_turns,
+        base=arguments.base,
+        ref=arguments.ref,
+        workflow=arguments.workflow,
+        gate=arguments.gate,
+        workspace=arguments.workspace,
+        priority=arguments.priority,
+        labels=_labels(arguments.label),
+        parent=chosen_parent(home_directory(), arguments.parent),
+        after=[ids[wanted] for wanted in arguments.after],
+        delay=duration_of("--delay", arguments.delay),
+        timeout=duration_of("--timeout", arguments.timeout),
+        stuck_after=patience_of("--stuck-after", arguments.stuck_after),
+        startup_timeout=patience_of("--startup-timeout", arguments.startup_timeout),
+        on_stuck=arguments.on_stuck,
+        limits=_limits(arguments),
+        max_resumes=arguments.max_resumes,
+        preserve_on_failure=arguments.preserve_on_failure,
+        keep_workspace=arguments.keep_workspace,
+    )
+
+
+def _limits(arguments: argparse.Namespace) -> dict[str, int]:
+    from holdfast.api.format import size_of
+
+    given = {
+        "memory": size_of("--memory", arguments.memory),
+        "processes": arguments.processes,
+        "cpu_weight": arguments.cpu_weight,
+        "output": size_of("--max-output", arguments.max_output),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _prompt(arguments: argparse.Namespace) -> str:
+    if arguments.source is not None:
+        if arguments.prompt is not None:
+            raise UsageError("Give the prompt itself or --from FILE, not both.")
+        return _read_prompt(arguments.source)
+    if arguments.prompt == "-":
+        return _read_prompt("-")
+    if arguments.prompt is not None:
+        return str(arguments.prompt)
+    if arguments.command:
+        return " ".join(arguments.command)
+    if arguments.scenario:
+        return f"play {os.path.basename(arguments.scenario)}"
+    if arguments.workflow:  # some of them need no word more
+        return ""
+    raise UsageError("Say what the agent should do: holdfast run PROMPT [-- COMMAND…].")
+
+
+def _read_prompt(source: str) -> str:
+    """One byte more than a prompt may have is enough to refuse it: the source may be endless."""
+    try:
+        with open(0 if source == "-" else source, "rb", closefd=source != "-") as file:
+            content = file.read(BIGGEST_PROMPT + 1)
+    except OSError as error:
+        name = "standard input" if source == "-" else source
+        raise UsageError(f"The prompt cannot be read from {name}: {error.strerror}.") from error
+    return content.decode(errors="surrogateescape")
+
+
+def _labels(pairs: list[str]) -> dict[str, str]:
+    labels = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise UsageError(f"A label is written KEY=VALUE, not '{pair}'.")
+        if not is_text(pair):
+            raise UsageError("A label is not text (it has NUL or undecodable bytes).")
+        labels[key] = value
+    return labels
+
+
+# -- add ---------------------------------------------------------------------------------------------------------------
+
+
+def configure_add(parser: argparse.ArgumentParser) -> None:
+    _task_options(parser)
+    task_lists.configure(parser)
+
+
+def run_add(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    commands = Commands(home)
+    if task_lists.is_list(arguments):
+        return task_lists.add_list(commands, _new_task(task_lists.without_source(arguments)), arguments)
+    task = commands.add(_new_task(arguments))
+    _say_notes(commands)
+    running = Queries(home).supervisor()
+    if arguments.json:
+        found = {"id": task.id, "state": str(task.state), "supervisor": running is not None}
+        print_json(found | {"parent_id": task.spec.parent_id})
+        return 0
+    print(task.id)
+    if task.spec.parent_id is not None and arguments.parent is None:
+        print(f"It is a subtask of {task.spec.parent_id}, which adds it.", file=sys.stderr)
+    _say_if_it_waits(home, task.id)
+    if running is None:
+        print("Queued. No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+    return 0
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+def configure_run(parser: argparse.ArgumentParser) -> None:
+    _task_options(parser)
+    parser.epilog = "Ctrl-C cancels the task; a second one returns at once, without waiting for its end."
+
+
+def run_run(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    new = _new_task(arguments)
+    _refuse_waiting(home, new.parent)
+    commands = Commands(home)
+    task = commands.add(new)
+    _say_notes(commands)
+    queries = Queries(home)
+    if queries.supervisor() is None:
+        _ensure_supervisor(queries)
+    print(f"Task {task.id}: {one_line(task.spec.prompt, 70)}", file=sys.stderr)
+    words = AgentWords(queries, task.id, task.spec.agent)
+    with BottomLine(queries, task.id, words) as bottom:
+        final = _attend(commands, queries, task.id, bottom, words)
+        words.go_on(final=True)
+    if arguments.json:
+        print_json(final)
+    else:
+        _tell_end(queries, final)
+    if final["state"] == "queued":  # until somebody mends its account, or starts its worker
+        _say_if_it_waits(home, task.id)
+        return EXIT_OF_STATE["paused"]
+    return EXIT_OF_STATE.get(final["state"], 130)
+
+
+def _refuse_waiting(home: str, parent: str | None) -> None:
+    from holdfast.api.tasks.subtasks import refuse_waiting
+
+    refuse_waiting(home, parent)
+
+
+def _say_notes(commands: Commands) -> None:
+    for note in commands.notes:
+        print(clean(note), file=sys.stderr)
+
+
+def _say_if_it_waits(home: str, task_id: str) -> None:
+    from holdfast.api.fleet.accounts import waits_for_account
+    from holdfast.api.fleet.dispatch import explain, waits_for_release
+    from holdfast.api.fleet.workers import nobody_comes, waits_for_worker
+    from holdfast.api.tasks.spending import waits_for_budget
+    from holdfast.api.tasks.waiting import paused_need
+
+    queries = Queries(home)
+    state = queries.state(task_id)
+    lane = waits_for_worker(queries, state) if nobody_comes(queries)(state) else None
+    held = explain(queries, state) if waits_for_release(queries, state) else []
+    waits = (waits_for_account(queries, state), waits_for_budget(queries, state), lane, paused_need(queries, state))
+    for why in (*waits, *held):
+        if why is not None:
+            print(clean(why), file=sys.stderr)
+
+
+def _ensure_supervisor(queries: Queries) -> None:
+    from holdfast.api.home.daemon import start_detached
+
+    with contextlib.suppress(Conflict):  # somebody else started one at the same moment
+        pid = start_detached(queries.home, agents=None, idle_exit="60s")
+        print(f"Started a supervisor (pid {pid}); it ends after 60 s without work.", file=sys.stderr)
+
+
+def _attend(
+    commands: Commands, queries: Queries, task_id: str, bottom: BottomLine, words: AgentWords
+) -> dict[str, Any]:
+    """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
+    from holdfast.api.fleet.accounts import goes_on_soon
+    from holdfast.api.tasks.waiting import for_people
+
+    interrupts = seen = 0
+    waits_for_people = for_people(queries)
+    watching = follow(queries, after=0, task_id=task_id)
+    while True:
+        try:
+            for events in watching:
+                words.go_on()  # before what we say of it: its end comes behind its last words
+                for event in events:
+                    _tell(event)
+                    seen = event["seq"]
+                state = queries.state(task_id)
+                bottom.update(state["state"])
+                if state["state"] in EXIT_OF_STATE and not events and not goes_on_soon(queries, state):
+                    return _after_cleanup(queries, task_id)
+                if not events and waits_for_people(state):
+                    return queries.task(task_id)
+                if not events and queries.supervisor() is None and state["state"] in ("queued", "running"):
+                    _ensure_supervisor(queries)
+        except KeyboardInterrupt:
+            interrupts += 1
+            watching = follow(queries, after=seen, task_id=task_id)  # the interrupted one is spent
+            if interrupts > 1:
+                print(f"\nDetached. Task {task_id} is being cancelled: `holdfast why {task_id}`.", file=sys.stderr)
+                return queries.task(task_id)
+            print("\nCancelling (Ctrl-C again returns at once) …", file=sys.stderr)
+            with contextlib.suppress(Conflict):  # it ended at the same moment: its own end is shown
+                commands.cancel(task_id, "Ctrl-C")
+
+
+def _after_cleanup(queries: Queries, task_id: str) -> dict[str, Any]:
+    """The task when its workspace is put away too, so that what we say of its branch is final. Not for long."""
+    deadline = time.monotonic() + CLEANUP_PATIENCE
+    while True:
+        task = queries.task(task_id)
+        is_away = task["state"] == "paused" or task["workspace"]["state"] in (None, "trashed", "gone", "preserved")
+        if is_away or time.monotonic() > deadline or queries.supervisor() is None:
+            return task
+        time.sleep(0.02)
+
+
+def _tell(event: dict[str, Any]) -> None:
+    at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
+    colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
+    print(
+        f"  {paint(at, 'dim', sys.stderr)} {paint(event['kind'], colour, sys.stderr)} {clean(event['message'])}",
+        file=sys.stderr,
+    )
+
+
+def _tell_end(queries: Queries, task: dict[str, Any]) -> None:
+    from holdfast.api.fleet.accounts import kept_back
+    from holdfast.api.format import explain
+
+    task = {**task, "kept_back": kept_back(queries, task)}
+    colour = {"completed": "green", "paused": "yellow"}.get(task["state"], "red")
+    print(f"{paint(task['state'], colour)} {task['id']}")
+    for line in explain(task, 0, queries.supervisor(), []):
+        print(quoted(line))

@@ -1,0 +1,153 @@
+"""What needs a person, and what died: `alerts` and `crashes`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.platform import refuse_unsupported
+from holdfast.base.text import is_text
+from holdfast.cli.output.render import ago, clean, number, paint, print_json
+
+Row = dict[str, Any]
+LEVELS = ("debug", "info", "warning", "critical")
+_COLOURS = {"critical": "red", "warning": "yellow"}
+
+
+def configure_alerts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["ack", "test"], help="acknowledge alerts; send a test notice")
+    parser.add_argument("number", nargs="?", type=number(1), help="which one")
+    parser.add_argument("--all", "-a", action="store_true", help="acknowledged ones too; with ack: every open one")
+    parser.add_argument("--level", choices=LEVELS, help="only those that are at least so bad")
+    parser.add_argument("--why", default="", metavar="TEXT", help="with ack: what you did about it; it is recorded")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_alerts(arguments: argparse.Namespace) -> int:
+    if arguments.action == "ack":
+        return _ack(arguments)
+    if arguments.action == "test":
+        return _test(as_json=arguments.json)
+    if arguments.why:
+        raise UsageError("--why belongs to `holdfast alerts ack`.")
+    queries = Queries(home_directory())
+    least = _rank(arguments.level or LEVELS[0])
+    alerts = [row for row in queries.alerts(everything=arguments.all) if _rank(row["level"]) >= least]
+    for alert in alerts:
+        if arguments.json:
+            print_json(alert)
+        else:
+            _print_alert(alert)
+    if not alerts and not arguments.json:
+        print("No alerts.")
+    return 0
+
+
+def _rank(level: str) -> int:
+    """A level that nobody here knows is worth a look."""
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS)
+
+
+def _print_alert(alert: Row) -> None:
+    again = f" ({alert['count']} times)" if alert["count"] > 1 else ""
+    level = paint(alert["level"], _COLOURS.get(alert["level"], "dim"))
+    print(f"{alert['id']}  {level}  {ago(alert['at'])} ago{again}  {clean(alert['message'])}")
+    said = str(alert["details"].get("error_text") or "")
+    for line in said.splitlines()[-5:]:
+        print(f"      {paint(clean(line), 'dim')}")
+    if alert["acked_at"] is None:
+        print(f"    {clean(alert['remedy'])} Then: `holdfast alerts ack {alert['id']}`.")
+    else:
+        why = f": {alert['acked_why']}" if alert["acked_why"] else ""
+        print(f"    Over since {ago(alert['acked_at'])}, by {clean(alert['acked_by'])}{clean(why)}.")
+
+
+def _ack(arguments: argparse.Namespace) -> int:
+    from holdfast.api.commands import Commands
+
+    if not is_text(arguments.why):
+        raise UsageError("--why is not text (it has NUL or undecodable bytes).")
+    if (arguments.number is None) != arguments.all:
+        raise UsageError("Say which alert: `holdfast alerts ack NUMBER`, or --all for every open one.")
+    commands = Commands(home_directory(), create=False)
+    if arguments.all:
+        done = commands.ack_all_alerts(arguments.why, level=arguments.level)
+    else:
+        commands.ack_alert(arguments.number, arguments.why)
+        done = [arguments.number]
+    if arguments.json:
+        print_json({"acknowledged": done})
+    elif len(done) == 1:
+        print(f"Alert {done[0]} acknowledged.")
+    else:
+        print(f"{len(done)} alerts acknowledged." if done else "No alert is open; nothing was changed.")
+    return 0
+
+
+def _test(*, as_json: bool) -> int:
+    """Exit code 1 when a target did not take it."""
+    from holdfast.api.commands import who
+    from holdfast.api.fleet.notices import send_test
+
+    refuse_unsupported("`holdfast alerts test`")  # whatever a command starts is ended with it
+    answers = send_test(who())
+    for answer in answers:
+        if as_json:
+            print_json(answer)
+        else:
+            print(
+                f"{answer['target']}: {paint('taken', 'green') if answer['ok'] else paint('not taken', 'red')}"
+                f" ({clean(answer['told'])})"
+            )
+    if not answers and not as_json:
+        print("Alerts are sent nowhere: set `notify.command` or `notify.webhook` in your own config file.")
+    return 0 if all(answer["ok"] for answer in answers) else 1
+
+
+# -- crashes -----------------------------------------------------------------------------------------------------------
+
+
+def configure_crashes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", help="only those of this task")
+    parser.add_argument("--since", metavar="AGE", help="only those that are not older, like 24h or 7d")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_crashes(arguments: argparse.Namespace) -> int:
+    from holdfast.api.fleet.crashes import crash_line
+    from holdfast.api.format import duration_of
+
+    queries = Queries(home_directory())
+    age = duration_of("--since", arguments.since)
+    found = queries.crashes(
+        task_id=None if arguments.id is None else _task_of(queries, arguments.id),
+        since=0.0 if age is None else time.time() - age,
+    )
+    for crash in found:
+        if arguments.json:
+            print_json(crash)
+            continue
+        print(f"{clean(crash_line(crash))}  task {crash['task']}, run {crash['run']}")
+        if crash["workspace"]:
+            print(f"      workspace {clean(crash['workspace'])}")
+        for line in crash["error_text"].splitlines()[-5:]:
+            print(f"      {paint(clean(line), 'dim')}")
+    if not found and not arguments.json:
+        print("No crashes.")
+    return 0
+
+
+def _task_of(queries: Queries, word: str) -> str:
+    """A task that was forgotten meanwhile still has its crashes, under its whole id."""
+    from holdfast.base.errors import NotFound
+
+    try:
+        return queries.resolve(word)
+    except NotFound:
+        if queries.crashes(task_id=word):
+            return word
+        raise

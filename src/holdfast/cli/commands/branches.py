@@ -1,0 +1,132 @@
+"""Commands that bring a task's work home: merge, pr, branches."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import print_json, table
+
+
+def configure_merge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--into", metavar="BRANCH", help="the branch that gets the work (default: the task's base)")
+    parser.add_argument("--no-ff", action="store_true", help="a merge commit, even where a fast-forward would do")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_merge(arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.merge import merge
+
+    queries = Queries(home_directory())
+    task = queries.task(queries.resolve(arguments.id))
+    done = merge(queries.home, task, arguments.into, no_ff=arguments.no_ff)
+    if arguments.json:
+        print_json(
+            {"task": task["id"], "branch": done.source, "into": done.target, "commit": done.commit, "how": done.how}
+        )
+        return 0
+    if done.how == "already there":
+        print(f"{done.target} has all of {done.source} already.")
+        return 0
+    where = f" and in {done.checkout}" if done.checkout else ""
+    print(f"{done.source} is merged into {done.target} ({done.how}, {done.commit[:12]}){where}.")
+    print("`holdfast branches prune` deletes branches that are merged.")
+    return 0
+
+
+def configure_pr(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument(
+        "--base", metavar="BRANCH", help="the branch that is asked to take it (default: the task's base)"
+    )
+    parser.add_argument("--remote", metavar="NAME", help="where to push (default: origin)")
+    parser.add_argument("--draft", action="store_true", help="open it as a draft")
+
+
+def run_pr(arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.pull_request import open_request, propose, tool
+
+    queries = Queries(home_directory())
+    task = queries.task(queries.resolve(arguments.id))
+    proposal = propose(task, remote=arguments.remote, base=arguments.base)
+    gh = tool()
+    if gh is None:
+        print("`gh` is not installed, so nothing was pushed. Type this, then open the pull request:", file=sys.stderr)
+        print(proposal.push_line)
+        return 1
+    sys.stdout.flush()
+    open_request(proposal, gh, draft=arguments.draft)
+    return 0
+
+
+def configure_branches(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["list", "prune"], help="prune: delete those that may go")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--merged", action="store_true", help="prune: what another branch has (this is the default)")
+    which.add_argument(
+        "--all-ended",
+        action="store_true",
+        help="prune: unmerged ones of ended tasks too; their commits are saved first",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="prune: only say what would be deleted")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_branches(arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.branches import branches
+
+    queries = Queries(home_directory())
+    if arguments.action == "prune":
+        return _prune(queries, arguments)
+    if arguments.merged or arguments.all_ended or arguments.dry_run:
+        raise UsageError("These options belong to `holdfast branches prune`.")
+    found = branches(queries)
+    if arguments.json:
+        for branch in found:
+            print_json(branch.as_row())
+        return 0
+    if not found:
+        print("No branches of ours.")
+        return 0
+    table(
+        ("BRANCH", "TASK", "COMMIT", "MERGED INTO", "STAYS BECAUSE", "REPO"),
+        [
+            [
+                branch.name,
+                branch.task_state or "-",
+                branch.tip[:12],
+                branch.merged_into or "-",
+                branch.stays or "-",
+                branch.repo.path,
+            ]
+            for branch in found
+        ],
+    )
+    return 0
+
+
+def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.branches import branches, removable, remove
+
+    found = branches(queries)
+    going = removable(found, unmerged=arguments.all_ended)
+    for branch in going:
+        gone = arguments.dry_run or remove(queries.home, branch)
+        if arguments.json:
+            print_json({**branch.as_row(), "deleted": gone and not arguments.dry_run})
+            continue
+        why = f"merged into {branch.merged_into}" if branch.merged_into else "unmerged, its commits are saved"
+        verb = "would be deleted" if arguments.dry_run else "deleted" if gone else "stays: it changed meanwhile"
+        print(f"{branch.name} of {branch.repo.path}: {verb} ({why}).")
+    unmerged = len([branch for branch in found if not branch.stays and branch not in going])
+    if not going and not arguments.json:
+        print("No branch may go.")
+    if unmerged and not arguments.json:
+        print(
+            f"{unmerged} of ended tasks are not merged; --all-ended deletes them, their commits saved.", file=sys.stderr
+        )
+    return 0

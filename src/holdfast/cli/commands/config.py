@@ -1,0 +1,136 @@
+"""The command about settings: config show, config check, config path."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from typing import Any
+
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean, paint, print_json
+from holdfast.config import SETTINGS, masked, shown
+from holdfast.config.report import Survey, survey
+from holdfast.config.tables.accounts import lines_to_show
+from holdfast.config.tables.schedules import lines_to_show as schedules_to_show
+from holdfast.config.tables.spending import lines_to_show as label_lines
+from holdfast.config.tables.workers import lines_to_show as workers_to_show
+from holdfast.config.values import toml
+
+
+def configure_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action", choices=["show", "check", "path"], help="what holds; what is wrong; which files are read"
+    )
+    parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have it")
+    parser.add_argument("--origin", action="store_true", help="where each value comes from")
+    parser.add_argument(
+        "--reveal",
+        action="store_true",
+        help="show what may be secret: env.set, accounts, notify.command, notify.webhook",
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_config(arguments: argparse.Namespace) -> int:
+    found = survey(_repository(arguments.repo), home_directory())
+    if arguments.action == "show":
+        return _show(found, arguments)
+    if arguments.action == "check":
+        return _check(found, as_json=arguments.json)
+    return _paths(found, as_json=arguments.json)
+
+
+def _repository(directory: str) -> str | None:
+    """The checkout around `directory`. None outside of one: the user's own settings are then all there is."""
+    from holdfast.intake import repository
+
+    try:
+        return repository.locate(os.path.abspath(directory))[0]
+    except UsageError:
+        if directory != ".":
+            raise
+        return None
+
+
+# -- show --------------------------------------------------------------------------------------------------------------
+
+
+def _show(found: Survey, arguments: argparse.Namespace) -> int:
+    for key in SETTINGS:
+        value = found.config[key] if arguments.reveal else masked(key, found.config[key])
+        _show_one(key, key, value, found.config.origins[key], arguments)
+    for agent, table in found.config.overrides.items():
+        for key, value in table.items():
+            full = f"per_agent.{agent}.{key}"
+            _show_one(full, key, value, found.config.origins[full], arguments)
+    for full, value in lines_to_show(found.config.accounts, reveal=arguments.reveal).items():
+        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+    for full, value in label_lines(found.config.label_budgets).items():
+        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+    for full, value in workers_to_show(found.config.workers).items():
+        _print(full, value, toml(value), found.config.origins[full.rpartition(".")[0]], arguments)
+    for full, value, origin in schedules_to_show(found.config.schedules):
+        _print(full, value, toml(value), origin, arguments)
+    if found.config.workflows:
+        from holdfast.config.tables.workflows import lines_to_show as workflows_to_show
+
+        for full, value, origin in workflows_to_show(found.config.workflows):
+            _print(full, value, toml(value), origin, arguments)
+    for text in (*map(str, found.problems), *found.warnings, *_ignored(found)):
+        print(clean(f"holdfast: {text}"), file=sys.stderr)
+    return UsageError.exit_code if found.problems else 0
+
+
+def _show_one(name: str, key: str, value: Any, origin: str, arguments: argparse.Namespace) -> None:
+    """One line. `name` is `key`, or that of a single agent's own value for it."""
+    written = None if value is None else shown(key, value)
+    _print(name, "forever" if value == math.inf else value, written, origin, arguments)
+
+
+def _print(name: str, value: Any, written: str | None, origin: str, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print_json({"key": name, "value": value, "origin": origin})
+        return
+    line = f"{name} = {written}" if written is not None else f"# {name} is not set"
+    print(clean(f"{line:<51} # {origin}" if arguments.origin else line))
+
+
+def _ignored(found: Survey) -> list[str]:
+    no_guess = [name for name, meant in found.strangers.items() if not meant]
+    return [f"The variable {name} is no setting and is ignored." for name in no_guess]
+
+
+# -- check -------------------------------------------------------------------------------------------------------------
+
+
+def _check(found: Survey, *, as_json: bool) -> int:
+    if as_json:
+        for problem in found.problems:
+            print_json({"level": "problem", "place": problem.place, "line": problem.line, "text": problem.text})
+        for warning in found.warnings:
+            print_json({"level": "warning", "place": None, "line": None, "text": warning})
+        return UsageError.exit_code if found.problems else 0
+    for problem in found.problems:
+        print(f"{paint('mistake', 'red')}  {clean(problem)}")
+    for warning in found.warnings:
+        print(f"{paint('warning', 'yellow')}  {clean(warning)}")
+    read = [layer.place for layer in found.files if layer.exists]
+    if not found.problems:
+        print(f"No mistakes in {' and '.join(map(clean, read)) or 'the environment; there is no settings file'}.")
+    return UsageError.exit_code if found.problems else 0
+
+
+# -- path --------------------------------------------------------------------------------------------------------------
+
+
+def _paths(found: Survey, *, as_json: bool) -> int:
+    for layer, role in zip(found.files, ("user", "repository"), strict=False):
+        if as_json:
+            print_json({"path": layer.place, "role": role, "exists": layer.exists})
+        else:
+            state = role if layer.exists else f"{role}, not there"
+            print(f"{clean(layer.place)}  {paint(f'({state})', 'dim')}")
+    return 0

@@ -1,0 +1,119 @@
+"""Commands that hold a task and let it go on: pause, resume."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from holdfast.api.commands import Commands
+from holdfast.api.format import duration_of, moment
+from holdfast.api.pausing import PAUSED, pause
+from holdfast.api.queries import Queries
+from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.text import is_text
+from holdfast.cli.output.render import number, print_json
+
+PATIENCE = 30.0  # beyond the grace that its agent has
+
+
+def configure_pause(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--why", default="", help="recorded with the request")
+    parser.add_argument("--for", dest="seconds", metavar="T", help="go on by itself after this long, e.g. 2h")
+    parser.add_argument("--force", action="store_true", help="end its agent at once, without the usual grace")
+    parser.add_argument("--checkpoint", action="store_true", help="end with an error when no checkpoint holds its tree")
+    parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_pause(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    queries = Queries(home)
+    task_id = queries.resolve(arguments.id)
+    if not is_text(arguments.why):
+        raise UsageError("--why is not text (it has NUL or undecodable bytes).")
+    seconds = duration_of("--for", arguments.seconds)
+    request = pause(home, task_id, arguments.why, seconds, force=arguments.force)
+    if request is not None:
+        if queries.supervisor() is None:
+            raise Unavailable(
+                f"The request is recorded, but task {task_id} is marked running and no supervisor is up to pause it. "
+                "Start one: `holdfast up`."
+            )
+        if not arguments.no_wait:
+            _wait_answer(queries, request, task_id)
+    is_done = request is None or not arguments.no_wait
+    newest = max((row["number"] for row in queries.checkpoints(task_id)), default=None) if is_done else None
+    _tell(queries, task_id, newest, is_done=is_done, as_json=arguments.json)
+    if arguments.checkpoint and is_done and newest is None:
+        raise Refused(
+            f"Task {task_id} is paused, but no checkpoint of it is kept: it has no workspace yet, or saving one failed "
+            f"(`holdfast events {task_id}`)."
+        )
+    return 0
+
+
+def _wait_answer(queries: Queries, request: int, task_id: str) -> None:
+    deadline = time.monotonic() + PATIENCE + float(queries.task(task_id)["grace"])
+    while time.monotonic() < deadline:
+        running = queries.supervisor()  # before the answer: it may be given as the last act of a supervisor that goes
+        answer = queries.request(request)["answer"]
+        if answer is not None:
+            if answer != PAUSED:
+                raise Conflict(f"Task {task_id} was not paused: {answer}.")
+            return
+        if running is None:
+            raise Unavailable(f"The supervisor went away; the request to pause {task_id} stays recorded.")
+        time.sleep(0.02)
+    raise Unavailable(
+        f"The supervisor has not paused task {task_id} yet; the request stands. See `holdfast why {task_id}`."
+    )
+
+
+def _tell(queries: Queries, task_id: str, checkpoint: int | None, *, is_done: bool, as_json: bool) -> None:
+    task = queries.state(task_id)
+    if as_json:
+        told = {key: task[key] for key in ("id", "state", "pause_reason", "resume_after")}
+        print_json({**told, "checkpoint": checkpoint})
+        return
+    if not is_done:
+        print(f"Asked the supervisor to pause {task_id}.")
+    elif task["resume_after"] is not None:
+        print(f"Paused {task_id}; it goes on by itself at {moment(task['resume_after'])}.")
+    else:
+        print(f"Paused {task_id}; `holdfast resume {task_id}` lets it go on.")
+    if checkpoint is not None:
+        print(f"Checkpoint {checkpoint} holds its tree: `holdfast diff {task_id} --checkpoint {checkpoint}`.")
+
+
+def configure_resume(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument(
+        "--force", action="store_true", help="also beyond its limit of resumes, and although its account is shut"
+    )
+    parser.add_argument("--checkpoint", type=number(1), metavar="N", help="go back to this one first (`holdfast show`)")
+    parser.add_argument("--budget-usd", type=float, metavar="X", help="what its runs may cost from now on, in all")
+    parser.add_argument("--budget-tokens", type=number(1), metavar="N", help="tokens that its runs may use, in all")
+
+
+def run_resume(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    queries = Queries(home)
+    task_id = queries.resolve(arguments.id)
+    if arguments.checkpoint is not None and queries.state(task_id)["state"] == "paused":  # or it is a conflict
+        from holdfast.api.work.checkpoints import refuse_unreadable
+
+        refuse_unreadable(queries, task_id, arguments.checkpoint)
+    message = Commands(home, create=False).resume(
+        task_id,
+        force=arguments.force,
+        checkpoint=arguments.checkpoint,
+        budget_usd=arguments.budget_usd,
+        budget_tokens=arguments.budget_tokens,
+    )
+    print(f"{task_id}: {message}.")
+    if queries.supervisor() is None:
+        print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+    return 0

@@ -1,0 +1,211 @@
+"""Commands about the whole: up, down, doctor, rehearse."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from holdfast.base.errors import Unavailable, UsageError
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean, number, paint, print_json, quoted
+
+DOWN_PATIENCE = 120.0
+
+
+def configure_up(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--agents", type=number(0), metavar="N", help="how many agents run at once (4), beside named workers"
+    )
+    parser.add_argument("--detach", "-d", action="store_true", help="in the background")
+    parser.add_argument("--idle-exit", metavar="T", help="stop after this long without work, e.g. 60s")
+    parser.epilog = (
+        "Ctrl-C or SIGTERM: agents get their grace, their tasks stay queued. A second one: fast. A third: like a crash."
+    )
+
+
+def run_up(arguments: argparse.Namespace) -> int:
+    from holdfast.api.format import duration_of
+    from holdfast.api.home.daemon import log_file, run_here, start_detached
+
+    home = home_directory()
+    idle = duration_of("--idle-exit", arguments.idle_exit)
+    if arguments.detach:
+        pid = start_detached(home, agents=arguments.agents, idle_exit=arguments.idle_exit)
+        from holdfast.config import best_effort
+
+        print(f"Supervisor started, pid {pid}; its log: {log_file(home)}")
+        names = [worker.name for worker in best_effort().workers]
+        if names:
+            print(f"Named workers: {', '.join(names)}; `holdfast worker list` shows what each does.")
+        _say_what_is_held(home)
+        return 0
+    _say_what_is_held(home)
+    run_here(home, agents=arguments.agents, idle_exit=idle)
+    return 0
+
+
+def _say_what_is_held(home: str) -> None:
+    """Who starts a supervisor would wonder why it starts nothing."""
+    from holdfast.api.fleet.dispatch import holds, words
+    from holdfast.api.queries import Queries
+    from holdfast.base.errors import Unavailable
+
+    try:
+        found = holds(Queries(home))
+    except Unavailable:  # there is no store yet, or it has to be brought up to date first
+        return
+    for row in found:
+        print(clean(f"Held back: {words(row)}. `holdfast dispatch release {row['hold']}` lets it start."), flush=True)
+
+
+def configure_down(parser: argparse.ArgumentParser) -> None:
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--now", action="store_true", help="end agents at once (within 2 s)")
+    how.add_argument("--keep-agents", action="store_true", help="leave agents running; the next `up` takes them back")
+
+
+def run_down(arguments: argparse.Namespace) -> int:
+    from holdfast.api.commands import Commands
+    from holdfast.api.queries import Queries
+
+    home = home_directory()
+    queries = Queries(home)
+    running = queries.supervisor()
+    if running is None:
+        print("No supervisor is running.")
+        return 0
+    mode = "now" if arguments.now else "keep-agents" if arguments.keep_agents else "graceful"
+    Commands(home, create=False).down(mode)
+    deadline = time.monotonic() + DOWN_PATIENCE
+    while time.monotonic() < deadline:
+        now_running = queries.supervisor()
+        if now_running is None or now_running["id"] != running["id"]:
+            queries.wait_gone(running, deadline)
+            kept = "Stopped. Agents go on under their keepers, for `health.orphan_grace` (2 m) at most."
+            print(kept if mode == "keep-agents" else "Stopped.")
+            return 0
+        time.sleep(0.02)
+    raise Unavailable(f"The supervisor (pid {running['pid']}) has not stopped yet; the request stands.")
+
+
+def configure_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--invariants", action="store_true", help="let the independent checker look whether the five promises hold"
+    )
+    parser.add_argument(
+        "--at-rest", action="store_true", help="with --invariants: every task has ended, so nothing may be under way"
+    )
+    parser.add_argument(
+        "--witness", metavar="FILE", help="with --invariants: what was seen outside (docs/faults.md has the format)"
+    )
+    parser.add_argument("--fix", action="store_true", help="first remove leftovers, as `holdfast sweep` does")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    if arguments.invariants:
+        if arguments.fix:
+            raise UsageError("--fix does not go with --invariants: the independent checker only looks.")
+        return _check_promises(arguments)
+    if arguments.fix:
+        from holdfast.api.home.sweep import sweep
+        from holdfast.base.platform import refuse_unsupported
+
+        refuse_unsupported("`holdfast doctor --fix`")
+        sweep(home_directory())
+    if arguments.at_rest or arguments.witness:
+        raise UsageError("--at-rest and --witness belong to `holdfast doctor --invariants`.")
+    from holdfast.api.home.doctor import examine
+
+    findings = examine(home_directory())
+    problems = sum(1 for finding in findings if finding.level == "problem")
+    for finding in findings:
+        if arguments.json:
+            print_json({"level": finding.level, "what": finding.what, "text": finding.text, "data": finding.data})
+        else:
+            colour = {"ok": "green", "note": "yellow", "problem": "red"}[finding.level]
+            print(f"{paint(finding.level.ljust(8), colour)} {finding.what.ljust(12)} {clean(finding.text)}")
+    if not arguments.json:
+        print("All well." if problems == 0 else f"{problems} problem(s).")
+    return 0 if problems == 0 else 1
+
+
+def _check_promises(arguments: argparse.Namespace) -> int:
+    from holdfast.api.home.promises import broken_promises
+
+    found = broken_promises(home_directory(), at_rest=arguments.at_rest, witness=arguments.witness)
+    for violation in found:
+        if arguments.json:
+            print_json({"promise": violation.promise, "rule": violation.rule, "text": violation.text})
+        else:
+            print(f"{paint(violation.promise.ljust(8), 'red')} {violation.rule.ljust(14)} {clean(violation.text)}")
+    if not arguments.json:
+        print("The five promises hold." if not found else f"{len(found)} violation(s).")
+    return 0 if not found else 1
+
+
+def configure_rehearse(parser: argparse.ArgumentParser) -> None:
+    from holdfast.api.scenarios import STUB_SCENARIOS
+
+    parser.add_argument("file", nargs="?", help="a scenario file; docs/scripted-agent.md explains the format")
+    parser.add_argument("--agent", metavar="NAME", help="play with this installed CLI against a stub of its provider")
+    parser.add_argument(
+        "--scenario",
+        metavar="NAME",
+        help=f"what the stub of the provider does (default tool): {', '.join(STUB_SCENARIOS)}; docs/stub-llm.md",
+    )
+    parser.add_argument("--timeout", metavar="T", help="end a run after this long, e.g. 5s")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_rehearse(arguments: argparse.Namespace) -> int:
+    if arguments.agent is not None and arguments.file is None:
+        return _rehearse_agent(arguments)
+    if arguments.file is None or arguments.agent is not None or arguments.scenario is not None:
+        raise UsageError(
+            "Give either a scenario file, or --agent NAME and perhaps --scenario NAME: `holdfast help rehearse`."
+        )
+    from holdfast.api.format import duration_of, explain
+    from holdfast.api.rehearsal import rehearse
+
+    task, left = rehearse(arguments.file, timeout=duration_of("--timeout", arguments.timeout))
+    if arguments.json:
+        print_json({"id": task["id"], "state": task["state"], "outcome": task["outcome"], "left_behind": left})
+    else:
+        print(f"The task ended {paint(task['state'], 'bold')} after {len(task['runs'])} run(s).")
+        print(quoted(explain(task, 0, {}, [])[0]))
+        print("Nothing was left behind." if not left else "Left behind:\n  " + "\n  ".join(left))
+    sys.stdout.flush()
+    return 0 if task["state"] == "completed" and not left else 75 if task["state"] == "paused" else 1
+
+
+def _rehearse_agent(arguments: argparse.Namespace) -> int:
+    from holdfast.api.format import duration_of
+    from holdfast.api.rehearse import rehearse_agent, thresholds
+
+    scenario = arguments.scenario or "tool"
+    seen = rehearse_agent(arguments.agent, scenario, timeout=duration_of("--timeout", arguments.timeout))
+    if arguments.json:
+        print_json(
+            {
+                "id": seen.task["id"],
+                "state": seen.state,
+                "outcome": seen.outcome,
+                "seconds": round(seen.seconds, 3),
+                "reason": seen.reason,
+                "next": seen.then,
+                "requests": seen.requests,
+                "left_behind": list(seen.left),
+            }
+        )
+    else:
+        print(f"{clean(arguments.agent)}, {clean(scenario)}: {paint(seen.outcome, 'bold')} after {seen.seconds:.1f} s.")
+        print(f"Why: {clean(seen.reason)}.")
+        print(f"What Holdfast does next: {seen.then}")
+        print(f"The agent asked its model {seen.requests} time(s).")
+        print("Nothing was left behind." if not seen.left else "Left behind:\n  " + "\n  ".join(seen.left))
+        small = ", ".join(f"health.{key} = {value}" for key, value in thresholds(arguments.agent).items())
+        print(f"In a rehearsal patience is short ({small}) and permissions are full: your settings were not used.")
+    sys.stdout.flush()
+    return 1 if seen.left else {"completed": 0, "paused": 75, "queued": 75}.get(seen.state, 1)

@@ -1,0 +1,59 @@
+"""The command about dispatch: what is held back and why, and letting it start."""
+
+from __future__ import annotations
+
+import argparse
+
+from holdfast.api.fleet.dispatch import holds, release
+from holdfast.api.format import moment
+from holdfast.api.queries import Queries
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean, one_line, print_json, table
+
+_HEADERS = ("HOLD", "SINCE", "UNTIL", "GOES FIRST", "WHY")
+
+
+def configure_dispatch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["list", "release"], default="list", help="list (the default)")
+    parser.add_argument("hold", nargs="?", metavar="HOLD", help="which, such as provider:anthropic; without it, all")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_dispatch(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    if arguments.action == "release":
+        return _release(home, arguments)
+    if arguments.hold is not None:
+        raise UsageError("`holdfast dispatch list` takes no name; it lists all that is held back.")
+    found = holds(Queries(home))
+    if arguments.json:
+        for row in found:
+            print_json(row)
+    elif found:
+        table(_HEADERS, [_cells(row) for row in found], state_column=0)
+    else:
+        print("Nothing is held back for a provider, an account or after a mass death.")
+    return 0
+
+
+def _cells(row: dict[str, object]) -> list[str]:
+    since, until = row["since"], row["until"]
+    return [
+        str(row["hold"]),
+        moment(since) or "" if isinstance(since, float | int) else "",
+        "now" if row["is_due"] else moment(until) or "" if isinstance(until, float | int) else "",
+        str(row["probe"] or ("the next task" if row["is_due"] and row["scope"] != "near" else "")),
+        one_line(clean(str(row["reason"])), 70),
+    ]
+
+
+def _release(home: str, arguments: argparse.Namespace) -> int:
+    released, resumed = release(home, arguments.hold)
+    if arguments.json:
+        print_json({"released": released, "resumed": resumed})
+    elif released:
+        print(f"Released: {', '.join(released)}.{f' Resumed: {chr(32).join(resumed)}.' if resumed else ''}")
+    else:
+        print("Nothing was held back.")
+    return 0

@@ -1,0 +1,192 @@
+"""Commands for the home itself: sweep, backup, restore, purge."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base.errors import Refused
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean, print_json, size
+from holdfast.config import user_file
+
+if TYPE_CHECKING:  # imported when purged: `backup` must not pay for it
+    from holdfast.api.home.purge import Plan
+
+
+def configure_backup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="where to (named after the time, in the home's backups)"
+    )
+    parser.add_argument("--store-only", action="store_true", help="only the database, without saved work")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_backup(arguments: argparse.Namespace) -> int:
+    from holdfast.api.home.backup import make_backup
+
+    made = make_backup(home_directory(), arguments.file, store_only=arguments.store_only, force=arguments.force)
+    if arguments.json:
+        facts = {"path": made.path, "size": made.size, "tasks": made.tasks, "salvages": made.salvages}
+        print_json({**facts, "store_only": made.store_only})
+        return 0
+    what = "the store only" if made.store_only else f"{made.tasks} task(s), {made.salvages} piece(s) of saved work"
+    print(f"{made.path}: {size(made.size)}, {what}, verified.")
+    return 0
+
+
+def configure_restore(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a backup: .tar, or a bare store (.db)")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def run_restore(arguments: argparse.Namespace) -> int:
+    from holdfast.api.home.restore import carry_out, prepared, refuse_without_file
+
+    home = home_directory()
+    if arguments.file is None:
+        raise refuse_without_file(home)
+    with prepared(home, arguments.file) as plan:
+        when = "" if plan.made_at is None else time.strftime(" of %Y-%m-%d %H:%M", time.localtime(plan.made_at))
+        print(f"Backup{when}: {_contents(plan.counts)}.", file=sys.stderr)
+        now = "missing or damaged" if plan.present is None else _contents(plan.present)
+        print(f"Present store of {home}: {now}.", file=sys.stderr)
+        if not arguments.yes:
+            ask("Put the backup in its place? The present store is kept aside.", "yes")
+        done = carry_out(plan)
+    print(f"Restored {arguments.file}.")
+    if done.kept_at is not None:
+        print(f"The old store is kept as {done.kept_at}.")
+    for name in done.left_alone:
+        print(f"{os.path.join(home, name)} was left as it is; the backup has an older one.")
+    print("Then: `holdfast doctor` names what the restored store does not know (nothing was deleted);")
+    print("      `holdfast up` takes tasks that were running up again.")
+    return 0
+
+
+def _contents(counts: Mapping[str, Any]) -> str:
+    tasks = ", ".join(f"{number} {state}" for state, number in sorted(counts["tasks"].items())) or "none"
+    return f"tasks: {tasks}; {counts['salvages']} salvage(s); {counts['repos']} repository(s)"
+
+
+def configure_purge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repo", metavar="DIR", help="only what concerns this repository")
+    parser.add_argument("--branches", action="store_true", help="delete the branches of our tasks too")
+    parser.add_argument("--export", metavar="DIR", help="first write work that is kept only here as git bundles")
+    parser.add_argument("--discard-work", action="store_true", help="lose work that is kept only here")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def run_purge(arguments: argparse.Namespace) -> int:
+    from holdfast.api.home import purge
+
+    home = home_directory()
+    purge.refuse_both(arguments.discard_work, arguments.export)
+    with purge.planned(home, arguments.repo) as plan:
+        if plan is None:
+            print(f"There is nothing of Holdfast in {home}.")
+            return 0
+        purge.refuse_unfinished(plan)
+        for line in purge_lines(plan, branches=arguments.branches):
+            print(line)
+        if arguments.dry_run:
+            print("Nothing was removed (--dry-run). Workspaces would be looked into for unsaved work first.")
+            return 0
+        with purge.undisturbed(plan):
+            plan = _saved(plan, arguments)
+            if not arguments.yes:
+                ask("All of this will be removed for good.", "purge")
+                plan = _saved(plan, arguments)  # what was written while we asked, too
+            for path in purge.export(plan, os.path.abspath(arguments.export)) if arguments.export else ():
+                print(f"Saved work: {path}")
+            kept = purge.carry_out(plan, branches=arguments.branches)
+    print("Removed." if not kept else "Removed, but for:")
+    for line in kept:
+        print(f"  {clean(line)}")
+    return 0
+
+
+def _saved(plan: Plan, arguments: argparse.Namespace) -> Plan:
+    """With all that the workspaces hold in a salvage; refused where it would be lost."""
+    from holdfast.api.home import purge
+
+    if not arguments.discard_work:
+        plan, problems = purge.save_workspaces(plan)
+        purge.refuse_loss(() if arguments.export else plan.found.saved, problems)
+    return plan
+
+
+def purge_lines(plan: Plan, *, branches: bool) -> list[str]:
+    """The list, before anything is asked."""
+    from holdfast.api.work.work import size_of
+
+    tasks = ", ".join(f"{number} {state}" for state, number in sorted(plan.found.tasks.items())) or "none"
+    if plan.only is None:
+        lines = [f"home        {plan.home} ({size(size_of(plan.home))}), its backups included; tasks: {tasks}"]
+    else:
+        lines = [f"records     of {plan.only.path} in {plan.home}; tasks: {tasks}"]
+    for things in plan.found.repos:
+        fate = "removed" if branches else "kept"
+        names = f"; branches {fate}: {', '.join(things.branches)}" if things.branches else ""
+        lines.append(f"repository  {things.repo.path}: {len(things.entries)} worktree entry(s) of ours{names}")
+    lines += [f"workspace   {workspace.path} ({workspace.state})" for workspace in plan.found.workspaces]
+    lines += [f"workspace   {path} (ours, but unknown to the store)" for path in plan.found.unknown]
+    lines += [
+        f"saved work  of task {work.task_id}: {work.files} file(s), commit {work.commit[:12]}, on no branch"
+        for work in plan.found.saved
+    ]
+    lines += [f"left alone  {path}" for path in plan.found.foreign]
+    if plan.only is None:
+        lines += [f"left alone  {os.path.join(plan.home, name)}" for name in plan.strangers]
+        lines.append(f"left alone  {user_file()} and every holdfast.toml: they are yours")
+    return [clean(line) for line in lines]
+
+
+def ask(question: str, word: str) -> None:
+    """Go on only when a person types `word`. Without a terminal nobody can: refused."""
+    if not sys.stdin.isatty():
+        raise Refused("This is asked first, and there is no terminal to ask on: add --yes if you mean it.")
+    print(f"{question} Type '{word}' to go on: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() != word:
+        raise Refused("Nothing was changed.")
+
+
+def configure_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_sweep(arguments: argparse.Namespace) -> int:
+    from holdfast.api.home.sweep import plan, sweep
+
+    home = home_directory()
+    if arguments.dry_run:
+        found = plan(home)
+        for row in found:
+            print_json(row) if arguments.json else print(f"{row['action'].ljust(14)} {clean(row['text'])}")
+        if not arguments.json:
+            print("Nothing is left over." if not found else f"{len(found)} finding(s); nothing was changed.")
+        return 0
+    done = sweep(home)
+    if arguments.json:
+        print_json(done)
+    else:
+        _print_swept(done)
+    return 1 if done["failed_count"] or done["root_owned_skipped"] else 0
+
+
+def _print_swept(done: Mapping[str, Any]) -> None:
+    print(
+        f"Removed {done['swept_count']}, put right {done['healed']}, ended {done['processes_ended']} process(es) in "
+        f"{done['duration_ms'] / 1000:.1f} s; {done['preserved']} preserved, {len(done['foreign'])} foreign."
+    )
+    lists = (("foreign, left alone", "foreign"), ("in use", "in_use"), ("for you to look at", "reported"))
+    for words, key in (*lists, ("skipped: no permission", "skipped"), ("failed, tried again", "failed")):
+        for line in done[key]:
+            print(f"  {words}: {clean(line)}")

@@ -1,0 +1,186 @@
+"""Commands that set a repository up: init, trust."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.base.errors import Refused
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean, print_json, table
+
+if TYPE_CHECKING:  # imported when called: the other command of this module does without
+    from holdfast.api.home.init import TrustQuestion
+
+# -- init --------------------------------------------------------------------------------------------------------------
+
+
+def configure_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
+    parser.add_argument("--moved-from", metavar="OLD", help="it was moved from there: the tasks of OLD come with it")
+    parser.add_argument("--no-file", action="store_true", help="do not write a holdfast.toml")
+    parser.add_argument("--agent", metavar="NAME", help="record it as the agent of tasks that name none")
+    parser.add_argument(
+        "--permissions",
+        choices=["read", "edit", "full"],
+        help="record what agents may do unasked: look, edit files of their workspace, or everything that you may do",
+    )
+    parser.add_argument(
+        "--trust", action="store_true", help="trust an existing holdfast.toml that could run commands or show secrets"
+    )
+
+
+def run_init(arguments: argparse.Namespace) -> int:
+    from holdfast import config
+    from holdfast.api.commands import Commands
+    from holdfast.api.home.agent_clis import all_clis
+    from holdfast.api.home.init import write_file
+    from holdfast.cli.commands.choices import choose_agent, choose_permissions, refuse_unknown
+    from holdfast.intake.repository import absolute
+
+    if arguments.agent is not None:
+        refuse_unknown(arguments.agent)
+    home = home_directory()
+    repo = Commands(home).register(absolute(arguments.directory), moved_from=arguments.moved_from)
+    print(f"Repository {repo.path} is known to Holdfast (home {home}).")
+    settings = config.best_effort()
+    found = [cli for cli in all_clis(settings, home) if cli.path is not None]
+    if not arguments.no_file:
+        path, is_new = write_file(repo.path, found)
+        print(f"{'Wrote' if is_new else 'Kept your'} {path}{', every line of it a comment' if is_new else ''}.")
+    choose_agent(found, arguments.agent)
+    choose_permissions(found, settings, arguments.permissions)
+    print("Rehearse without spending anything: holdfast rehearse SCENARIO.toml")
+    _ask_about_existing(home, repo.path, is_yes=arguments.trust)
+    return 0
+
+
+def _ask_about_existing(home: str, repo: str, *, is_yes: bool) -> None:
+    """A file that came with a clone is not trusted because somebody typed `init`: docs/adr/*-trust.md."""
+    from holdfast.api.home.init import give_trust, question
+    from holdfast.config import ConfigError
+
+    try:
+        asked = question(home, repo)
+    except ConfigError as error:
+        print("holdfast.toml has mistakes; until they are mended, tasks are refused:")
+        for problem in error.problems:
+            print(f"  {clean(problem)}")
+        return
+    if asked.is_trusted:
+        return
+    _show(asked)
+    if is_yes or _is_confirmed():
+        give_trust(home, asked)
+        print(f"Trusted {asked.file} with these values.")
+    else:
+        refused = "tasks are refused" if asked.values else "its schedules are not taken"
+        print(f"It is not trusted; until it is, {refused}. When you have looked at it: holdfast trust")
+
+
+def _show(asked: TrustQuestion) -> None:
+    what = "could run commands or show secrets" if asked.values else "adds tasks by the clock"
+    both = ", and adds tasks by the clock" if asked.values and asked.schedules else ""
+    print(f"{asked.file} sets what {what}{both}:")
+    for line in asked.lines:
+        print(f"  {clean(line)}")
+
+
+def _is_confirmed() -> bool:
+    """Yes or no from a person; without a terminal on both sides, no."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    try:
+        return input("Trust it with exactly these values? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+# -- trust -------------------------------------------------------------------------------------------------------------
+
+
+def configure_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", nargs="?", default=".", help="the repository (this directory)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--yes", "-y", action="store_true", help="trust without asking")
+    what.add_argument("--revoke", action="store_true", help="take trust back")
+    what.add_argument("--list", action="store_true", help="every trusted repository")
+    parser.add_argument(
+        "--json", action="store_true", help="machine-readable output; only says what there is, unless --yes or --revoke"
+    )
+    parser.epilog = (
+        "Trust is for the values that were shown: when one of them changes, tasks are refused until you trust it again."
+    )
+
+
+def run_trust(arguments: argparse.Namespace) -> int:
+    from holdfast.api.home.init import give_trust, question, revoke_trust
+    from holdfast.config.tables.schedules import trust_values
+
+    home = home_directory()
+    if arguments.list:
+        return _list(home, as_json=arguments.json)
+    if arguments.revoke:
+        path, was_trusted = revoke_trust(home, os.path.abspath(arguments.directory))
+        if arguments.json:
+            print_json({"repo": path, "was_trusted": was_trusted})
+        else:
+            print(f"{path} is not trusted any more." if was_trusted else f"{path} was not trusted; nothing to do.")
+        return 0
+    asked = question(home, os.path.abspath(arguments.directory))
+    if arguments.yes and not asked.is_trusted:
+        give_trust(home, asked)
+    if arguments.json:
+        is_trusted = asked.is_trusted or arguments.yes
+        values = asked.values | trust_values(asked.schedules)
+        print_json({"repo": asked.repo, "file": asked.file, "values": values, "trusted": is_trusted})
+        return 0
+    return _decide(home, asked, is_yes=arguments.yes)
+
+
+def _decide(home: str, asked: TrustQuestion, *, is_yes: bool) -> int:
+    from holdfast.api.home.init import give_trust
+
+    if not asked.lines:
+        print(f"{asked.file} {'sets nothing that needs trust' if asked.exists else 'does not exist'}.")
+        return 0
+    _show(asked)
+    if asked.is_trusted:
+        print("It is trusted with these values already.")
+        return 0
+    if not is_yes:
+        if not _is_confirmed():
+            raise Refused(f"{asked.file} is not trusted. Nobody said yes; without a terminal, --yes does.")
+        give_trust(home, asked)
+    print("Trusted.")
+    return 0
+
+
+def _list(home: str, *, as_json: bool) -> int:
+    from holdfast.api.home.init import trusted
+
+    rows = trusted(home)
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return 0
+    if not rows:
+        print("No repository is trusted.")
+        return 0
+    table(
+        ("REPOSITORY", "STATE", "KEYS", "BY", "WHEN"),
+        [
+            (
+                clean(row["repo"]),
+                row["state"],
+                " ".join(row["keys"] or []),
+                clean(row["by"]),
+                time.strftime("%Y-%m-%d %H:%M", time.localtime(row["at"] or 0)),
+            )
+            for row in rows
+        ],
+    )
+    return 0

@@ -1,0 +1,201 @@
+"""The command `logs`: an agent's output as events for people, as JSON, or byte for byte."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from codecs import getincrementaldecoder
+from typing import Any, Protocol
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import NotFound, UsageError
+from holdfast.base.files import data_blocks, open_plain
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean, number, paint, print_json
+from holdfast.config.known_secrets import learn_for_showing
+from holdfast.secrets.redact import Flow
+
+Row = dict[str, Any]
+LOOK_EVERY = 0.1
+OVER = ("completed", "failed", "cancelled")
+
+
+def configure_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until the task ends")
+    parser.add_argument("--run", type=number(1), metavar="N", help="the task's N-th run (the last one by default)")
+    parser.add_argument("--member", metavar="NAME", help="of a parallel stage: only this member's runs")
+    parser.add_argument("--err", action="store_true", help="standard error instead of standard output, as it is")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--raw", action="store_true", help="what the agent wrote, byte for byte: nothing is filtered")
+    how.add_argument("--json", action="store_true", help="one event per line (stable, documented)")
+
+
+def run_logs(arguments: argparse.Namespace) -> int:
+    if arguments.json and arguments.err:
+        raise UsageError("--json has the events of both streams already; --err shows standard error as it is.")
+    queries = Queries(home_directory())
+    task_id = queries.resolve(arguments.id)
+    shown: Printer | None = None
+    while True:
+        task = _only(queries.task(task_id), arguments.member)
+        run = _pick_run(task, arguments.run, shown)
+        if run is None and not arguments.follow:
+            raise NotFound(f"Task {task_id} has no run yet; see `holdfast why {task_id}`.")
+        is_over = not arguments.follow or task["state"] in OVER
+        if run is not None:
+            _refuse_gone(queries, task, run, arguments)
+            if shown is None or shown.run_id != run["id"]:
+                if shown is not None:
+                    shown.go_on(final=True)  # what it wrote last, before the next run's words
+                    print_notice(f"run {run['number']} of task {task_id}:")
+                shown = _printer(queries, task, run, arguments)
+            has_next = arguments.run is None and run["id"] != task["runs"][-1]["id"]
+            shown.go_on(final=is_over and not has_next)
+            if has_next:
+                continue
+        if is_over:
+            return 0
+        time.sleep(LOOK_EVERY)
+
+
+def print_notice(text: str) -> None:
+    """Ours, not the agent's: it does not belong to the output."""
+    sys.stdout.flush()
+    print(paint(f"[{text}]", "dim", sys.stderr), file=sys.stderr, flush=True)
+
+
+class Printer(Protocol):
+    """Prints one run's output as it grows."""
+
+    run_id: str
+
+    def go_on(self, *, final: bool) -> None: ...
+
+
+def _printer(queries: Queries, task: Row, run: Row, arguments: argparse.Namespace) -> Printer:
+    directory = queries.run_directory(run["id"])
+    if not arguments.json and (arguments.raw or arguments.err or not _speaks_events(task["agent"])):
+        path = os.path.join(directory, "err.log" if arguments.err else "out.log")
+        return BytePrinter(run["id"], path, raw=arguments.raw)
+    return EventPrinter(queries, task, run, as_json=arguments.json, follows=arguments.follow)
+
+
+def _speaks_events(agent: str) -> bool:
+    from holdfast.api.tasks.transcript import speaks_events
+
+    return speaks_events(agent)
+
+
+def _refuse_gone(queries: Queries, task: Row, run: Row, arguments: argparse.Namespace) -> None:
+    path = os.path.join(queries.run_directory(run["id"]), "err.log" if arguments.err else "out.log")
+    if not arguments.follow and not os.path.exists(path) and run["state"] == "settled":
+        raise NotFound(
+            f"The output of run {run['number']} of task {task['id']} is gone: the setting `retention.runs` says "
+            "how long it is kept."
+        )
+
+
+def _only(task: Row, member: str | None) -> Row:
+    """The task, as if only this member had had runs."""
+    if member is None:
+        return task
+    names = {run["member"] for run in task["runs"] if run["member"]}
+    if task["stage"] is not None:
+        names.update(task["stage"]["members"])
+    if member not in names:
+        known = f"it has {', '.join(sorted(names))}" if names else "none of its stages had members so far"
+        raise NotFound(f"Task {task['id']} has no member '{member}': {known}.")
+    return {**task, "runs": [run for run in task["runs"] if run["member"] == member]}
+
+
+def _pick_run(task: Row, number: int | None, shown: Printer | None) -> Row | None:
+    """The run that was asked for; else the last one, or the one behind that which is shown: none is left out."""
+    runs: list[Row] = task["runs"]
+    if number is None:
+        ids = [run["id"] for run in runs]
+        if shown is not None and shown.run_id in ids[:-1]:
+            return runs[ids.index(shown.run_id) + 1]
+        return runs[-1] if runs else None
+    for run in runs:
+        if run["number"] == number:
+            return run
+    raise NotFound(f"Task {task['id']} has no run {number}; it had {len(runs)}.")
+
+
+class EventPrinter:
+    """What the agent says and does, event by event."""
+
+    def __init__(self, queries: Queries, task: Row, run: Row, *, as_json: bool, follows: bool) -> None:
+        from holdfast.api.tasks.transcript import Transcript
+        from holdfast.cli.output.agent_events import Teller
+
+        self.run_id = str(run["id"])
+        self._transcript = Transcript(
+            queries.run_directory(self.run_id), run["agent"] or task["agent"], run, task.get("time_zone")
+        )
+        self._teller = None if as_json else Teller(sys.stdout.write)
+        self._follows = follows
+        self._has_caught_up = False  # from now on what comes is new, and its time is known
+
+    def go_on(self, *, final: bool) -> None:
+        for event in self._transcript.go_on(final=final):
+            if self._teller is None:
+                print_json(event)
+            else:
+                self._teller.tell(event, time.monotonic() if self._has_caught_up else None)
+        if self._teller is not None:
+            self._teller.end() if final else self._teller.catch_up()
+        self._has_caught_up = self._follows
+        sys.stdout.flush()
+
+
+class BytePrinter:
+    """A growing file as it is. Characters and escape sequences that lie across two reads stay whole."""
+
+    def __init__(self, run_id: str, path: str, *, raw: bool) -> None:
+        self.run_id = run_id
+        self._path = path
+        self._raw = raw
+        self._position = 0
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # the beginning of a line whose end is not there yet
+        self._flow = Flow()
+        if not raw:
+            learn_for_showing(os.path.dirname(os.path.dirname(os.path.dirname(path))))
+
+    def go_on(self, *, final: bool) -> None:
+        try:
+            fd = open_plain(self._path)
+        except FileNotFoundError:
+            return
+        try:
+            for offset, block in data_blocks(fd, self._position):
+                missing, self._position = offset - self._position, offset + len(block)
+                self._write(block, missing)
+        finally:
+            os.close(fd)
+        if final and not self._raw:
+            self._put(self._decoder.decode(b"", final=True), rest=True)
+        sys.stdout.flush()
+
+    def _write(self, block: bytes, missing: int) -> None:
+        if self._raw:
+            if missing:
+                print_notice(f"{missing} bytes are not kept")
+            sys.stdout.flush()
+            sys.stdout.buffer.write(block)
+            return
+        if missing:
+            self._put(f"\n[{missing} bytes are not kept]\n")
+        self._put(self._decoder.decode(block))
+
+    def _put(self, text: str, *, rest: bool = False) -> None:
+        self._held += text
+        cut = len(self._held) if rest else self._held.rfind("\n") + 1
+        sys.stdout.write(self._flow.add(clean(self._held[:cut])))
+        if rest:
+            sys.stdout.write(self._flow.end())
+        self._held = self._held[cut:]

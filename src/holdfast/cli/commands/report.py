@@ -1,0 +1,98 @@
+"""What stages left behind: `show --results` and `report`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean, one_line, paint, print_json, quoted
+
+MOST_NAMES = 20  # of changed files on a terminal
+
+
+def show_results(queries: Queries, task_id: str, *, as_json: bool) -> int:
+    from holdfast.api.format import duration
+    from holdfast.api.tasks.results import headings, in_words, results, why_not
+
+    found = results(queries, task_id)
+    if as_json:
+        print_json(found)
+        return 0
+    workflow = f"  workflow {found['workflow']}" if found["workflow"] else ""
+    print(f"{paint('task', 'bold')} {task_id}  {found['state']}{clean(workflow)}")
+    if not found["stages"]:
+        print("No stage has ended yet: there is no result.")
+    for name, stage in zip(headings(found["stages"]), found["stages"], strict=True):
+        times = stage["started_at"], stage["ended_at"]
+        spent = f"  {duration(max(0.0, times[1] - times[0]))}" if None not in times else ""
+        how = paint(stage["outcome"], "green" if stage["passed"] else "red")
+        ruling = f" ({stage['ruling']})" if stage["ruling"] else ""
+        print(f"\n{paint(clean(name), 'bold')}  {clean(stage['agent'])}  {how}{clean(ruling)}{spent}")
+        if not stage["passed"]:
+            print(f"  It did not pass: {quoted(why_not(stage), '    ')}")
+        _indented(stage["text"] or "(no answer)")
+        if stage["gate"] is not None:
+            print(f"  gate `{one_line(stage['gate']['command'])}`: {one_line(stage['gate']['how'])}")
+            _indented(stage["gate"]["output"], "    ")
+        for name in stage["files"][:MOST_NAMES]:
+            print(f"  changed {one_line(name)}")
+        if len(stage["files"]) > MOST_NAMES:
+            print(f"  and {len(stage['files']) - MOST_NAMES} more changed file(s)")
+    for counted in found["members"]:
+        print(f"\nmembers of {clean(counted['name'])}: {in_words(counted)}")
+    return 0
+
+
+def _indented(text: str, by: str = "  ") -> None:
+    for line in clean(text).rstrip().splitlines():
+        print(f"{by}{line}".rstrip())
+
+
+def configure_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--output", "-o", metavar="FILE", help="write it there; one that is there is replaced")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    from holdfast.api.tasks.report import markdown, report
+
+    queries = Queries(home_directory())
+    found = report(queries, queries.resolve(arguments.id))
+    if arguments.output is None:
+        if arguments.json:
+            print_json(found)
+        else:
+            print(markdown(found), end="")
+        return 0
+    if arguments.json:
+        import json
+
+        text = json.dumps(found, ensure_ascii=False) + "\n"
+    else:
+        text = markdown(found)
+    _write(arguments.output, text)
+    print(f"The report of task {found['task']} is in {clean(arguments.output)}.", file=sys.stderr)
+    return 0
+
+
+def _write(path: str, text: str) -> None:
+    """All of it or nothing: a file that was there is whole until the new one is."""
+    is_plain = not os.path.exists(path) or os.path.isfile(path)
+    part = f"{path}.{os.getpid()}.part" if is_plain else path  # a pipe or a device is written to, never replaced
+    try:
+        try:
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(text)
+            if is_plain:
+                os.replace(part, path)
+        except OSError:
+            if is_plain and os.path.lexists(part):
+                os.unlink(part)
+            raise
+    except OSError as error:
+        raise UsageError(f"The report cannot be written to {path}: {error.strerror}.") from error

@@ -1,0 +1,203 @@
+"""`holdfast salvage`: work that was saved before its workspace went."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.units import show_duration
+from holdfast.cli.output.render import ago, clean, is_terminal, one_line, print_json, quoted, size, table
+
+_ACTIONS = ("list", "show", "restore", "prune")
+_STATUS = {"A": "new", "M": "changed", "D": "deleted", "T": "another type"}
+_SHOWN = 200  # files that `show` prints for people
+
+
+def configure_salvage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    parser.add_argument(
+        "id", nargs="?", help="a salvage's id, or a task's (its newest salvage), or the beginning of one"
+    )
+    parser.add_argument("--branch", metavar="NAME", help="restore: make this new branch of the repository")
+    parser.add_argument("--to", metavar="DIR", help="restore: write the files to this new or empty directory")
+    parser.add_argument("--staged", action="store_true", help="show --patch, restore: what was staged, not the files")
+    parser.add_argument("--patch", action="store_true", help="show: as a patch that `git apply` takes")
+    parser.add_argument("--task", metavar="ID", help="list, prune: all of this task")
+    parser.add_argument("--yes", action="store_true", help="prune: drop what you named, for good")
+    parser.add_argument("--dry-run", action="store_true", help="prune: only say what would go")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_salvage(arguments: argparse.Namespace) -> int:
+    _refuse_misplaced(arguments)
+    queries = Queries(home_directory())
+    run = {"list": _list, "show": _show, "restore": _restore, "prune": _prune}[arguments.action]
+    return run(queries, arguments)
+
+
+def _refuse_misplaced(arguments: argparse.Namespace) -> None:
+    meant = {
+        "branch": ("restore",),
+        "to": ("restore",),
+        "staged": ("show", "restore"),
+        "patch": ("show",),
+        "task": ("list", "prune"),
+        "yes": ("prune",),
+        "dry_run": ("prune",),
+    }
+    for name, actions in meant.items():
+        if getattr(arguments, name) not in (None, False) and arguments.action not in actions:
+            raise UsageError(f"--{name.replace('_', '-')} is for `salvage {'` and `salvage '.join(actions)}`.")
+    if arguments.id is not None and arguments.task is not None:
+        raise UsageError("Give either an id or --task, not both.")
+
+
+def _list(queries: Queries, arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.salvage import listing
+
+    wanted = arguments.task if arguments.id is None else arguments.id
+    rows = listing(queries, None if wanted is None else queries.resolve(wanted))
+    if arguments.json:
+        for row in rows:
+            print_json(row)
+    elif not rows:
+        print("Nothing was salvaged.")
+    else:
+        table(
+            ("ID", "TASK", "AGE", "FILES", "SIZE", "EXPIRES", "WHY"),
+            [
+                [
+                    row["id"],
+                    row["task"],
+                    ago(row["created_at"]),
+                    str(row["files"]),
+                    "-" if row["size"] is None else size(row["size"]),
+                    _expiry(row),
+                    one_line(row["reason"] + (" (partial)" if row["partial"] else ""), 60),
+                ]
+                for row in rows
+            ],
+        )
+    return 0
+
+
+def _expiry(row: dict[str, Any]) -> str:
+    if row["expires_at"] is None:
+        return "never"
+    left = row["expires_at"] - time.time()
+    return f"in {show_duration(max(60.0, left // 60 * 60))}" if left > 0 else "now"
+
+
+def _show(queries: Queries, arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.salvage import files, find, patch
+
+    row = find(queries, _needed(arguments, "show ID"))
+    if arguments.patch:
+        text = patch(queries.home, row, staged=arguments.staged)
+        if arguments.json:
+            print_json({**row, "patch": text.encode(errors="surrogateescape").decode(errors="replace")})
+        elif is_terminal():
+            print(clean(text), end="")
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(text.encode(errors="surrogateescape"))  # exact, so that it can be applied
+        return 0
+    if arguments.staged:
+        raise UsageError("--staged goes with --patch here: `holdfast salvage show ID --patch --staged`.")
+    changed = files(queries.home, row)
+    if arguments.json:
+        named = [
+            {**one, "path": one["path"].encode(errors="surrogateescape").decode(errors="replace")} for one in changed
+        ]
+        print_json({**row, "changed": named})
+        return 0
+    for line in _facts(row):
+        print(quoted(line))
+    for one in changed[:_SHOWN]:
+        print(f"  {_STATUS.get(one['status'], one['status']):<12}  {one_line(one['path'], 200)}")
+    if len(changed) > _SHOWN:
+        print(f"  … and {len(changed) - _SHOWN} more")
+    return 0
+
+
+def _facts(row: dict[str, Any]) -> list[str]:
+    details = row["details"]
+    lines = [
+        f"salvage {row['id']} of task {row['task']}, saved {ago(row['created_at'])} ago: {row['reason']}",
+        f"  repository  {row['repo']}",
+        f"  commit      {row['commit']}, based on {row['base'] or 'nothing'}",
+        f"  expires     {_expiry(row)}",
+    ]
+    if row["size"] is not None:
+        lines.append(f"  size        {size(row['size'])} in {row['files']} file(s)")
+    words = {
+        "operation": "a {} was under way; its state is saved",
+        "unmerged": "{} file(s) in conflict, saved with every side",
+        "commits": "{} commit(s) that no branch held",
+    }
+    lines += [f"  also        {text.format(details[name])}" for name, text in words.items() if details.get(name)]
+    if details.get("index") == "saved":
+        lines.append(f"  also        staged content that differs: `holdfast salvage show {row['id']} --patch --staged`")
+    if row["partial"]:
+        missing = ", ".join(str(name) for name in details.get("not_saved", []))
+        lines.append(f"  PARTIAL     could not be read: {one_line(missing, 200)}; its workspace was preserved")
+    return lines
+
+
+def _restore(queries: Queries, arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.salvage import find, restore_branch, restore_to
+
+    if (arguments.branch is None) == (arguments.to is None):
+        raise UsageError("Say where to: `holdfast salvage restore ID --branch NAME`, or `--to DIR`.")
+    row = find(queries, _needed(arguments, "restore ID --branch NAME"))
+    if arguments.branch is not None:
+        restore_branch(queries.home, row, arguments.branch, staged=arguments.staged)
+        done = f"The saved work of {row['task']} is now branch {arguments.branch} of {row['repo']}."
+    else:
+        path = restore_to(queries.home, row, arguments.to, staged=arguments.staged)
+        done = f"The saved work of {row['task']} is now in {path}."
+    if arguments.json:
+        print_json({"salvage": row["id"], "task": row["task"], "branch": arguments.branch, "to": arguments.to})
+    else:
+        print(done)
+        if row["partial"]:
+            print("It is not all: something could not be read; `holdfast salvage show` says what.", file=sys.stderr)
+    return 0
+
+
+def _prune(queries: Queries, arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.salvage import drop, expired, find, listing
+
+    if arguments.id is not None:
+        rows = [find(queries, arguments.id)]
+    elif arguments.task is not None:
+        rows = listing(queries, queries.resolve(arguments.task))
+    else:
+        rows = expired(queries)
+    is_named = arguments.id is not None or arguments.task is not None
+    if is_named and rows and not arguments.yes and not arguments.dry_run:
+        raise UsageError(
+            f"{len(rows)} salvage(s) would go for good ({', '.join(row['id'] for row in rows[:5])}). "
+            "Add --yes to do it, --dry-run to look."
+        )
+    given_back = True if arguments.dry_run or not rows else drop(queries.home, rows)
+    if arguments.json:
+        for row in rows:
+            print_json({**row, "dropped": not arguments.dry_run})
+        return 0
+    word = "would be" if arguments.dry_run else "were"
+    print(f"{len(rows)} salvage(s) {word} dropped." if rows else "Nothing to drop.")
+    if not given_back:
+        print("Their room on disk is given back by the supervisor, within the hour.", file=sys.stderr)
+    return 0
+
+
+def _needed(arguments: argparse.Namespace, usage: str) -> str:
+    if arguments.id is None:
+        raise UsageError(f"Say which: `holdfast salvage {usage}`.")
+    return str(arguments.id)

@@ -1,0 +1,139 @@
+"""`add --from` of a list: what was understood, what was queued, what was known, and every mistake at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base.errors import UsageError
+from holdfast.cli.output.render import clean, one_line, print_json
+
+if TYPE_CHECKING:  # an ordinary `add` has to start fast
+    from holdfast.api.commands import Commands, NewTask
+    from holdfast.api.queries import Queries
+    from holdfast.api.tasks.task_lists import Listed, Problem, Taken
+
+MOST_SHOWN = 50  # mistakes, or known tasks, that are told one by one
+_WORDS = {"checklist": "a checklist", "jsonl": "lines of JSON", "folder": "a folder of prompts"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--as",
+        dest="how",
+        choices=["prompt", "checklist", "jsonl", "folder"],
+        help="with --from: what it is, where its name and content do not say so (docs/howto/intake.md)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="with --from of a list: only say what would be queued")
+
+
+def is_list(arguments: argparse.Namespace) -> bool:
+    """Whether the source is more than one prompt; what it is, is kept in `arguments.how`."""
+    if arguments.source is not None and arguments.prompt is None:
+        from holdfast.api.tasks.task_lists import format_of
+
+        arguments.how = format_of(arguments.source, arguments.how)
+        if arguments.how != "prompt":
+            return True
+    elif arguments.how is not None:
+        raise UsageError("--as belongs to --from. Nothing was queued.")
+    if arguments.dry_run:
+        raise UsageError("--dry-run belongs to --from of a list. Nothing was queued.")
+    return False
+
+
+def without_source(arguments: argparse.Namespace) -> argparse.Namespace:
+    """What the command line says of every task of the list."""
+    return argparse.Namespace(**{**vars(arguments), "source": None, "prompt": "one of a list"})
+
+
+def add_list(commands: Commands, template: NewTask, arguments: argparse.Namespace) -> int:
+    from holdfast.api.tasks.task_lists import Intake, read_list
+
+    listed = read_list(arguments.source, arguments.how)
+    taken = Intake(commands, template).take(listed, rehearse=arguments.dry_run)
+    if arguments.json:
+        print_json(_row(commands.home, arguments, listed, taken))
+    else:
+        print(_understood(arguments, listed), file=sys.stderr)
+        _tell_problems(taken.problems)
+    if taken.problems:
+        print(f"holdfast: Nothing was queued: {len(taken.problems)} mistake(s).", file=sys.stderr)
+        return 2
+    if not arguments.json:
+        _tell(commands.home, taken, rehearse=arguments.dry_run)
+    return 0
+
+
+def _understood(arguments: argparse.Namespace, listed: Listed) -> str:
+    name = "standard input" if arguments.source == "-" else clean(arguments.source)
+    count = len(listed.items) + len({problem.where for problem in listed.problems})
+    skipped = f", {listed.skipped} ticked one(s) skipped" if listed.skipped else ""
+    return f"Read {name} as {_WORDS[arguments.how]}: {count} task(s){skipped}."
+
+
+def _tell_problems(problems: Any) -> None:
+    """The same mistake on many lines is one."""
+    by_text: dict[str, list[str]] = {}
+    for problem in problems:
+        by_text.setdefault(_text(problem), []).append(one_line(problem.where, 60))
+    for text, places in list(by_text.items())[:MOST_SHOWN]:
+        more = f" and {len(places) - 10} more" if len(places) > 10 else ""
+        print(f"{', '.join(places[:10])}{more}: {text}", file=sys.stderr)
+    if len(by_text) > MOST_SHOWN:
+        print(f"and {len(by_text) - MOST_SHOWN} more mistakes", file=sys.stderr)
+
+
+def _text(problem: Problem) -> str:
+    text = one_line(problem.text.removesuffix(" Nothing was queued."), 400)
+    return text.encode(errors="replace").decode()
+
+
+def _tell(home: str, taken: Taken, *, rehearse: bool) -> None:
+    for note in taken.notes:
+        print(clean(note), file=sys.stderr)
+    for item, task_id in taken.queued:
+        print(one_line(item.prompt, 70) if rehearse else task_id)
+    word = "would be queued" if rehearse else "queued"
+    words = [f"{len(taken.queued)} {word}"]
+    if taken.known:
+        ids = ", ".join(known.task_id for _item, known in taken.known[:MOST_SHOWN])
+        words.append(f"{len(taken.known)} already known ({ids}{', …' if len(taken.known) > MOST_SHOWN else ''})")
+    if taken.repeated:
+        words.append(f"{len(taken.repeated)} stand(s) twice in it")
+    print(f"{', '.join(words)}.", file=sys.stderr)
+    over = [known for _item, known in taken.known if known.is_over]
+    for known in over[:MOST_SHOWN]:
+        print(
+            f"Task {known.task_id} is {known.state}: `holdfast retry {known.task_id}` queues it again.", file=sys.stderr
+        )
+    if not rehearse and taken.queued and _queries(home).supervisor() is None:
+        print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+
+
+def _row(home: str, arguments: argparse.Namespace, listed: Listed, taken: Taken) -> dict[str, Any]:
+    problems = [{"where": problem.where, "text": _text(problem)} for problem in taken.problems]
+    return {
+        "source": arguments.source.encode(errors="replace").decode(),
+        "format": arguments.how,
+        "dry_run": arguments.dry_run,
+        "queued": [
+            {"id": task_id or None, "key": item.key, "where": item.where, "prompt": item.prompt}
+            for item, task_id in taken.queued
+        ],
+        "known": [
+            {"id": known.task_id, "key": item.key, "where": item.where, "state": known.state}
+            for item, known in taken.known
+        ],
+        "repeated": [{"key": item.key, "where": item.where} for item in taken.repeated],
+        "skipped": listed.skipped,
+        "mistakes": [{**each, "where": each["where"].encode(errors="replace").decode()} for each in problems],
+        "supervisor": _queries(home).supervisor() is not None,
+    }
+
+
+def _queries(home: str) -> Queries:
+    from holdfast.api.queries import Queries
+
+    return Queries(home)

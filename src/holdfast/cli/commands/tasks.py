@@ -1,0 +1,298 @@
+"""Commands that only look: ps, show, why, events. They import little until they must."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import (
+    ago,
+    clean,
+    is_terminal,
+    number,
+    one_line,
+    paint,
+    print_json,
+    quoted,
+    rich_table,
+    table,
+)
+
+Row = dict[str, Any]
+RECENT = 3600.0  # failures stay in `ps` for an hour without --all
+
+
+def _json_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+# -- ps ----------------------------------------------------------------------------------------------------------------
+
+
+def configure_ps(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", "-a", action="store_true", help="finished tasks too")
+    parser.add_argument("--watch", "-w", action="store_true", help="keep the list on screen, live")
+    _json_flag(parser)
+    parser.epilog = "Without --all: what is queued, running or paused, and what failed within the last hour."
+
+
+def run_ps(arguments: argparse.Namespace) -> int:
+    queries = Queries(home_directory())
+    if arguments.json:
+        for row in queries.tasks(everything=arguments.all, recent=time.time() - RECENT):
+            print_json(row)
+        return 0
+    if arguments.watch:
+        return _watch(queries, everything=arguments.all)
+    rows = queries.tasks(everything=arguments.all, recent=time.time() - RECENT)
+    if rows:
+        table(*_ps_table(rows), state_column=1)
+    print(_summary(queries), file=sys.stderr)
+    return 0
+
+
+_PS_HEADERS = ("ID", "STATE", "AGENT", "AGE", "RUNS", "PROMPT", "WHY")
+
+
+def _ps_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """With a column of workers where one has a task, and one of costs where an agent told some."""
+    from holdfast.api.tasks.subtasks import in_tree
+
+    tree = list(in_tree(rows))  # subtasks behind their parents
+    headers, lines, rows = list(_PS_HEADERS), [_ps_row(row, level) for level, row in tree], [row for _, row in tree]
+    if any(row["worker"] for row in rows):
+        headers.insert(3, "WORKER")
+        for row, line in zip(rows, lines, strict=True):
+            line.insert(3, row["worker"] or "-")
+    if any(row["tokens"] for row in rows):
+        at = headers.index("PROMPT")
+        headers.insert(at, "TOOK")
+        for row, line in zip(rows, lines, strict=True):
+            line.insert(at, _took(row))
+    return headers, lines
+
+
+def _took(row: Row) -> str:
+    """Money where it is known, else tokens."""
+    from holdfast.api.format import money
+
+    if row["cost_usd"] is not None:
+        return money(row["cost_usd"])
+    tokens = row["tokens"] or 0
+    return f"{tokens / 1000:.0f}k tok" if tokens >= 10_000 else f"{tokens} tok" if tokens else "-"
+
+
+def _ps_row(row: Row, level: int) -> list[str]:
+    below = f"{'  ' * (level - 1)}└ " if level else ""
+    return [
+        row["id"],
+        row["state"],
+        row["agent"],
+        ago(row["created_at"]),
+        str(row["runs"]),
+        below + one_line(row["prompt"], 40 - len(below)),
+        one_line(_why(row), 70),
+    ]
+
+
+def _why(row: Row) -> str:
+    """What holds it, or when it goes on: what people look for first."""
+    if row["held"]:
+        return f"held: {row['held']}"
+    if row["state"] != "paused":
+        return _at_stage(row) or row["reason"] or ""
+    if row["stage"] is not None and row["stage"]["awaits_approval"]:
+        return f"approval, until you approve it: {row['reason']}"
+    from holdfast.api.format import goes_on_by_itself, moment
+
+    goes_on = f"until {moment(row['resume_after'])}" if goes_on_by_itself(row) else "until you resume it"
+    return f"{row['pause_reason']}, {goes_on}: {row['reason']}"
+
+
+def _at_stage(row: Row) -> str | None:
+    """Where a running task of a workflow is; of one that waits or has ended its reason says more."""
+    if row["stage"] is None or row["state"] != "running":
+        return None
+    from holdfast.api.tasks.stages import words
+
+    return words(row["stage"])
+
+
+def _summary(queries: Queries) -> str:
+    counts = queries.counts()
+    listed = ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "no tasks"
+    running = queries.supervisor()
+    state = f"supervisor pid {running['pid']}" if running else "no supervisor is running (`holdfast up`)"
+    if running and running["held"]:
+        state += f"; nothing new starts: {clean(running['held'])}"
+    held = queries.held_names()
+    if held:
+        state += f"; held back: {clean(', '.join(held))} (`holdfast dispatch`)"
+    alerts, worst = queries.open_alerts()
+    noted = f"; {alerts} alert(s), the worst {worst}: `holdfast alerts`" if alerts else ""
+    return f"{listed}; {state}{noted}"
+
+
+def _watch(queries: Queries, *, everything: bool) -> int:
+    if not is_terminal():
+        raise UsageError("--watch needs a terminal; in a script use `holdfast events -f --json`.")
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    def screen() -> Any:
+        rows = queries.tasks(everything=everything, recent=time.time() - RECENT)
+        return Group(rich_table(*_ps_table(rows), 1), Text(_summary(queries), style="dim"))
+
+    with Live(screen(), refresh_per_second=4, screen=False) as live:
+        while True:
+            time.sleep(0.25)
+            live.update(screen())
+
+
+# -- show, why ---------------------------------------------------------------------------------------------------------
+
+
+def configure_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--prompt", action="store_true", help="what its agent was told, whole: with the hand-over, say")
+    parser.add_argument("--run", type=number(1), metavar="N", help="with --prompt: in its N-th run (the last one)")
+    parser.add_argument("--results", action="store_true", help="what each of its stages answered and changed")
+    _json_flag(parser)
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    from holdfast.api.fleet.crashes import crash_lines
+    from holdfast.api.tasks.explaining import complete, facts
+    from holdfast.api.tasks.usage import by_hand_lines, details
+    from holdfast.api.work.checkpoints import lines as checkpoint_lines
+
+    queries = Queries(home_directory())
+    if arguments.results:
+        from holdfast.cli.commands.report import show_results
+
+        return show_results(queries, queries.resolve(arguments.id), as_json=arguments.json)
+    if arguments.prompt or arguments.run is not None:
+        return _show_prompt(queries, arguments)
+    task = queries.task(queries.resolve(arguments.id))
+    complete(queries, task)
+    if arguments.json:
+        del task["spends"]
+        print_json(task)
+        return 0
+    print(f"{paint('task', 'bold')} {task['id']}  {task['state']}  {one_line(task['reason'] or '', 90)}")
+    for name, words in facts(task).items():
+        print(f"  {name:<10}{quoted(words, ' ' * 12)}")
+    for run in task["runs"]:
+        ended = f"{run['outcome']}: {quoted(run['reason'], ' ' * 6)}" if run["outcome"] else "…"
+        worker = f"worker {run['worker']}  " if run["worker"] else ""
+        worker += f"stage {'/'.join(filter(None, (run['stage'], run['member'])))}  " if run["stage"] else ""
+        print(f"  run {run['number']}  {run['id']}  {run['state']}  pid {run['pid'] or '-'}  {worker}{ended}")
+        for line in details(run):
+            print(f"      {paint(quoted(line, ' ' * 8), 'dim')}")
+    for child in task["children"]:
+        print(f"  subtask {child['id']}  {child['state']}  {one_line(child['prompt'], 60)}")
+    for line in (*crash_lines(task["crashes"]), *checkpoint_lines(task)):
+        print(f"  {quoted(line, ' ' * 4)}")
+    for salvage in task["salvages"]:
+        print(f"  saved {salvage['files']} file(s) as {salvage['commit'][:12]} ({ago(salvage['created_at'])} ago)")
+    for line in by_hand_lines(task):
+        print(quoted(line))
+    return 0
+
+
+def _show_prompt(queries: Queries, arguments: argparse.Namespace) -> int:
+    from holdfast.api.tasks.prompts import given, refuse_without_prompt
+
+    if not arguments.prompt:
+        refuse_without_prompt(arguments.run)
+    told = given(queries, queries.resolve(arguments.id), arguments.run)
+    if arguments.json:
+        print_json(told)
+    else:
+        print(clean(told["prompt"]))
+    return 0
+
+
+def configure_why(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    _json_flag(parser)
+
+
+def run_why(arguments: argparse.Namespace) -> int:
+    from holdfast.api.tasks.explaining import complete, why
+    from holdfast.api.tasks.spending import budget_lines
+
+    queries = Queries(home_directory())
+    task = queries.task(queries.resolve(arguments.id))
+    complete(queries, task)
+    lines, used, in_all = why(queries, task), task["budgets"], task["spent_in_all"]
+    events = queries.last_events(task_id=task["id"], limit=12)
+    if arguments.json:
+        found = {"id": task["id"], "state": task["state"], "why": lines, "budgets": used, "spent_in_all": in_all}
+        print_json({**found, "events": events})
+        return 0
+    print(f"Task {task['id']} is {paint(task['state'], 'bold')}.")
+    for line in (*lines, *budget_lines(used, in_all)):
+        print(quoted(line))
+    print("What happened last:")
+    for event in events:
+        print("  " + _event_line(event))
+    return 0
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def configure_events(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", help="only events of this task")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on as they happen")
+    parser.add_argument("--last", "-n", type=number(0), default=50, metavar="N", help="how many to begin with (50)")
+    parser.add_argument("--after", type=number(0), metavar="SEQ", help="all events with a higher number instead")
+    _json_flag(parser)
+
+
+def run_events(arguments: argparse.Namespace) -> int:
+    queries = Queries(home_directory())
+    task_id = None if arguments.id is None else queries.resolve(arguments.id)
+    if arguments.after is not None:
+        after = _print_after(queries, arguments.after, task_id, as_json=arguments.json)
+    else:
+        highest = queries.last_seq()  # before we look: what comes meanwhile is printed below, once
+        events = queries.last_events(task_id=task_id, limit=arguments.last)
+        after = events[-1]["seq"] if events else highest
+        _print_events(events, as_json=arguments.json)
+    if arguments.follow:
+        from holdfast.api.subscribe import follow
+
+        for batch in follow(queries, after=after, task_id=task_id):
+            _print_events(batch, as_json=arguments.json)
+    return 0
+
+
+def _print_after(queries: Queries, after: int, task_id: str | None, *, as_json: bool) -> int:
+    while events := queries.events(after=after, task_id=task_id):
+        _print_events(events, as_json=as_json)
+        after = events[-1]["seq"]
+    return after
+
+
+def _print_events(events: list[Row], *, as_json: bool) -> None:
+    for event in events:
+        if as_json:
+            print_json(event)
+        else:
+            print(_event_line(event))
+    if events:
+        sys.stdout.flush()
+
+
+def _event_line(event: Row) -> str:
+    colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
+    at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
+    return f"{at} {paint(event['kind'].ljust(20), colour)} {clean(event['message'])}"

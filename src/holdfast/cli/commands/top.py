@@ -1,0 +1,122 @@
+"""`holdfast top --once`: what the screen shows, as plain text or JSON; for scripts and plain terminals."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from holdfast.api.fleet.filter import Wish
+from holdfast.api.fleet.status import held_up, line
+from holdfast.api.fleet.view import FleetReader, Picture, as_json
+from holdfast.api.format import duration, moment, money
+from holdfast.api.queries import Queries
+from holdfast.cli.output.render import ago, clean, one_line, paint, print_json, table
+
+Row = dict[str, Any]
+NEXT_FIRES = 5
+
+
+def snapshot(home: str, *, everything: bool, as_object: bool) -> int:
+    from holdfast.api.fleet.schedules import schedules
+    from holdfast.api.fleet.vitals import Vitals
+    from holdfast.api.fleet.workers import workers
+
+    queries, now = Queries(home), time.time()
+    picture = FleetReader(Wish(everything=everything)).read(queries)
+    vitals = Vitals(home).read(queries)
+    found: Row = {
+        "at": now,
+        **{name: vitals[name] for name in ("supervisor", "counts", "accounts", "holds", "machine")},
+        "alerts": queries.alerts(),
+        "workers": workers(home),
+        "schedules": schedules(home)[0],
+    }
+    if as_object:
+        print_json({**found, "tasks": as_json(picture, now), "left_out": picture.left_out})
+        return 0
+    _header(vitals, now)
+    _alerts(found["alerts"])
+    _tasks(picture, now)
+    _workers(found["workers"])
+    _fires(found["schedules"])
+    return 0
+
+
+def _header(vitals: Row, now: float) -> None:
+    """As the screen has it on top; what holds the fleet up below."""
+    pieces = [piece.text for piece in line(vitals, now)]
+    if vitals["supervisor"]["state"] == "none":
+        pieces[0] = "no supervisor is running (`holdfast up`)"  # there is no key to press
+    print(clean(f"{moment(now)}  {'; '.join(pieces)}"))
+    for words in held_up(vitals):
+        print(clean(words))
+
+
+def _alerts(alerts: list[Row]) -> None:
+    """Critical ones whole; of the others how many there are."""
+    critical = [alert for alert in alerts if alert["level"] == "critical"]
+    for alert in critical:
+        print(paint(f"CRITICAL alert {alert['id']}, {ago(alert['at'])} ago: {one_line(alert['message'])}", "red"))
+        if alert["remedy"]:
+            print(f"  {one_line(alert['remedy'])}")
+    others = len(alerts) - len(critical)
+    if others:
+        print(f"{others} {'more ' if critical else ''}alert(s): `holdfast alerts`")
+
+
+def _tasks(picture: Picture, now: float) -> None:
+    if not picture.rows:
+        return
+    print()
+    headers, told = ["ID", "STATE", "AGENT", "AGE", "HEARD"], picture.told
+    headers += [name.upper() for name in ("worker", "stage", "cost") if name in told]
+    lines = [_line(picture, row, now) for row in picture.rows]
+    table([*headers, "PROMPT", "WHY"], lines, state_column=1)
+    if picture.left_out:
+        print(f"and {picture.left_out} older task(s): `holdfast ps --all`")
+
+
+def _line(picture: Picture, row: Row, now: float) -> list[str]:
+    sign = picture.signs.get(row["id"])
+    stage = row["stage"]
+    cells = [row["id"], row["state"], row["agent"], ago(row["created_at"])]
+    cells.append("" if sign is None else duration(max(0.0, now - sign)))
+    if "worker" in picture.told:
+        cells.append(row["worker"] or "-")
+    if "stage" in picture.told:
+        cells.append("-" if stage is None else f"{stage['number']}/{stage['of']} {stage['name']}")
+    if "cost" in picture.told:
+        cells.append(_cost(row))
+    return [*map(one_line, cells), one_line(row["prompt"], 40), one_line(picture.why(row, now), 120)]
+
+
+def _cost(row: Row) -> str:
+    if row["cost_usd"] is not None:
+        return money(row["cost_usd"])
+    return f"{row['tokens']} tok" if row["tokens"] else "-"
+
+
+def _workers(found: list[Row]) -> None:
+    if not found:
+        return
+    print()
+    lines = [
+        [row["name"], row["state"], row["task"] or "-", str(row["recent_crashes"]), one_line(row["reason"] or "", 100)]
+        for row in found
+    ]
+    table(["WORKER", "STATE", "TASK", "CRASHES", "WHY"], lines, state_column=1)
+
+
+def _fires(found: list[Row]) -> None:
+    """The next ones, and every schedule that is in trouble."""
+    coming = sorted((row for row in found if row["next_fire"]), key=lambda row: row["next_fire"])
+    chosen = coming[:NEXT_FIRES] + [row for row in found if row["trouble"] and row not in coming[:NEXT_FIRES]]
+    if not chosen:
+        return
+    print()
+    lines = [
+        [one_line(row["name"]), moment(row["next_fire"]) or "-", one_line(row["trouble"] or "", 100)] for row in chosen
+    ]
+    table(["SCHEDULE", "NEXT", "TROUBLE"], lines)
+    if len(coming) > NEXT_FIRES:
+        print(f"and {len(coming) - NEXT_FIRES} more: `holdfast schedule list`")

@@ -1,0 +1,69 @@
+"""The command about outside trackers: how they answer, which issues we have, and a look at once."""
+
+from __future__ import annotations
+
+import argparse
+
+from holdfast.api.fleet.trackers import links, sync, trackers
+from holdfast.api.format import moment
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import clean, one_line, print_json, table
+
+_HEADERS = ("ISSUE", "STATE", "TASK", "SINCE", "WHY")
+
+
+def configure_tracker(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["list", "sync"], default="list", help="list (the default)")
+    parser.add_argument("--all", action="store_true", help="also issues that are settled")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_tracker(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    if arguments.action == "sync":
+        is_heard = sync(home)
+        if arguments.json:
+            print_json({"asked": True, "supervisor": is_heard})
+        else:
+            print("Every tracker is looked at now." if is_heard else "The next `holdfast up` looks at every tracker.")
+        return 0
+    found, held = trackers(home), links(home, everything=arguments.all or arguments.json)
+    if arguments.json:
+        for row in found:
+            print_json({"record": "tracker", **row})
+        for row in held:
+            print_json({"record": "link", **row})
+        return 0
+    for row in found:
+        print(_how(row))
+    if held:
+        cells = [
+            [
+                clean(row["issue"]),
+                row["state"],
+                row["task"] or "",
+                moment(row["at"]) or "",
+                _why(row["reason"]),
+            ]
+            for row in held
+        ]
+        table(_HEADERS, cells, state_column=1)
+    elif found:
+        print("No issue is held now; --all shows earlier ones.")
+    else:
+        print("No tracker was asked yet. `tracker.kind` names one: docs/howto/trackers.md.")
+    return 0
+
+
+def _why(reason: str) -> str:
+    return one_line(clean(reason), 60)
+
+
+def _how(row: dict[str, object]) -> str:
+    where = f"{clean(str(row['repo']))} ({row['kind']}, as {clean(str(row['name'] or 'nobody yet'))})"
+    if row["trouble"] is None:
+        return f"{where}: answers."
+    since, again = row["since"], row["next_at"]
+    when = f" since {moment(since)}" if isinstance(since, float) else ""
+    then = f"asked again at {moment(again)}" if isinstance(again, float) else "asked again at once"
+    return f"{where}: trouble{when}, {then}: {one_line(clean(str(row['trouble'])), 200)}."

@@ -1,0 +1,84 @@
+"""The command about named workers: what each does; starting, stopping and restarting one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from holdfast.api.fleet.workers import steer, workers
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import ago, clean, one_line, print_json, table
+
+Row = dict[str, Any]
+_HEADERS = ("WORKER", "STATE", "TAKES", "TASK", "CRASHES", "SINCE", "WHY")
+_DONE = {"start": "started", "stop": "stopped", "restart": "restarted"}
+
+
+def configure_worker(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action", nargs="?", choices=["list", "start", "stop", "restart"], default="list", help="list (the default)"
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="which worker")
+    parser.add_argument("--now", action="store_true", help="with stop: do not wait for its present task")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_worker(arguments: argparse.Namespace) -> int:
+    if arguments.now and arguments.action != "stop":
+        raise UsageError("--now belongs to `holdfast worker stop NAME`.")
+    if arguments.action == "list":
+        return _list(arguments)
+    if arguments.name is None:
+        raise UsageError(f"Say which: `holdfast worker {arguments.action} NAME`; `holdfast worker list` has them.")
+    row = steer(home_directory(), arguments.action, arguments.name, at_once=arguments.now)
+    if arguments.json:
+        print_json(row)
+    else:
+        print(clean(_said(arguments, row)))
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    if arguments.name is not None:
+        raise UsageError("`holdfast worker list` takes no name; it lists all of them.")
+    found = workers(home_directory())
+    if arguments.json:
+        for row in found:
+            print_json(row)
+    elif found:
+        table(_HEADERS, [_cells(row) for row in found], state_column=1)
+    else:
+        print("No named workers; agents are anonymous. Named ones: docs/howto/workers.md.", file=sys.stderr)
+    return 0
+
+
+def _cells(row: Row) -> list[str]:
+    labels = [f"{key}={value}" for key, value in row["labels"].items()]
+    account = f"/{row['account']}" if row["account"] else ""
+    takes = f"{row['agent'] or 'any agent'}{account}" if row["configured"] else "no longer in the settings"
+    return [
+        row["name"],
+        row["state"],
+        one_line(" ".join([takes, *labels]), 50),
+        row["task"] or "-",
+        str(row["recent_crashes"]),
+        ago(row["since"]) if row["since"] is not None else "-",
+        one_line(clean(row["reason"]), 70),
+    ]
+
+
+def _said(arguments: argparse.Namespace, row: Row) -> str:
+    text = f"Worker {row['name']} is {_DONE[arguments.action]}."
+    if row["task"] is not None and arguments.action == "stop":
+        text += (
+            f" The agent of its task {row['task']} is told to end; the task stays queued, and any other may take it."
+            if arguments.now
+            else f" It finishes its task {row['task']} first (--now does not wait)."
+        )
+    elif row["task"] is not None:
+        text += f" It goes on with its task {row['task']}."
+    if not row["supervisor"]:
+        text += " No supervisor is running: the wish is recorded, and holds from the next `holdfast up` on."
+    return text

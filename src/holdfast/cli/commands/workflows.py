@@ -1,0 +1,142 @@
+"""The command about workflows: which there are, what each does, what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from holdfast.api.fleet.workflows import Workflows, one_workflow, workflows
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.base.units import show_duration
+from holdfast.cli.output.render import clean, one_line, paint, print_json, table
+
+Row = dict[str, Any]
+_HEADERS = ("WORKFLOW", "FROM", "STAGES", "ABOUT")
+_AFTER = {
+    "fail": "the task fails",
+    "continue": "the next stage begins all the same",
+    "pause": "it waits for you: `holdfast approve ID`",
+    "back": "back to stage '{back_to}', at most {max_turns} times, then the task fails",
+}
+BROKEN = 1
+
+
+def configure_workflows(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="WORKFLOW", help="everything about this one, its prompts too")
+    parser.add_argument("--repo", default=".", metavar="DIR", help="as a task in this repository would have them")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_workflows(arguments: argparse.Namespace) -> int:
+    found = workflows(home_directory(), repository_of(arguments.repo))
+    rows = [one_workflow(found, arguments.name)] if arguments.name and not found.problems else list(found.rows)
+    if arguments.name and found.problems:  # it may be one of those with mistakes: then those say it
+        rows = [row for row in found.rows if row["name"] == arguments.name]
+    if arguments.json:
+        for row in rows:
+            print_json(row)
+        for problem in found.problems:
+            print_json({"problem": problem.text, "place": problem.place, "line": problem.line})
+    elif arguments.name:
+        for row in rows:
+            _tell(row)
+    else:
+        table(_HEADERS, [_cells(row) for row in rows])
+    _complain(found)
+    return BROKEN if found.problems else 0
+
+
+def repository_of(directory: str) -> str | None:
+    """The checkout around `directory`. None outside of one: then there are the built-in ones and the user's own."""
+    from holdfast.intake import repository
+
+    try:
+        return repository.locate(os.path.abspath(directory))[0]
+    except UsageError:
+        if directory != ".":
+            raise
+        return None
+
+
+def _complain(found: Workflows) -> None:
+    for problem in found.problems:
+        print(f"{paint('mistake', 'red', sys.stderr)}  {clean(problem)}", file=sys.stderr)
+    for warning in found.warnings:
+        print(f"{paint('warning', 'yellow', sys.stderr)}  {clean(warning)}", file=sys.stderr)
+
+
+def _cells(row: Row) -> list[str]:
+    stages = " → ".join(_short(stage) for stage in row["stages"])
+    return [row["name"], row["origin"], one_line(stages, 60), one_line(clean(row["about"]), 70)]
+
+
+def _short(stage: Row) -> str:
+    name = f"{stage['name']} ×{len(stage['members'])}" if stage["members"] else str(stage["name"])
+    marks = "".join(mark for key, mark in (("gate", "+gate"), ("approval", "+approval")) if stage[key])
+    return f"{name}{marks}{' ↺ ' + stage['back_to'] if stage['back_to'] else ''}"
+
+
+# -- one of them -------------------------------------------------------------------------------------------------------
+
+
+def _tell(row: Row) -> None:
+    place = f", {row['place']}" if row["place"] else ""
+    print(f"{paint(row['name'], 'bold')}  ({clean(row['origin'] + place)})")
+    if row["about"]:
+        print(clean(row["about"]))
+    if row["wants_range"]:
+        print("It is about a range of commits: --base BASE, or --ref REF --base BASE.")
+    if row["prompt"]:
+        print(f"Without a prompt of its own, a task asks: {one_line(row['prompt'], 200)}")
+    for number, stage in enumerate(row["stages"], start=1):
+        print(f"\n{number}. {paint(stage['name'], 'bold')}")
+        for fact in _facts(stage):
+            print(f"   {clean(fact)}")
+        if not all(member["prompt"] for member in stage["members"]) or not stage["members"]:
+            _quote(stage["prompt"])
+        for member in stage["members"]:
+            print(f"   · {paint(member['name'], 'bold')}: {clean(_agent(member, 'that of the stage'))}")
+            if member["prompt"]:
+                _quote(member["prompt"])
+
+
+def _facts(stage: Row) -> list[str]:
+    facts = [f"agent: {_agent(stage, 'that of the task')}"]
+    if stage["timeout"] is not None:
+        facts.append(f"at most {show_duration(stage['timeout'])}")
+    if stage["retry"]:
+        facts.append(f"up to {stage['retry']} more {'try' if stage['retry'] == 1 else 'tries'} when it failed")
+    if stage["gate"] is not None:
+        command = "the command of `gate.command`" if stage["gate"] is True else f"`{stage['gate']}`"
+        facts.append(f"gate: {command} has to pass, within {show_duration(stage['gate_timeout'])}")
+    if stage["members"]:
+        where = "each in a workspace of its own" if stage["apart"] else "all in the task's workspace"
+        cap = f", {stage['at_once']} at a time" if stage["at_once"] else ""
+        facts.append(
+            f"{len(stage['members'])} members at the same time, {where}{cap}; {stage['least']} have to complete"
+        )
+    if stage["reviews"]:
+        facts.append(f"reviews: may send back to '{stage['back_to']}', at most {stage['max_turns']} times")
+    if stage["approval"]:
+        facts.append("then a person has to approve it: `holdfast approve ID`")
+    if stage["on_failure"] != "fail":
+        facts.append(f"if it fails in the end: {_AFTER[stage['on_failure']].format(**stage)}")
+    return facts
+
+
+def _agent(chosen: Row, otherwise: str) -> str:
+    words = [chosen["agent"] or otherwise]
+    words += [f"{key} {chosen[key]}" for key in ("model", "account") if chosen[key]]
+    if chosen["permission"]:
+        words.append({"read": "may only read", "edit": "may edit", "full": "may do everything"}[chosen["permission"]])
+    if chosen["command"]:
+        words.append(" ".join(chosen["command"]))
+    return ", ".join(words)
+
+
+def _quote(prompt: str) -> None:
+    for line in clean(prompt).rstrip().splitlines():
+        print(f"   {paint('│', 'dim')} {line}".rstrip())

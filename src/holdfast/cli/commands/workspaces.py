@@ -1,0 +1,143 @@
+"""Commands about workspaces: workspaces, keep, shell."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from typing import Any
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import UsageError
+from holdfast.base.home import home_directory
+from holdfast.cli.output.render import ago, one_line, print_json, size, table
+
+_ACTIONS = ("list", "clean")
+
+
+def configure_workspaces(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=_ACTIONS, help="clean: drop preserved ones (salvaged first)")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="clean: whose")
+    parser.add_argument("--all", "-a", action="store_true", help="list: those that are gone too")
+    parser.add_argument("--all-preserved", action="store_true", help="clean: every preserved workspace")
+    parser.add_argument("--yes", "-y", action="store_true", help="clean --all-preserved: do not ask")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_workspaces(arguments: argparse.Namespace) -> int:
+    queries = Queries(home_directory())
+    if arguments.action == "clean":
+        return _clean(queries, arguments)
+    if arguments.ids:
+        raise UsageError("`holdfast workspaces` lists all of them; `holdfast show ID` tells of one.")
+    from holdfast.api.work.zz_workspaces import listing
+
+    rows = listing(queries, everything=arguments.all)
+    if arguments.json:
+        for row in rows:
+            print_json(row)
+        return 0
+    from holdfast.api.work.disk import disk_of
+
+    if not rows:
+        print("No workspaces.")
+    else:
+        _show(rows)
+    print(f"{disk_of(queries.home)}.", file=sys.stderr)
+    return 0
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    table(("TASK", "STATE", "STRATEGY", "AGE", "SIZE", "EXPIRES", "PATH", "WHY"), [_columns(row) for row in rows])
+    print(f"{len(rows)} workspace(s), {size(sum(row['size'] or 0 for row in rows))}.", file=sys.stderr)
+
+
+def _columns(row: dict[str, Any]) -> list[str]:
+    return [
+        row["task"],
+        row["state"],
+        row["strategy"],
+        ago(row["created_at"]),
+        "-" if row["size"] is None else size(row["size"]),
+        _expires(row),
+        row["path"],
+        one_line(row["reason"] or "", 60),
+    ]
+
+
+def _expires(row: dict[str, Any]) -> str:
+    from holdfast.api.format import duration
+
+    if row["state"] != "preserved":
+        return "-"
+    if row["disposition"] == "salvage":
+        return "now"
+    return "never" if row["expires_at"] is None else f"in {duration(max(0.0, row['expires_at'] - time.time()))}"
+
+
+def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.zz_workspaces import clean, preserved
+    from holdfast.cli.commands.home import ask
+
+    if bool(arguments.ids) == arguments.all_preserved:
+        raise UsageError("Say whose workspace: `holdfast workspaces clean ID…`, or --all-preserved.")
+    if arguments.all_preserved:
+        rows = preserved(queries)
+        if not rows:
+            print("No workspace is preserved.")
+            return 0
+        for row in rows:
+            print(f"{row['task']}  {row['path']}")
+        if not arguments.yes:
+            ask("All of these will be salvaged and removed.", "clean")
+        wanted = [row["task"] for row in rows]
+    else:
+        wanted = list(dict.fromkeys(queries.resolve(word) for word in arguments.ids))
+    clean(queries.home, wanted)
+    for task_id in wanted:
+        print(f"The workspace of {task_id} will be salvaged and removed.")
+    if queries.supervisor() is None:
+        print("No supervisor is running: that happens at the next `holdfast up`.", file=sys.stderr)
+    return 0
+
+
+def configure_keep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    how_long = parser.add_mutually_exclusive_group()
+    how_long.add_argument("--for", dest="span", metavar="DURATION", help="for so long from now on (30d, 12h)")
+    how_long.add_argument("--forever", action="store_true", help="until it is dropped (this is the default)")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_keep(arguments: argparse.Namespace) -> int:
+    from holdfast.api.format import duration, duration_of
+    from holdfast.api.work.zz_workspaces import keep
+
+    queries = Queries(home_directory())
+    span = duration_of("--for", arguments.span)
+    ttl = math.inf if span is None else span
+    kept = keep(queries.home, queries.resolve(arguments.id), ttl)
+    if arguments.json:
+        print_json(kept)
+        return 0
+    how_long = "until you drop it" if ttl == math.inf else f"for {duration(ttl)}"
+    since = "" if kept["state"] == "preserved" else " after its task's end, whatever that is"
+    print(f"The workspace of {kept['task']} is kept {how_long}{since}.")
+    print(f"Drop it with `holdfast workspaces clean {kept['task']}`.")
+    return 0
+
+
+def configure_shell(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("-c", dest="line", metavar="COMMAND", help="run this line in it instead of a shell to type in")
+
+
+def run_shell(arguments: argparse.Namespace) -> int:
+    from holdfast.api.work.shell import open_shell
+
+    queries = Queries(home_directory())
+    task = queries.task(queries.resolve(arguments.id))
+    if arguments.line is None:
+        print(f"The workspace of {task['id']} ({task['state']}); it stays while you are in it.", file=sys.stderr)
+    return open_shell(queries, task, arguments.line)

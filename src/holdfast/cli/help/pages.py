@@ -1,0 +1,354 @@
+"""What `--help` says beyond the arguments: a description, examples, exit codes, where to look next.
+
+Read only when somebody asks. Every example is parsed by the real parser in a test; docs/reference/cli.md is made of it.
+"""
+
+from __future__ import annotations
+
+from holdfast.cli.help.pages_tasks import READS, WORK_PAGES, Page
+
+_CODES = {
+    0: "done",
+    1: "the task failed, or the operation was refused",
+    2: "usage",
+    3: "not found",
+    4: "conflict: its state does not allow this",
+    69: "store or supervisor unavailable",
+    75: "the task is paused",
+}
+PAGES: dict[str, Page] = WORK_PAGES | {
+    "init": Page(
+        "Makes the repository known to this home, writes a commented `holdfast.toml` if there is none, and looks for "
+        "agent CLIs. On a terminal it asks once which of them is the default, and what agents may do unasked; the "
+        "answers stand in your own config file. `run` and `add` make a repository known by themselves.",
+        (
+            ("the repository you are in", "holdfast init"),
+            ("in a script: with choices", "holdfast init --agent claude --permissions edit"),
+            ("another one, without a file in it", "holdfast init ~/src/shop --no-file"),
+        ),
+        (0, 1, 2, 69),
+        ("run", "trust", "config", "doctor"),
+    ),
+    "trust": Page(
+        "Shows the keys of a repository's holdfast.toml that could run commands or show secrets, and takes them from "
+        "there once you agree. It is asked again when one of them changes, and only then.",
+        (
+            ("look and decide", "holdfast trust"),
+            ("in a script that has looked", "holdfast trust ~/src/shop --yes"),
+            ("take it back", "holdfast trust --revoke"),
+            ("every repository that is trusted", "holdfast trust --list"),
+        ),
+        (0, 1, 2, 69),
+        ("init", "config"),
+    ),
+    "config": Page(
+        "Shows the settings that hold here, where each one comes from, and every mistake in them. Layers: defaults, "
+        "your file, the repository's file, the environment, flags.",
+        (
+            ("what holds, and why", "holdfast config show --origin"),
+            ("every mistake with its line", "holdfast config check"),
+            ("which files are read", "holdfast config path"),
+        ),
+        (0, 2, 69),
+        ("init", "trust"),
+    ),
+    "run": Page(
+        "Adds a task, starts a supervisor if none runs, shows what happens, and ends when the task has ended, or "
+        "pauses for more than ten seconds. The command behind `--` is the agent: it gets the prompt on its standard "
+        "input and works in a worktree of its own. Your checkout is not touched; the work is on a branch afterwards.",
+        (
+            ("any command can be an agent", 'holdfast run "fix the flaky test" -- my-agent --headless'),
+            ("at most half an hour, from a release", 'holdfast run "backport it" --base v2 --timeout 30m -- my-agent'),
+            ("the prompt from a file, by a pipe", "holdfast run - -- my-agent"),
+            ("a rehearsal without an agent", "holdfast run --scenario success.toml"),
+            ("in stages", 'holdfast run "add --since" --workflow plan-build-review --gate "make test"'),
+            ("four reviewers over a branch", "holdfast run --workflow review-swarm --base main --ref feature"),
+        ),
+        (0, 1, 2, 69, 75),
+        ("add", "why", "diff", "salvage"),
+    ),
+    "add": Page(
+        "Queues a task. When it prints the id, the task is on disk; a supervisor (`holdfast up`) runs it in its "
+        "turn. All settings are resolved now and stored with the task.",
+        (
+            ("with a priority and a label", 'holdfast add "tidy the docs" --priority 5 --label area=docs -- my-agent'),
+            ("after another task has completed", 'holdfast add "check the links" --after 7f3a -- my-agent'),
+            ("tonight, and keep its workspace", 'holdfast add "long one" --delay 8h --keep-workspace -- my-agent'),
+            ("every open box of a checklist, each once", "holdfast add --from tasks.md --agent claude"),
+            ("for scripts", 'holdfast add "tidy" --json -- my-agent'),
+        ),
+        (0, 2, 3, 4, 69),
+        ("run", "up", "ps"),
+    ),
+    "up": Page(
+        "Runs the supervisor of this home: it takes over what an earlier one left, then claims, starts, watches "
+        "and cleans up. One per home.",
+        (
+            ("in the foreground, eight agents at once", "holdfast up --agents 8"),
+            ("in the background; its log is in the home", "holdfast up --detach"),
+            ("until there is nothing left to do", "holdfast up --idle-exit 60s"),
+        ),
+        (0, 2, 4, 69),
+        ("down", "ps", "doctor"),
+    ),
+    "down": Page(
+        "Stops the supervisor. Agents get their grace and their tasks stay queued: the next `up` goes on with them.",
+        (
+            ("in good order", "holdfast down"),
+            ("within two seconds", "holdfast down --now"),
+            ("leave the agents running, to upgrade Holdfast, say", "holdfast down --keep-agents"),
+        ),
+        (0, 2, 69),
+        ("up",),
+    ),
+    "ps": Page(
+        "Lists tasks that wait, run or are paused, and those that failed lately.",
+        (
+            ("what is going on", "holdfast ps"),
+            ("all tasks, finished ones too", "holdfast ps --all"),
+            ("go on looking", "holdfast ps --watch"),
+            ("an object per line, for scripts", "holdfast ps --all --json"),
+        ),
+        (0, 2, 69),
+        ("show", "why", "events"),
+    ),
+    "show": Page(
+        "Everything about one task: settings, runs, workspace, budgets, saved work. The beginning of an id is enough.",
+        (
+            ("for people", "holdfast show 7f3a"),
+            ("for scripts", "holdfast show 7f3a --json"),
+            ("what its agent was told", "holdfast show 7f3a --prompt"),
+            ("what its stages answered", "holdfast show 7f3a --results"),
+        ),
+        (*READS, 4),
+        ("why", "logs", "report"),
+    ),
+    "why": Page(
+        "Says in a few sentences why a task is where it is, what happens next, and what you can do.",
+        (("why does it wait, or why did it fail", "holdfast why 7f3a"),),
+        (*READS, 4),
+        ("show", "events"),
+    ),
+    "events": Page(
+        "What happened, in the order in which it was committed. Numbers only rise; old events of finished tasks "
+        "are forgotten after `retention.events`.",
+        (
+            ("the last fifty", "holdfast events"),
+            ("one task, and go on as it happens", "holdfast events 7f3a --follow"),
+            ("everything since the last one that a script saw", "holdfast events --after 4711 --json"),
+        ),
+        (*READS, 4),
+        ("ps", "logs"),
+    ),
+    "logs": Page(
+        "What an agent says and does: its words, tools, retries and limits, and what they took. Of an agent that is a "
+        "plain command: its output, without escape sequences. Kept for `retention.runs` after the task ended.",
+        (
+            ("of the last run", "holdfast logs 7f3a"),
+            ("as it happens", "holdfast logs 7f3a --follow"),
+            ("one event per line, for scripts", "holdfast logs 7f3a --json"),
+            ("what its CLI wrote, byte for byte", "holdfast logs 7f3a --raw"),
+            ("standard error of the first run", "holdfast logs 7f3a --run 1 --err"),
+            ("one member of a parallel stage", "holdfast logs 7f3a --member security"),
+        ),
+        (*READS, 4),
+        ("show", "events"),
+    ),
+    "accounts": Page(
+        "Lists the logins of agents that your settings name, and those that are not used for a while: `parked` until a "
+        "limit ends, or `stopped` until you say so, because login or money failed. `resume` opens one; tasks that "
+        "were paused because of it go on.",
+        (("which are shut, and why", "holdfast accounts"), ("it works again", "holdfast accounts resume claude/work")),
+        (0, 2, 3, 4, 69),
+        ("why", "alerts", "config"),
+    ),
+    "dispatch": Page(
+        "Lists what is held back: tasks of a provider that does not answer, of an account whose limit should be over, "
+        "or all of them after a mass death; since when, until when, and which task goes first to see whether it works "
+        "again. `release` lets them start now; tasks that an outage had paused go on.",
+        (
+            ("what is held back", "holdfast dispatch"),
+            ("everything may start", "holdfast dispatch release"),
+            ("the provider answers again", "holdfast dispatch release provider:anthropic"),
+        ),
+        (0, 2, 3, 69),
+        ("why", "accounts", "alerts"),
+    ),
+    "stats": Page(
+        "How reliable each agent is: runs that are over, how they ended, the share that ended otherwise than anybody "
+        "wanted (not completed, cancelled or stopped), how long they took, and how many continued a task after an "
+        "earlier run. Runs of forgotten tasks stay in the totals; days and hours are UTC.",
+        (
+            ("every agent, since the beginning", "holdfast stats"),
+            ("one agent this week, day by day", "holdfast stats --agent command --since 7d --by day"),
+            ("for scripts", "holdfast stats --by hour --since 24h --json"),
+        ),
+        (0, 2, 69),
+        ("ps", "why", "events"),
+    ),
+    "cancel": Page(
+        "Ends a task, and its subtasks with it. A running agent's process tree is ended with proof; its work is saved.",
+        (
+            ("with a reason for the record", 'holdfast cancel 7f3a --why "wrong branch"'),
+            ("do not wait for its end", "holdfast cancel 7f3a --no-wait"),
+            ("a frozen task, after a look at the machine", "holdfast cancel 7f3a --assume-dead"),
+        ),
+        (0, 2, 3, 4, 69),
+        ("retry", "salvage", "why"),
+    ),
+    "retry": Page(
+        "Queues a failed or cancelled task again, with fresh budgets: where it stopped, or from its base.",
+        (("with the work that was saved", "holdfast retry 7f3a"), ("from the base", "holdfast retry 7f3a --fresh")),
+        (0, 2, 3, 4, 69),
+        ("cancel", "resume"),
+    ),
+    "salvage": Page(
+        "Work that was taken out of workspaces before they went, because no branch held it. `restore` makes it a "
+        "new branch of the repository, or plain files in a new directory; nothing is ever overwritten. It expires "
+        "after `salvage.keep`; `prune` drops what has expired now, or what you name.",
+        (
+            ("what was saved", "holdfast salvage list"),
+            ("what is in it", "holdfast salvage show 7f3a"),
+            ("bring it back", "holdfast salvage restore 7f3a --branch rescued"),
+            ("as plain files", "holdfast salvage restore 7f3a --to /tmp/rescued"),
+            ("let it go", "holdfast salvage prune 7f3a --yes"),
+        ),
+        (*READS, 1, 4),
+        ("diff", "backup"),
+    ),
+    "doctor": Page(
+        "Checks this machine and compares the store with directories, git and /proc, in both directions. Looks at "
+        "every agent's CLI (program, version, login) without spending anything, and says what to do.",
+        (
+            ("before a long night", "holdfast doctor"),
+            ("do the five promises hold?", "holdfast doctor --invariants"),
+            ("put leftovers right", "holdfast doctor --fix"),
+            ("for scripts", "holdfast doctor --json"),
+        ),
+        (0, 1, 2, 69),
+        ("alerts", "sweep", "backup"),
+    ),
+    "sweep": Page(
+        "Compares the store with directories, markers, git entries, branches and processes, in both directions, and "
+        "removes what is ours and finished; unsaved work is saved first. Every `up` does it by itself. What has no "
+        "record of ours is listed and left alone. A running supervisor does it when asked; without one it is done "
+        "here.",
+        (
+            ("what would be done", "holdfast sweep --dry-run"),
+            ("do it", "holdfast sweep"),
+            ("for scripts", "holdfast sweep --json"),
+        ),
+        (0, 1, 2, 4, 69),
+        ("doctor", "workspaces", "purge"),
+    ),
+    "backup": Page(
+        "Copies the store, all saved work and the home's own files into one file, while everything runs. The copy "
+        "is compact and verified before it gets its name. Workspaces and agents' output are not in it.",
+        (
+            ("into the home's backups, named after the time", "holdfast backup"),
+            ("to another disk", "holdfast backup /mnt/disk/holdfast.tar"),
+            ("quickly, without saved work", "holdfast backup --store-only before-upgrade.db"),
+        ),
+        (0, 2, 4, 69),
+        ("restore", "purge"),
+    ),
+    "restore": Page(
+        "Puts a backup in the place of the present store, which is kept aside. No supervisor and no agent may "
+        "run. Tasks that were running when the backup was made are taken up again by the next `up`. Saved work is "
+        "only added.",
+        (
+            ("asks first", "holdfast restore holdfast.tar"),
+            ("an automatic copy, in a script", "holdfast restore 000041-start.db --yes"),
+        ),
+        (0, 1, 2, 3, 4, 69),
+        ("backup", "doctor"),
+    ),
+    "purge": Page(
+        "Removes everything of ours: the home, our worktree entries and lock files in repositories. Branches stay "
+        "unless you say otherwise. Refuses while work would be lost, and while anything runs. Killed, it finishes "
+        "when repeated.",
+        (
+            ("what would go", "holdfast purge --dry-run"),
+            ("keep the saved work as git bundles", "holdfast purge --export ~/rescued"),
+            ("only what concerns one repository", "holdfast purge --repo ~/src/shop"),
+            ("all of it, unasked", "holdfast purge --yes --branches --discard-work"),
+        ),
+        (0, 1, 2, 3, 4, 69),
+        ("backup", "salvage", "workspaces"),
+    ),
+    "service": Page(
+        "A systemd unit for `holdfast up`: of your own manager (--user), or of the machine (--system), where root "
+        "removes before each start what containers left and your user may not delete. A unit that is not ours or that "
+        "somebody changed is not overwritten; `uninstall` leaves everything as it was (docs/howto/service.md).",
+        (
+            ("what would be installed, and what is", "holdfast service show --user"),
+            ("a service of your own", "holdfast service install --user"),
+            ("one of the machine, for the user ci", "holdfast service install --system --run-as ci"),
+            ("back to how it was", "holdfast service uninstall --system --run-as ci"),
+        ),
+        (0, 1, 2, 3, 4, 69),
+        ("up", "doctor"),
+    ),
+    "agent": Page(
+        "Called by an agent about its own run, which its environment names. `heartbeat` and `progress` are signs of "
+        "life. `checkpoint` keeps the tree as it is now; later `holdfast resume --checkpoint N` can go back to it. "
+        "`complete` and `fail` are claimed results: the first one counts, and the agent then has "
+        "`health.claim_grace` (30 s) to exit before its processes are ended. `complete` needs exit code 0; `fail` "
+        "fails the task whatever the code.",
+        (
+            ("still at work, though silent", "holdfast agent heartbeat"),
+            ("shown by `ps` and `why`", 'holdfast agent progress "running the tests" --percent 40'),
+            ("keep the tree", 'holdfast agent checkpoint --note "before the rewrite"'),
+            ("done", 'holdfast agent complete "all tests pass"'),
+            ("given up", 'holdfast agent fail "the base does not build"'),
+        ),
+        (0, 2, 69),
+        ("why", "events"),
+    ),
+    "rehearse": Page(
+        "Plays a scenario for real (supervisor, worktree, processes) in a throw-away repository and home, and "
+        "says what was left behind. With --agent, one run of an agent's CLI that you have installed, against a stub of "
+        "its provider on this machine and with a throw-away login: nothing is spent. It exits with 75 if the task "
+        "would wait or run again.",
+        (
+            ("what happens when an agent crashes", "holdfast rehearse crash.toml --timeout 5s"),
+            ("when the plan's limit is reached", "holdfast rehearse --agent claude --scenario usage-limit"),
+        ),
+        (0, 1, 2, 75),
+        ("run",),
+    ),
+    "completion": Page(
+        "Prints a completion script for your shell: commands, options, their values, and ids of tasks.",
+        (
+            ("bash, in ~/.bashrc: source <(holdfast completion bash)", "holdfast completion bash"),
+            ("zsh: into a file named _holdfast in $fpath", "holdfast completion zsh"),
+            ("fish: into ~/.config/fish/completions/holdfast.fish", "holdfast completion fish"),
+        ),
+        (0, 2),
+        ("help",),
+    ),
+    "help": Page(
+        "Explains a command, or lists them all.",
+        (("all commands", "holdfast help"), ("one of them", "holdfast help purge")),
+        (0, 2),
+        ("doctor",),
+    ),
+}
+
+
+def description_of(name: str, line: str) -> str:
+    """What it does; `line` is its line in the list of commands."""
+    page = PAGES.get(name)
+    return page.description if page is not None else f"{line[0].upper()}{line[1:]}."
+
+
+def epilog_of(name: str, note: str | None) -> str | None:
+    """Examples, exit codes and neighbours, for the end of `--help`."""
+    page = PAGES.get(name)
+    if page is None:
+        return note
+    examples = "\n".join(f"  # {what}\n  {line}" for what, line in page.examples)
+    codes = "\n".join(f"  {code:<4}{_CODES[code]}" for code in sorted(page.codes))
+    see = ", ".join(f"holdfast {other}" for other in page.see)
+    parts = [note, f"examples:\n{examples}", f"exit codes:\n{codes}", f"see also: {see}"]
+    return "\n\n".join(part for part in parts if part)

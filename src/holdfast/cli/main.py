@@ -1,0 +1,226 @@
+"""The command line's front door: finds the command, imports only its module, turns errors into one line and a code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+from holdfast.base import low_memory
+from holdfast.base.errors import HoldfastError, Unavailable, UsageError
+from holdfast.base.platform import LINUX_ONLY, refuse_unsupported
+from holdfast.base.text import one_line
+from holdfast.cli.streams import drop
+
+# name → (module, one-line help). A command's module has `configure_NAME(parser)` and `run_NAME(arguments) -> int`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("setup", "make this repository known, write a commented holdfast.toml, show what Holdfast finds"),
+    "trust": ("setup", "let this repository's holdfast.toml set commands and environments"),
+    "run": ("tasks", "add a task and watch it to its end"),
+    "add": ("tasks", "queue a task"),
+    "up": ("fleet", "run the supervisor"),
+    "down": ("fleet", "stop the supervisor; its tasks stay queued"),
+    "ps": ("look", "list tasks"),
+    "top": ("top", "the fleet on one screen, live: what runs, what waits and why, what broke; act by a key"),
+    "show": ("look", "everything about one task"),
+    "report": ("results", "a task as Markdown: what was asked, its stages, answers and gates, what it cost"),
+    "why": ("look", "why a task is where it is, and what happens next"),
+    "events": ("look", "what happened, in order"),
+    "logs": ("logs", "what an agent says and does"),
+    "alerts": ("alerts", "what needs a person; acknowledge it; try how it is sent"),
+    "crashes": ("alerts", "agents that died and were not asked to"),
+    "accounts": ("logins", "logins of agents: which are shut and why; open one again"),
+    "tracker": ("trackers", "issues of outside trackers: which we have, how the trackers answer; look now"),
+    "schedule": ("schedules", "work by the clock: last and next times; fire one by hand, enable or disable one"),
+    "dispatch": ("dispatching", "what is held back for a provider, an account or after a mass death; let it start"),
+    "worker": ("workers", "named workers: what each does; start, stop or restart one"),
+    "workflows": ("workflows", "tasks in several stages: which workflows there are, what each does, what is wrong"),
+    "stats": ("stats", "how reliable agents are: how their runs ended, how long they took"),
+    "cancel": ("steering", "end a task; its work is saved"),
+    "retry": ("steering", "queue a failed or cancelled task again"),
+    "pause": ("pausing", "hold a task: its agent is ended, its workspace and session stay"),
+    "resume": ("pausing", "let a paused task go on now"),
+    "approve": ("approving", "approve what a stage of a task did, or say what to change"),
+    "diff": ("work", "what a task changed"),
+    "merge": ("landing", "bring a task's work into the branch that it started from"),
+    "pr": ("landing", "push a task's branch and open a pull request"),
+    "branches": ("landing", "list the branches of tasks, delete those that are merged"),
+    "workspaces": ("workspaces", "list workspaces, drop preserved ones"),
+    "shell": ("workspaces", "open a shell in a task's workspace"),
+    "keep": ("workspaces", "keep a task's workspace for longer"),
+    "salvage": ("salvage", "list saved work, look into it, bring it back, let it go"),
+    "config": ("settings", "show and check the settings, and say where each comes from"),
+    "doctor": ("fleet", "check this machine and this home"),
+    "sweep": ("upkeep", "remove what killed supervisors left behind"),
+    "backup": ("upkeep", "copy the store and all saved work into one file"),
+    "restore": ("upkeep", "bring a backup back"),
+    "purge": ("upkeep", "remove everything of ours, or all about one repository"),
+    "service": ("service", "install Holdfast as a systemd service, show it, remove it"),
+    "agent": ("agent", "called by agents: report a sign of life, progress or the result"),
+    "rehearse": ("fleet", "play a scenario in a throw-away repository and home"),
+    "completion": ("completion", "print a completion script for your shell"),
+    "help": ("helping", "explain a command"),
+}
+
+_EPILOG = """\
+examples:
+  holdfast run "fix the flaky test" -- my-agent --headless
+  holdfast add "tidy the docs" --priority 5 --label area=docs -- my-agent
+  holdfast ps --watch
+  holdfast why 7f3a
+
+exit codes: 0 done, 1 task failed or operation refused, 2 usage, 3 not found, 4 conflict,
+            69 store or supervisor unavailable, 75 paused
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with our one line instead of its usage and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[0].upper()}{message[1:]}. See `{self.prog} --help`.")
+
+    def format_help(self) -> str:
+        """Somebody asked: only now the manual is read."""
+        name = self.prog.removeprefix("holdfast ")
+        if name in COMMANDS:
+            import textwrap
+
+            from holdfast.cli.help import pages
+
+            self.description = textwrap.fill(pages.description_of(name, COMMANDS[name][1]), 100)
+            self.epilog = pages.epilog_of(name, self.epilog)
+        return super().format_help()
+
+
+def parser_of(name: str) -> Parser:
+    """A command's parser, complete."""
+    parser = Parser(prog=f"holdfast {name}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    module = import_module(f"holdfast.cli.{COMMANDS[name][0]}")
+    getattr(module, f"configure_{name}")(parser)
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    """Run one command; its exit code."""
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except HoldfastError as error:
+        return _refuse(error, error.exit_code)
+    except BrokenPipeError:
+        drop(1)  # the reader of our output went away: not our error
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        return _refuse(*_trouble(error))
+    except (MemoryError, RuntimeError, ImportError, SystemError) as error:
+        if not low_memory.is_starved(error):
+            raise
+        return low_memory.tell()
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        if argv[:1] == ["__complete"]:  # asked by the completion scripts, at every press of the tab key
+            from holdfast.cli.completion import complete
+
+            return complete(argv[1:])
+        name, rest = _choose(argv)
+        arguments, extra = _parse(parser_of(name), name, rest)
+        arguments.command = extra
+        if name in LINUX_ONLY:
+            refuse_unsupported(f"`holdfast {name}`")
+        module = import_module(f"holdfast.cli.{COMMANDS[name][0]}")
+        code: int = getattr(module, f"run_{name}")(arguments)
+    except SystemExit as done:  # --help, --version
+        return int(done.code or 0)
+    return code
+
+
+def _refuse(why: object, code: int) -> int:
+    """One harmless line, whatever it quotes. Where even that cannot be written, the code still says it."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        drop(1)
+    try:
+        from holdfast.secrets.redact import redacted  # an address with a login in it, say
+
+        print(f"holdfast: {redacted(one_line(why))}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        drop(2)
+    return code
+
+
+def _trouble(error: OSError) -> tuple[str, int]:
+    """The machine's own refusals that nobody expected: no space for our output, a directory in place of a file, …"""
+    why = error.strerror or str(error)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return f"The output could not be written: {why}. What the command did is kept; see `holdfast ps`.", 1
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{why}. Nothing that was acknowledged is lost. Put that right and try again.", Unavailable.exit_code
+
+
+def _parse(parser: argparse.ArgumentParser, name: str, rest: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """What stands behind `--` is the agent's command, never ours to interpret."""
+    if name not in ("run", "add"):
+        return parser.parse_args(rest), []
+    command: list[str] = []
+    if "--" in rest:
+        cut = rest.index("--")
+        rest, command = rest[:cut], rest[cut + 1 :]
+        if not command:
+            raise UsageError("After `--` a command is expected.")
+    arguments, unknown = parser.parse_known_args(rest)
+    if unknown:
+        raise UsageError(
+            f"There is no option {one_line(' '.join(unknown), 80)}. See `holdfast {name} --help`; "
+            "a prompt that begins with '-' is read from a file (--from FILE) or from standard input (--from -)."
+        )
+    return arguments, command
+
+
+def _choose(argv: list[str]) -> tuple[str, list[str]]:
+    if argv and argv[0] in COMMANDS:
+        return argv[0], argv[1:]
+    parser = front_parser()
+    found, unknown = parser.parse_known_args(argv)
+    if found.command is None and unknown:
+        raise UsageError(f"There is no option {one_line(unknown[0], 80)}. See `holdfast --help`.")
+    if found.version:
+        from holdfast import __version__
+
+        print(f"holdfast {__version__}")
+        raise SystemExit(0)
+    if found.command is None:
+        parser.print_help()
+        raise SystemExit(0)
+    raise UsageError(f"There is no command '{found.command}'.{_nearest(found.command)} See `holdfast --help`.")
+
+
+def front_parser() -> Parser:
+    """What stands before a command."""
+    parser = Parser(
+        prog="holdfast",
+        description="Holdfast runs fleets of AI coding agents unattended: nothing lost, leaked, run twice or silent.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    listing = "\n".join(f"  {name:<12}{text}" for name, (_module, text) in COMMANDS.items())
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.usage = f"holdfast COMMAND [options]\n\ncommands:\n{listing}\n\nholdfast COMMAND --help explains one."
+    return parser
+
+
+def _nearest(word: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,207 @@
+"""An agent's events for people: its words, its tools, its troubles, and what it took. The same in `logs` and `run`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.api.format import duration, moment, took
+from holdfast.cli.output.render import clean, is_terminal, one_line, paint
+
+Row = dict[str, Any]
+WIDE = 160  # columns of one line that is not for a terminal
+_NOT_TOLD = ("raw", "usage", "step", "session")
+LONGEST = 20_000  # characters of one text: more is clipped, and said to be
+MOST_WORDS = 300  # characters of an error's message
+OUTPUT_LINES = 3  # of a tool that failed
+_MARKS = {"open": "▸", "ok": "✓", "bad": "✗", "warn": "!", "wait": "…", "unknown": "·"}
+_PLAIN_MARKS = {"open": ">", "ok": "+", "bad": "x", "warn": "!", "wait": "~", "unknown": "-"}
+
+
+class Teller:
+    """Told event by event; `at` is when it was seen to happen, for how long a tool took (None: it was read later)."""
+
+    def __init__(self, write: Callable[[str], object], stream: Any = None) -> None:
+        self._write = write
+        self._stream = stream or sys.stdout
+        is_utf8 = "utf" in (getattr(self._stream, "encoding", None) or "").lower()
+        self._marks = _MARKS if is_utf8 else _PLAIN_MARKS
+        self._width = shutil.get_terminal_size((WIDE, 24)).columns if is_terminal(self._stream) else WIDE
+        self._is_inside = False  # the last piece of text has not ended its line
+        self._tools: dict[str, tuple[str, float | None]] = {}  # those that are open: what they do, since when
+        self._held: str | None = None  # the newest one, not told yet: perhaps its end comes right behind
+        self._aside = False  # told from standard error, behind all the rest
+        self._in: tuple[str, str] = ("", "")  # session and model
+        self._last_text = ""
+        self._unread = 0  # lines that mean nothing to us …
+        self._unread_errors = 0  # … and those on standard error
+        self.last_line = ""
+
+    def tell(self, event: Row, at: float | None = None) -> None:
+        if at is None and event["event"] == "tool_started" and not event["id"]:
+            return  # told ahead of time, for those who watch: the rest has it again, with its end
+        if at is None and event.get("stream") == "err" and event["event"] not in _NOT_TOLD and not self._aside:
+            self._aside = True  # nobody knows what of it came before what of the rest
+            self._line("on its standard error:", "dim")
+        getattr(self, f"_{event['event']}", self._silent)(event, at)
+
+    def catch_up(self) -> None:
+        """Nothing more for the moment: what was held back for a nicer line is told now."""
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._line(f"{self._marks['open']} {self._tools[held][0]}", "cyan")
+
+    # -- one method per event ------------------------------------------------------------------------------------
+
+    def _session(self, event: Row, _at: float | None) -> None:
+        """Some CLIs repeat it on every line."""
+        known, self._in = self._in, (event["id"] or self._in[0], event["model"] or self._in[1])
+        if self._in != known:
+            words = [f"session {one_line(self._in[0], 80)}"] if self._in[0] else []
+            words += [f"model {one_line(self._in[1], 60)}"] if self._in[1] else []
+            self._line(", ".join(words), "dim")
+
+    def _text(self, event: Row, _at: float | None) -> None:
+        words = clean(event["text"])
+        if not words.strip() and not event["is_delta"]:
+            return
+        if len(words) > LONGEST:
+            words = f"{words[:LONGEST]}… [{len(words) - LONGEST} more characters: --raw]"
+        colour = "dim" if event["is_thought"] else ""
+        if event["is_delta"]:
+            self.catch_up()
+            self._put(words, colour)
+            self._is_inside = not words.endswith("\n")
+            self.last_line = words.strip() or self.last_line
+            return
+        self._last_text = words.strip()
+        for line in words.strip("\n").split("\n"):
+            self._line(line, colour)
+
+    def _tool_started(self, event: Row, at: float | None) -> None:
+        self.catch_up()
+        what = one_line(event["input"], max(20, self._width - len(event["name"]) - 16))
+        self._tools[event["id"]] = (f"{one_line(event['name'], 60)}  {what}".rstrip(), at)
+        self._held = event["id"]
+
+    def _tool_finished(self, event: Row, at: float | None) -> None:
+        if self._held == event["id"]:
+            self._held = None  # one line for both
+        name = one_line(event["name"], 60) or "tool"
+        what, since = self._tools.pop(event["id"], (name, None))
+        took = f"  ({_seconds(at - since)})" if at is not None and since is not None else ""
+        mark = {True: "ok", False: "bad", None: "unknown"}[event["ok"]]
+        self._line(f"{self._marks[mark]} {what}{took}", "red" if event["ok"] is False else "cyan")
+        if event["ok"] is False:
+            said = [line for line in clean(event["output"]).splitlines() if line.strip()]
+            for line in said[-OUTPUT_LINES:]:
+                self._line(f"    {one_line(line, self._width - 4)}", "dim")
+
+    def _retry(self, event: Row, _at: float | None) -> None:
+        number = f" {event['attempt']}" if event["attempt"] is not None else ""
+        number += f" of {event['most']}" if number and event["most"] is not None else ""
+        delay = f" in {_seconds(event['delay'])}" if event["delay"] is not None else ""
+        why = f"{_words(event['trouble'])}{_status(event)}{_news(event)}"
+        self._line(f"{self._marks['wait']} tries again{number and ','}{number}{delay}: {why}", "yellow")
+
+    def _limit(self, event: Row, _at: float | None) -> None:
+        used = f" {event['utilization']:.0%} used" if event["utilization"] is not None else ""
+        scope = f" ({_words(event['scope'])})" if event["scope"] else ""
+        if event["rejected"]:
+            self._line(f"{self._marks['bad']} usage limit reached{scope}{_until(event)}", "red")
+        else:
+            self._line(f"{self._marks['warn']} usage limit near{scope}{used and ':'}{used}{_until(event)}", "yellow")
+
+    def _error(self, event: Row, _at: float | None) -> None:
+        mark, colour = ("bad", "red") if event["is_fatal"] else ("warn", "yellow")
+        kind = "" if event["trouble"] == "other" else f" ({_words(event['trouble'])})"
+        said = one_line(event["message"], MOST_WORDS)
+        if said and said == self._last_text:
+            return  # some CLIs tell an error twice, or three times
+        self._last_text = said
+        until = _until(event) if event["trouble"] == "usage_limit" else ""
+        self._line(f"{self._marks[mark]} error{kind}{_status(event)}{said and ': '}{said}{until}", colour)
+
+    def _result(self, event: Row, _at: float | None) -> None:
+        said = clean(event["text"]).strip()
+        is_news = said and self._last_text not in (said, one_line(said, MOST_WORDS))
+        if is_news:
+            self._text({"text": said, "is_delta": False, "is_thought": False}, None)
+        mark, word, colour = ("ok", "done", "green") if event["ok"] else ("bad", "ended with an error", "red")
+        self._line(f"{self._marks[mark]} {word}", colour)
+
+    def _total(self, event: Row, _at: float | None) -> None:
+        if event["input"] or event["output"] or event["cost_usd"]:
+            self._line(f"it took {took(event)}", "dim")
+        self._tell_unread()
+
+    def _raw(self, event: Row, _at: float | None) -> None:
+        if event["stream"] == "err":
+            self._unread_errors += 1
+        elif event["text"][:64].lstrip().startswith("{"):
+            self._unread += 1  # what its CLI tells other programs
+        elif event["text"].strip():
+            self._line(one_line(event["text"], self._width), "dim")
+
+    def _gap(self, event: Row, _at: float | None) -> None:
+        self._line(f"[{event['bytes']} bytes are not kept]", "dim")
+
+    def _silent(self, event: Row, at: float | None) -> None:
+        """Of `usage` only the sum is told, at the end; a `step` says nothing to people."""
+
+    def _step(self, event: Row, at: float | None) -> None:
+        """What it says and does is told, not that it was asked."""
+
+    def end(self) -> None:
+        """The run is over."""
+        self.catch_up()
+        if self._is_inside:
+            self._put("\n")
+            self._is_inside = False
+        self._tell_unread()
+
+    def _tell_unread(self) -> None:
+        if self._unread:
+            self._line(f"[{self._unread} more line(s) that say nothing to people: --raw]", "dim")
+        if self._unread_errors:
+            self._line(f"[{self._unread_errors} line(s) on its standard error: --err]", "dim")
+        self._unread = self._unread_errors = 0
+
+    # -- output --------------------------------------------------------------------------------------------------
+
+    def _line(self, text: str, colour: str = "") -> None:
+        self.catch_up()
+        if self._is_inside:
+            self._put("\n")
+            self._is_inside = False
+        self.last_line = text.strip() or self.last_line
+        self._put(text, colour, "\n")
+
+    def _put(self, text: str, colour: str = "", end: str = "") -> None:
+        """All that it tells goes through here; a screen has its own way."""
+        self._write(f"{paint(text, colour, self._stream) if colour else text}{end}")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{max(0.0, seconds):.1f}s" if seconds < 10 else duration(seconds)
+
+
+def _words(name: str) -> str:
+    return one_line(name).replace("_", " ")
+
+
+def _status(event: Row) -> str:
+    return f", HTTP {event['status']}" if event["status"] is not None else ""
+
+
+def _news(event: Row) -> str:
+    """Its message, unless that only repeats trouble and status."""
+    said = one_line(event["message"], MOST_WORDS)
+    known = {*_words(event["trouble"]).split(), str(event["status"])}
+    return f": {said}" if set(_words(said.lower()).split()) - known else ""
+
+
+def _until(event: Row) -> str:
+    return f"; it resets {moment(event['resets_at'])}" if event["resets_at"] is not None else ""

@@ -1,0 +1,126 @@
+"""What `run` shows of its agent while it works: its events as lines, and a bottom line on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api.format import duration
+from holdfast.api.queries import Queries
+from holdfast.cli.output.render import COLOURS, is_fancy, one_line
+from holdfast.config.known_secrets import without_secrets
+
+if TYPE_CHECKING:  # imported when an agent's events are read: not every agent has some
+    from holdfast.api.tasks.transcript import Transcript
+    from holdfast.cli.output.agent_events import Teller
+
+TAIL = 4096
+
+
+class AgentWords:
+    """The agent's events, line by line on standard error; nothing for an agent that writes none."""
+
+    def __init__(self, queries: Queries, task_id: str, agent: str) -> None:
+        from holdfast.api.tasks.transcript import speaks_events
+
+        self._queries = queries
+        self._task_id = task_id
+        self._agent = agent
+        self._speaks = speaks_events(agent)
+        self._terminal = sys.stderr  # as it is before a bottom line wraps it
+        self._number = 0
+        self._transcript: Transcript | None = None
+        self._teller: Teller | None = None
+        self._line = ""  # the beginning of one that has not ended
+
+    @property
+    def last(self) -> str | None:
+        """The newest line; None: its output is plain text, look there."""
+        return (self._teller.last_line if self._teller is not None else "") if self._speaks else None
+
+    def go_on(self, *, final: bool = False) -> None:
+        if not self._speaks:
+            return
+        for run in self._queries.view("runs", id=self._task_id):
+            if self._transcript is None or run["number"] > self._number:
+                self._finish()
+                self._begin(run)
+        self._read(final=final)
+
+    def _begin(self, run: dict[str, Any]) -> None:
+        from holdfast.api.tasks.transcript import Transcript
+        from holdfast.cli.output.agent_events import Teller
+
+        self._number = run["number"]
+        zone = self._queries.task(self._task_id)["time_zone"]
+        self._transcript = Transcript(self._queries.run_directory(run["id"]), self._agent, run, zone)
+        self._teller = Teller(self._write, self._terminal)
+
+    def _finish(self) -> None:
+        self._read(final=True)
+
+    def _read(self, *, final: bool) -> None:
+        if self._transcript is None or self._teller is None:
+            return
+        for event in self._transcript.go_on(final=final):
+            self._teller.tell(event, time.monotonic())
+        self._teller.end() if final else self._teller.catch_up()
+
+    def _write(self, text: str) -> None:
+        """Whole lines only: others write to the terminal too."""
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            print(f"  | {line}", file=sys.stderr)
+
+
+class BottomLine:
+    """A context manager; `update` is cheap and may be called as often as one likes."""
+
+    def __init__(self, queries: Queries, task_id: str, words: AgentWords) -> None:
+        self._queries = queries
+        self._task_id = task_id
+        self._words = words
+        self._began = time.monotonic()
+        self._status: Any = None
+
+    def __enter__(self) -> BottomLine:
+        if is_fancy(sys.stderr):
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status("queued", spinner="dots", refresh_per_second=8)
+            self._status.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def update(self, state: str) -> None:
+        if self._status is None:
+            return
+        from rich.text import Text
+
+        text = Text.assemble(
+            (state, COLOURS.get(state, "")),
+            f" {duration(time.monotonic() - self._began)}  ",
+            (self._last_words() if self._words.last is None else one_line(self._words.last, 80), "dim"),
+        )
+        self._status.update(text)
+
+    def _last_words(self) -> str:
+        """The newest line of the newest run's output."""
+        runs = self._queries.task(self._task_id)["runs"]
+        if not runs:
+            return ""
+        directory = self._queries.run_directory(runs[-1]["id"])
+        try:
+            with open(os.path.join(directory, "out.log"), "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - TAIL))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return one_line(without_secrets(last, os.path.dirname(os.path.dirname(directory))), 80)
