@@ -406,7 +406,7 @@ def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 @page("docs/reference/top.md")
 def top_page() -> str:
     """Every key of every screen, from the tables that bind them."""
-    from holdfast.interfaces.tui.reference import screens
+    from holdfast.tui.key_reference import screens
 
     blocks = []
     for title, rows in screens():

@@ -165,7 +165,7 @@ def _has_committed(run: Run, task_id: str) -> bool:
 
 async def draw(run: Run, tasks: dict[str, str]) -> dict[str, str]:
     """Every screen, by a name for its picture."""
-    from holdfast.interfaces.tui.app import Top
+    from holdfast.tui.app import Top
 
     app, found = Top(str(run.home)), {}
     async with app.run_test(size=SIZE, notifications=False) as pilot:

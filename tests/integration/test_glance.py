@@ -8,8 +8,8 @@ import pytest
 from tests.fleet import Fleet
 
 from holdfast.base.errors import HoldfastError
-from holdfast.interfaces.tui.task.changes import lines
-from holdfast.interfaces.tui.task.paper import Line
+from holdfast.tui.screens.task.diff import lines
+from holdfast.tui.widgets.text_view import Line
 from holdfast.workspaces.git import git
 
 

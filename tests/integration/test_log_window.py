@@ -15,11 +15,11 @@ from holdfast.api.queries import Queries
 from holdfast.api.tasks import log_window
 from holdfast.api.tasks.log_window import LogWindow
 from holdfast.api.tasks.transcript import Transcript
-from holdfast.interfaces.tui.feed import NOTHING_NEW
-from holdfast.interfaces.tui.task import reader as reading
-from holdfast.interfaces.tui.task.paper import LONGEST, Line, fold, printable
-from holdfast.interfaces.tui.task.reader import Batch, Choice, Reader
-from holdfast.interfaces.tui.task.scribe import Scribe
+from holdfast.tui.feed import NOTHING_NEW
+from holdfast.tui.screens.task import reader as reading
+from holdfast.tui.screens.task.reader import Batch, Choice, Reader
+from holdfast.tui.screens.task.scribe import Scribe
+from holdfast.tui.widgets.text_view import LONGEST, Line, fold, printable
 
 RUN = {"id": "r1", "number": 1}
 BLOCK = 4096

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from tests.tui.screen import until, until_seen
 from textual.pilot import Pilot
 
-from holdfast.interfaces.tui.app import Top
-from holdfast.interfaces.tui.dialogs import Asking, Dialog, Question, Refusal
-from holdfast.interfaces.tui.frame import View
-from holdfast.interfaces.tui.grid import Grid
+from holdfast.tui.app import Top
+from holdfast.tui.widgets.dialogs import Asking, Dialog, Question, Refusal
+from holdfast.tui.widgets.grid import Grid
+from holdfast.tui.widgets.screen import View
 
 Story = Callable[[Pilot[None], Top], Awaitable[None]]
 D = TypeVar("D", bound=Dialog)

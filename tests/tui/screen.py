@@ -14,7 +14,7 @@ import pytest
 from tests.fleet import PATIENCE, Fleet
 from textual.pilot import Pilot
 
-from holdfast.interfaces.tui.app import Top
+from holdfast.tui.app import Top
 
 T = TypeVar("T")
 SIZE = (120, 30)

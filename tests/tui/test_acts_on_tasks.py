@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
-from holdfast.interfaces.tui.app import Top
+from holdfast.tui.app import Top
 
 
 def test_a_running_task_is_held_let_go_and_ended(fleet: Fleet) -> None:

@@ -15,9 +15,9 @@ from textual.pilot import Pilot
 
 from holdfast.api.commands import Commands
 from holdfast.core.dispatch.holds import Scope
-from holdfast.interfaces.tui.actions import ACTIONS
-from holdfast.interfaces.tui.app import Top
-from holdfast.interfaces.tui.questions import stop_worker_now
+from holdfast.tui.actions.confirmations import stop_worker_now
+from holdfast.tui.actions.table import ACTIONS
+from holdfast.tui.app import Top
 
 CREW = 'agent = "command"\nagents = 0\n[command]\nargv = ["sh"]\n[[worker]]\nname = "web"\nlabels = { area = "web" }\n'
 

@@ -14,7 +14,7 @@ from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
 from holdfast.api.queries import Queries
-from holdfast.interfaces.tui.app import Top
+from holdfast.tui.app import Top
 
 STRICT = "HOLDFAST_TEST_STRICT" in os.environ
 WORKER = 'agents = 0\n[[worker]]\nname = "web"\nrestart = true\n'

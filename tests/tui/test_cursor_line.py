@@ -7,7 +7,7 @@ import asyncio
 from rich.style import Style
 from textual.app import App, ComposeResult
 
-from holdfast.interfaces.tui.grid import Cell, Column, Grid
+from holdfast.tui.widgets.grid import Cell, Column, Grid
 
 
 class Listing(App[None]):

@@ -9,9 +9,9 @@ from textual.pilot import Pilot
 
 from holdfast.api.pausing import pause
 from holdfast.api.queries import Queries
-from holdfast.interfaces.tui.app import Top
-from holdfast.interfaces.tui.feed import Watch
-from holdfast.interfaces.tui.views.task import TaskView
+from holdfast.tui.app import Top
+from holdfast.tui.feed import Watch
+from holdfast.tui.screens.task.screen import TaskView
 
 
 def test_a_queued_task_is_seen_and_cancelled_by_a_key(fleet: Fleet) -> None:

@@ -9,8 +9,8 @@ from tests.fleet import Fleet, wait_until
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
-from holdfast.interfaces.tui.app import Top
-from holdfast.interfaces.tui.grid import Grid
+from holdfast.tui.app import Top
+from holdfast.tui.widgets.grid import Grid
 
 ODD = "\x1b[31mred\x1b[0m \u202eturned\ttabbed 日本語 [bold]markup[/bold]"
 

@@ -14,7 +14,7 @@ from tests.tui.terminal import needs_tmux, terminal
 from textual.pilot import Pilot
 
 from holdfast.api.queries import Queries
-from holdfast.interfaces.tui.app import Top
+from holdfast.tui.app import Top
 
 # Control characters, what turns a line round, what has no width, and halves of pairs.
 DRIVES = re.compile(

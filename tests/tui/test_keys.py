@@ -12,15 +12,15 @@ from textual import events
 from textual.command import CommandList
 from textual.pilot import Pilot
 
-from holdfast.interfaces.tui.actions import ACTIONS, about
-from holdfast.interfaces.tui.app import VIEWS, Top
-from holdfast.interfaces.tui.filterbar import FilterBar
-from holdfast.interfaces.tui.frame import View
-from holdfast.interfaces.tui.grid import Grid
-from holdfast.interfaces.tui.keyline import fit
-from holdfast.interfaces.tui.palette import Doings, Palette
-from holdfast.interfaces.tui.reference import made
-from holdfast.interfaces.tui.views.task import TaskView
+from holdfast.tui.actions.palette import Doings, Palette
+from holdfast.tui.actions.table import ACTIONS, about
+from holdfast.tui.app import VIEWS, Top
+from holdfast.tui.key_reference import made
+from holdfast.tui.screens.task.screen import TaskView
+from holdfast.tui.widgets.filter_bar import FilterBar
+from holdfast.tui.widgets.grid import Grid
+from holdfast.tui.widgets.key_bar import fit
+from holdfast.tui.widgets.screen import View
 
 SCREENS: list[type[View]] = [*VIEWS.values(), TaskView]
 NOT_EVERYWHERE = {"ctrl+s", "ctrl+q", "ctrl+z", "escape"}  # flow control, job control, and what goes back

@@ -10,8 +10,8 @@ from tests.fleet import Fleet
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
-from holdfast.interfaces.tui.app import Top
-from holdfast.interfaces.tui.views import schedules
+from holdfast.tui.app import Top
+from holdfast.tui.screens import schedules
 
 
 def test_schedules_with_their_next_fires_in_their_zones(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import gc
 import threading
 
 from holdfast.base.errors import Refused
-from holdfast.interfaces.tui.errands import Errands
-from holdfast.interfaces.tui.listing import has_words
+from holdfast.tui.actions.background import Errands
+from holdfast.tui.widgets.list_screen import has_words
 
 
 def test_a_filter_that_is_being_typed_hides_nothing() -> None:

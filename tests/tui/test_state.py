@@ -17,10 +17,11 @@ from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
 from holdfast.api.fleet.vitals import LEASE
-from holdfast.interfaces.tui import errands, status
-from holdfast.interfaces.tui.app import Top
 from holdfast.store.sqlite.engine import copies
 from holdfast.supervisor.context import Settings
+from holdfast.tui.actions import background
+from holdfast.tui.app import Top
+from holdfast.tui.widgets import status
 
 LOCKER = """
 import fcntl, sys
@@ -120,7 +121,7 @@ def test_the_supervisor_is_started_by_a_key_and_missed_when_it_is_killed(fleet: 
 
 def test_an_action_that_waits_for_a_locked_store_holds_nobody_up(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """R-CRASH-10: no key waits for it, and neither does leaving; when the lock is gone it is done."""
-    monkeypatch.setattr(errands, "SLOW", 0.2)
+    monkeypatch.setattr(background, "SLOW", 0.2)
     task = fleet.add("write a poem", command=("true",))
     apps: list[Top] = []
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from holdfast.interfaces.tui.feed import Feed, Trouble, Watch
-from holdfast.interfaces.tui.status import lines
+from holdfast.tui.feed import Feed, Trouble, Watch
+from holdfast.tui.widgets.status import lines
 
 NOW = 1_800_000_000.0
 

@@ -8,8 +8,8 @@ from tests.tui.screen import play, text_of, until, until_seen
 from tests.tui.test_crashes import raise_alert
 from textual.pilot import Pilot
 
-from holdfast.interfaces.tui.app import VIEWS, Top
-from holdfast.interfaces.tui.tabs import Tabs, line, tabs
+from holdfast.tui.app import VIEWS, Top
+from holdfast.tui.widgets.tabs import Tabs, line, tabs
 
 
 def test_the_present_one_is_marked_and_a_narrow_line_keeps_what_matters() -> None:

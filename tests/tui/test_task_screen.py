@@ -14,10 +14,10 @@ from tests.tui.test_crashes import is_put_away
 from textual.pilot import Pilot
 
 from holdfast.api.work import diff
-from holdfast.interfaces.tui.app import Top
-from holdfast.interfaces.tui.feed import Watch
-from holdfast.interfaces.tui.task.paper import Paper
-from holdfast.interfaces.tui.views.task import TaskView
+from holdfast.tui.app import Top
+from holdfast.tui.feed import Watch
+from holdfast.tui.screens.task.screen import TaskView
+from holdfast.tui.widgets.text_view import Paper
 
 AT_ONCE = {"HOLDFAST_RETENTION_EVENTS": "1ms", "HOLDFAST_RETENTION_RUNS": "1ms", "HOLDFAST_RETENTION_TASKS": "1ms"}
 

@@ -33,7 +33,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     if not all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("`top` needs a terminal; in a script use `holdfast top --once` (or with `--json`).")
     _prepare_terminal()
-    from holdfast.interfaces.tui.app import Top
+    from holdfast.tui.app import Top
 
     app = Top(home, bell=arguments.bell or bool(config.best_effort()["top.bell"]))
     app.leaving.catch()

@@ -1,0 +1,182 @@
+"""What keys do. Each action is one api command on one subject; help, key line, palette and docs are made of this table.
+
+`do` runs in a thread of its own and returns what to tell; what it refuses it raises, with the reason and the remedy.
+The same word has the same key on every screen: p holds, u lets go on, r starts again, a says yes, x removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from textual.binding import Binding
+
+from holdfast.tui.actions import confirmations, deeds_staff, handlers
+from holdfast.tui.actions.handlers import Told
+
+Row = dict[str, Any]
+ANYWHERE = "anywhere"  # the subject of what is done to the whole home: on every screen, whatever the cursor is on
+
+
+def _always(_row: Row) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Action:
+    name: str
+    key: str
+    label: str  # in the line of keys
+    help: str  # in `?`, in the palette and in docs/reference/top.md; no brackets, Textual reads it as markup
+    about: frozenset[str]  # subjects that it can be done to: task, worker, alert, schedule, workspace, or ANYWHERE
+    do: Callable[[str, Row], Told]  # home, subject
+    question: Callable[[str, Row], str | None] | None = None  # asked first, where it destroys; None: nothing to ask
+    asks: str = ""  # a text that the action needs first; given as subject["answer"], empty if it may be
+    in_terminal: bool = False  # needs the terminal for itself (a shell): the app steps aside
+    when: Callable[[Row], bool] = _always  # whether the line of keys has it; the key works anyway, and says why not
+
+    @property
+    def binding(self) -> Binding:
+        return Binding(self.key, f"act('{self.name}')", self.label, tooltip=self.help)
+
+
+def _about(*subjects: str) -> frozenset[str]:
+    return frozenset(subjects)
+
+
+def _task_is(*states: str) -> Callable[[Row], bool]:
+    """Of a task, or of the task of a workspace."""
+    return lambda row: row.get("task_state", row.get("state")) in states
+
+
+def _ended(row: Row) -> bool:
+    return row.get("task_state", row.get("state")) in ("completed", "failed", "cancelled")
+
+
+def _awaits_approval(row: Row) -> bool:
+    return row.get("pause_reason") == "approval"
+
+
+def _worker_is(*states: str) -> Callable[[Row], bool]:
+    return lambda row: row.get("state") in states
+
+
+def _can_be_mended(row: Row) -> bool:
+    return row.get("task") is not None or str(row.get("key", "")).startswith(
+        ("crash:worker:", "account:", "provider:", "mass-death")
+    )
+
+
+_TASKS = (
+    Action(
+        "approve", "a", "Approve", "say yes to what the task's last stage did",
+        _about("task"), handlers.approve, when=_awaits_approval,
+    ),
+    Action(
+        "changes", "A", "Changes", "let that stage go again; its agent is told what to change",
+        _about("task"), handlers.ask_changes, asks="What should be changed? Its agent is told.", when=_awaits_approval,
+    ),
+    Action(
+        "pause", "p", "Pause", "end its agent for now; its workspace and session stay",
+        _about("task"), handlers.pause, when=_task_is("queued", "running"),
+    ),
+    Action(
+        "resume", "u", "Resume", "let a paused task go on now",
+        _about("task"), handlers.resume, when=_task_is("paused"),
+    ),
+    Action(
+        "cancel", "c", "Cancel", "end the task; its work is saved",
+        _about("task"), handlers.cancel, question=confirmations.cancel, when=_task_is("queued", "running", "paused"),
+    ),
+    Action(
+        "retry", "r", "Retry", "queue an ended task again, where it stopped",
+        _about("task"), handlers.retry, when=_task_is("failed", "cancelled"),
+    ),
+    Action(
+        "retry_fresh", "R", "Retry fresh", "queue an ended task again, from its base",
+        _about("task"), handlers.retry_fresh, question=confirmations.retry_fresh, when=_task_is("failed", "cancelled"),
+    ),
+    Action(
+        "merge", "m", "Merge", "bring its work into the branch that it started from",
+        _about("task", "workspace"), handlers.merge, question=confirmations.merge, when=_ended,
+    ),
+    Action(
+        "shell", "w", "Shell", "a shell in its workspace, which stays meanwhile",
+        _about("task", "workspace"), handlers.shell, question=confirmations.shell, in_terminal=True,
+    ),
+    Action(
+        "clean", "x", "Clean", "drop its preserved workspace, salvaged first",
+        _about("task", "workspace"), handlers.clean, question=confirmations.clean, when=_ended,
+    ),
+    Action(
+        "keep", "K", "Keep", "keep its workspace until you drop it",
+        _about("task", "workspace"), handlers.keep,
+    ),
+)  # fmt: skip
+_WORKERS = (
+    Action(
+        "restart", "r", "Restart", "let a stopped or benched worker work again; its crashes are forgiven",
+        _about("worker"), deeds_staff.restart_worker, when=_worker_is("stopped", "benched", "stopping"),
+    ),
+    Action(
+        "stop", "p", "Stop", "let the worker finish its task and take no other",
+        _about("worker"), deeds_staff.stop_worker, question=confirmations.stop_worker,
+        when=_worker_is("working", "waiting", "benched", "new"),
+    ),
+    Action(
+        "start", "u", "Start", "let a stopped worker take tasks again",
+        _about("worker"), deeds_staff.start_worker, when=_worker_is("stopped", "stopping"),
+    ),
+    Action(
+        "stop_now", "c", "Stop now", "stop the worker without waiting for its task, which stays queued",
+        _about("worker"), deeds_staff.stop_worker_now, question=confirmations.stop_worker_now,
+        when=_worker_is("working", "stopping"),
+    ),
+)  # fmt: skip
+_ALERTS = (
+    Action(
+        "ack", "a", "Acknowledge", "say that you have seen the alert",
+        _about("alert"), deeds_staff.ack, when=lambda row: row.get("acked_at") is None,
+    ),
+    Action(
+        "ack_all", "A", "Acknowledge all", "acknowledge every open alert",
+        _about("alert"), deeds_staff.ack_all, question=confirmations.ack_all,
+    ),
+    Action(
+        "mend", "r", "Restart", "restart what the alert is about: its worker, its task, its account, what is held back",
+        _about("alert"), deeds_staff.mend, when=_can_be_mended,
+    ),
+)  # fmt: skip
+_SCHEDULES = (
+    Action(
+        "fire", "f", "Fire", "queue the schedule's task now, out of turn",
+        _about("schedule"), deeds_staff.fire, question=confirmations.fire,
+    ),
+    Action(
+        "disable", "p", "Disable", "let the schedule fire no more, whatever its file says",
+        _about("schedule"), deeds_staff.disable, when=lambda row: bool(row.get("enabled", True)),
+    ),
+    Action(
+        "enable", "u", "Enable", "let the schedule fire again, from now on",
+        _about("schedule"), deeds_staff.enable, when=lambda row: not row.get("enabled", False),
+    ),
+)  # fmt: skip
+_EVERYWHERE = (
+    Action(
+        "up", "U", "Start a supervisor", "start a supervisor in the background, where none is running",
+        _about(ANYWHERE), deeds_staff.start_supervisor, when=lambda _row: False,
+    ),
+    Action(
+        "release", "L", "Release", "let start what is held back (`holdfast dispatch` lists it)",
+        _about(ANYWHERE), deeds_staff.release, when=lambda _row: False,
+    ),
+)  # fmt: skip
+ACTIONS: dict[str, Action] = {
+    action.name: action for action in (*_TASKS, *_WORKERS, *_ALERTS, *_SCHEDULES, *_EVERYWHERE)
+}
+
+
+def about(subject: str) -> list[Action]:
+    """What can be done to it, and what can be done anywhere."""
+    return [action for action in ACTIONS.values() if {subject, ANYWHERE} & action.about]

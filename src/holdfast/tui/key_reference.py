@@ -1,0 +1,58 @@
+"""Which keys there are, for docs/reference/top.md: from the same bindings that the screens have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual.binding import Binding, BindingType
+
+from holdfast.tui.actions.table import ACTIONS, ANYWHERE, about
+from holdfast.tui.app import VIEWS, Top
+from holdfast.tui.screens.task.screen import TaskView
+from holdfast.tui.widgets.grid import Grid
+from holdfast.tui.widgets.key_bar import is_action
+from holdfast.tui.widgets.screen import View
+
+Line = tuple[str, str, str]  # keys, label, what it does
+_NAMES = {"question_mark": "?", "slash": "/", "escape": "Esc", "enter": "Enter", "up": "↑", "down": "↓"}
+
+
+def screens() -> list[tuple[str, list[Line]]]:
+    """Title and keys of every screen, of tables, and of what holds everywhere."""
+    found = []
+    for number, (name, view) in enumerate(VIEWS.items(), 1):
+        found.append((f"{number}: {name}", _of(view)))
+    found.append(("A task", _of(TaskView)))
+    found.append(("Tables", _lines(Grid.BINDINGS)))
+    everywhere = [action.binding for action in ACTIONS.values() if ANYWHERE in action.about]
+    palette = Binding("ctrl+p", "command_palette", "Palette", tooltip="find what a key does by its words")
+    found.append(("Everywhere", _lines([*everywhere, *View.BINDINGS, *Top.BINDINGS, palette])))
+    return found
+
+
+def _of(view: type[View]) -> list[Line]:
+    mine = [action.binding for action in about(view.ABOUT) if ANYWHERE not in action.about]
+    own = [binding for binding in made(view.BINDINGS) if not is_action(binding.action)]
+    return _lines([*mine, *own])
+
+
+def _lines(bindings: Iterable[BindingType]) -> list[Line]:
+    return [
+        (
+            " ".join(shown(key) for key in binding.key.split(",")),
+            binding.description,
+            binding.tooltip,
+        )
+        for binding in made(bindings)
+    ]
+
+
+def made(bindings: Iterable[BindingType]) -> list[Binding]:
+    return [
+        binding if isinstance(binding, Binding) else Binding(binding[0], binding[1], *binding[2:])
+        for binding in bindings
+    ]
+
+
+def shown(key: str) -> str:
+    return _NAMES.get(key.strip(), key.strip())

@@ -1,0 +1,196 @@
+"""What needs a person: the critical first, what was recovered, and what to do."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from holdfast.api.queries import Queries
+from holdfast.base.text import one_line
+from holdfast.base.units import show_duration
+from holdfast.tui.colours import LEVELS
+from holdfast.tui.feed import NOTHING_NEW, Watch
+from holdfast.tui.widgets.details import Sheet
+from holdfast.tui.widgets.grid import Cell, Column
+from holdfast.tui.widgets.list_screen import Listing, has_words
+
+Row = dict[str, Any]
+MOST = 500  # rows; the rest is counted
+MOST_LOOKED_AT = 5000  # for words
+CRASH = "crash"  # the level of one that was recovered
+LATE = 3600.0  # seconds
+EVERY = 60.0  # seconds: crashes get old without an event
+STYLES = {**LEVELS, CRASH: "yellow"}
+NAMES = {
+    "reason": "Reason",
+    "worker": "Worker",
+    "recovered": "Recovered",
+    "crashes": "Recent crashes",
+    "restart": "By hand",
+}
+TOLD = frozenset({*NAMES, "error_text", "window"})
+
+
+class Seen(NamedTuple):
+    rows: list[Row]
+    left: int = 0  # open ones that are not listed
+    recovered: int = 0  # crashes of the last hour that need nobody
+
+
+def read(queries: Queries, *, everything: bool, words: str) -> Seen:
+    limit = MOST_LOOKED_AT if words else MOST
+    rows = queries.view("pressing_alerts", all=int(everything), limit=limit)
+    for row in rows:
+        row["details"] = json.loads(row["details"])
+    if everything:
+        rows += [_of_crash(crash) for crash in queries.view("newest_crashes", limit=limit)]
+        rows.sort(key=lambda row: -math.inf if row["acked_at"] is None else -row["acked_at"])  # open ones stay first
+    found = [row for row in rows if has_words(words, _text(row))] if words else rows
+    opened = 0 if words else queries.open_alerts()[0] - sum(row["acked_at"] is None for row in found[:MOST])
+    [recovered] = queries.view("recovered_crashes", since=time.time() - LATE)
+    return Seen(found[:MOST], max(0, opened), int(recovered["n"]))
+
+
+def _of_crash(crash: Row) -> Row:
+    """In the list a crash is an alert that is over: the supervisor has dealt with it."""
+    released = "its claim was released" if crash["claim_released"] else "its claim was not released"
+    return {
+        "id": f"c{crash['id']}",
+        "key": f"crash:run:{crash['run']}",
+        "at": crash["at"],
+        "level": CRASH,
+        "task": crash["task"],
+        "message": f"The agent of task {crash['task']} crashed: {crash['reason']}. {crash['decision']}.",
+        "remedy": "",
+        "count": 1,
+        "details": {
+            "worker": crash["worker"],
+            "recovered": {"": released, "workspace": crash["workspace"], "branch": crash["branch"]},
+            "error_text": crash["error_text"],
+        },
+        "acked_at": crash["recorded_at"],
+        "acked_by": "Holdfast",
+        "acked_why": crash["decision"],
+    }
+
+
+def _text(row: Row) -> str:
+    over = "open" if row["acked_at"] is None else "over"
+    return f"{row['id']} level:{row['level']} task:{row['task'] or '-'} {over} {row['message']} {row['details']}"
+
+
+def _level(row: Row) -> Cell:
+    if row["level"] == CRASH:
+        return Cell(CRASH, STYLES[CRASH])
+    return Cell("over", "dim") if row["acked_at"] is not None else Cell(row["level"], STYLES.get(row["level"], ""))
+
+
+def _age(row: Row) -> str:
+    return show_duration(max(0.0, time.time() - row["at"])).split(" ")[0]
+
+
+COLUMNS = (
+    Column("ID", 4, lambda row: str(row["id"]), right=True, spare=2),
+    Column("LEVEL", 8, _level),
+    Column("AGE", 4, _age, right=True, spare=1),
+    Column("TASK", 10, lambda row: row["task"] or "-", spare=3),
+    Column("WHAT", 12, lambda row: row["message"], grow=True),
+)
+
+
+class AlertsView(Listing):
+    ABOUT: ClassVar[str] = "alert"
+    NAME: ClassVar[str] = "alerts"
+    COLUMNS = COLUMNS
+    NO_TASK = "This alert is about no task."
+    DEFAULT_CSS = "AlertsView Banner #critical { max-height: 1; }"  # the whole of it stands below
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "everything", "All", tooltip="what is over and every crash too, or only alerts that are open")
+    ]
+
+    def __init__(self) -> None:
+        self.everything = False
+        self.shown: Seen | None = None
+        super().__init__()
+
+    def watches(self) -> Iterable[Watch]:
+        self._watch = Watch("alerts", self.read, self.seen, every=EVERY)
+        yield self._watch
+
+    def read(self, queries: Queries) -> object:
+        """In the feed's thread. Compared with what was delivered: what was read may have been dropped since."""
+        found = read(queries, everything=self.everything, words=self.words)
+        return NOTHING_NEW if found == self.shown else found
+
+    def read_again(self) -> None:
+        self._watch.again()
+        self.top.feed.look()
+
+    def seen(self, seen: Seen) -> None:
+        self.shown = seen
+        more = f" {recovered_words(seen.recovered)}" if seen.recovered else ""
+        self.list_rows(seen.rows, f"No alerts: nothing needs you.{more} (e: all)")
+
+    def sheet_of(self, row: Row) -> Text:
+        return sheet(row, self.shown or Seen([]))
+
+    def action_everything(self) -> None:
+        self.everything = not self.everything
+        self.read_again()
+
+
+def recovered_words(number: int) -> str:
+    return f"{number} crash{'es' if number > 1 else ''} of the last hour {'were' if number > 1 else 'was'} recovered."
+
+
+def sheet(alert: Row, seen: Seen) -> Text:
+    """Everything about one alert, for people."""
+    made, details = Sheet(), alert["details"]
+    what = "number" if alert["level"] == CRASH else "alert"
+    times = f", {alert['count']} times" if alert["count"] > 1 else ""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(alert["at"]))
+    made.line(f"{alert['level'].upper()}: {what} {alert['id']}, {at}{times}", STYLES.get(alert["level"], "bold"))
+    made.line(alert["message"])
+    if alert["acked_at"] is None:
+        made.line(alert["remedy"], "bold")
+    elif alert["level"] != CRASH:  # what was done about that, its message says
+        why = f": {alert['acked_why']}" if alert["acked_why"] else ""
+        ended = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(alert["acked_at"]))
+        made.line(f"Over since {ended}, by {alert['acked_by']}{why}.", "dim")
+    told = f"{alert['message']} {alert['remedy']}"
+    for key, name in NAMES.items():
+        value = _value(key, details)
+        if value not in told:  # nobody reads a thing twice
+            made.fact(name, value)
+    if details.get("error_text"):
+        made.line("Last words:", "bold").quote(details["error_text"])
+    for key, value in details.items():
+        if key not in TOLD:
+            made.fact(one_line(key, 40), _plain(value))
+    if seen.left:
+        made.line(f"And {seen.left} more open alerts: `holdfast alerts`.", "dim")
+    if seen.recovered and alert["level"] != CRASH:
+        made.line(f"{recovered_words(seen.recovered)} (e: all)", "dim")
+    return made.text
+
+
+def _value(key: str, details: Row) -> str:
+    value = details.get(key)
+    if value is None:
+        return ""
+    if key == "crashes" and details.get("window"):
+        return f"{value} within {show_duration(float(details['window'])).removesuffix(' 0s')}"
+    return f"`{value}`" if key == "restart" else _plain(value)
+
+
+def _plain(value: object) -> str:
+    """JSON of the store in words; what is not there is not told."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(each)}" for key, each in value.items() if each) or "nothing was there to keep"
+    return ", ".join(map(_plain, value)) if isinstance(value, list) else str(value)

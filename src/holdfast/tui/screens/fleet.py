@@ -1,0 +1,189 @@
+"""The fleet: every task with its state, what it costs, its last sign of life, and why it waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.timer import Timer
+from textual.widgets import Static
+
+from holdfast.api.fleet.filter import ABOUT, ORDERS, Wish
+from holdfast.api.fleet.view import SIGNS_EVERY, FleetReader, Picture
+from holdfast.api.queries import Queries
+from holdfast.api.tasks.live_cost import Cost, LiveCosts
+from holdfast.base.text import one_line
+from holdfast.tui.feed import NOTHING_NEW, Watch
+from holdfast.tui.screens.fleet_columns import columns, stamp
+from holdfast.tui.widgets.filter_bar import FilterBar
+from holdfast.tui.widgets.grid import Grid
+from holdfast.tui.widgets.screen import View
+
+Row = dict[str, Any]
+COSTS_EVERY = 5.0  # seconds between two looks at what running agents took
+READING = "Reading the tasks …"
+NONE = "No tasks are unfinished: `holdfast add` queues one; e shows the finished ones too."
+NONE_AT_ALL = "No tasks. `holdfast add` queues one."
+NONE_MATCHES = "No task has all these words: Escape drops the filter."
+
+
+class FleetView(View):
+    ABOUT: ClassVar[str] = "task"
+    NAME: ClassVar[str] = "fleet"
+    DEFAULT_CSS = """
+    FleetView #listed { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    FleetView #about { height: 3; background: $panel; }
+    FleetView.-short #about { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter", key_display="/", priority=True, tooltip="list only tasks with some words"),
+        Binding("s", "sort", "Sort", show=False, tooltip=f"the next order: {', '.join(ORDERS)}"),
+        Binding("S", "turn_round", "Backwards", show=False, tooltip="the same order backwards"),
+        Binding("e", "everything", "All", show=False, tooltip="finished tasks too, or not"),
+        Binding("escape", "drop_filter", "No filter", show=False),
+    ]
+
+    def __init__(self) -> None:
+        self.reader = FleetReader()
+        self.picture = Picture()
+        self._watch = Watch("fleet", self._read, self.seen, every=SIGNS_EVERY)
+        self.live: Mapping[str, Cost] = {}
+        self._costs = LiveCosts()
+        self._clock: Timer | None = None
+        self._told = ""
+        super().__init__()
+
+    def body(self) -> ComposeResult:
+        yield FilterBar()
+        yield Static(READING, id="listed", markup=False)
+        yield Grid(columns(self, frozenset()), empty=READING, stamp=lambda row: stamp(self, row))
+        yield Static(id="about", markup=False)
+
+    def watches(self) -> Iterable[Watch]:
+        yield self._watch
+        yield Watch("costs", self._read_costs, self._seen_costs, every=COSTS_EVERY, on_change=False, apart=True)
+
+    def on_mount(self) -> None:
+        self.query_one(Grid).focus()
+        self._clock = self.set_interval(1.0, self._tick)
+
+    def on_screen_resume(self) -> None:
+        if self._clock is not None:
+            self._clock.resume()
+
+    def on_screen_suspend(self) -> None:
+        if self._clock is not None:
+            self._clock.pause()
+
+    def _tick(self) -> None:
+        grid = self.query_one(Grid)
+        grid.tick()
+        self.reader.in_sight = frozenset(row["id"] for row in grid.on_screen())
+        self._tell_about()
+
+    def _read(self, queries: Queries) -> object:
+        """In the feed's thread. Compared with what was delivered: what was read may have been dropped since."""
+        picture = self.reader.read(queries)
+        return NOTHING_NEW if picture.is_like(self.picture) else picture
+
+    def _read_costs(self, queries: Queries) -> object:
+        """In a thread of its own: it reads what agents print."""
+        in_sight = self.reader.in_sight or frozenset()
+        rows = [row for row in self.picture.rows if row["state"] == "running" and row["id"] in in_sight]
+        found = self._costs.look(queries, rows)
+        return NOTHING_NEW if found == self.live else found
+
+    # -- what the feed brings ------------------------------------------------------------------------------------------
+
+    def seen(self, picture: Picture) -> None:
+        before, self.picture = self.picture, picture
+        grid = self.query_one(Grid)
+        if picture.told != before.told:
+            self._title(grid)
+        grid.say_when_empty(NONE_MATCHES if picture.wish.words else NONE_AT_ALL if picture.wish.everything else NONE)
+        grid.show(picture.rows)
+        self.query_one("#listed", Static).update(Text(listed(picture)), layout=False)
+        self._tell_about()
+
+    def _seen_costs(self, live: Mapping[str, Cost]) -> None:
+        is_first, self.live = bool(live) != bool(self.live), live
+        grid = self.query_one(Grid)
+        if is_first:
+            self._title(grid)
+        grid.tick()
+
+    def _title(self, grid: Grid) -> None:
+        grid.retitle(columns(self, self.picture.told | {"cost"} if self.live else self.picture.told))
+
+    def _tell_about(self) -> None:
+        """The task under the cursor, as long as three lines allow."""
+        row = self.subject()
+        words = "" if row is None else about(row, self.picture.why(row, time.time()))
+        if words != self._told:
+            self._told = words
+            self.query_one("#about", Static).update(Text(words), layout=False)
+
+    def on_grid_moved(self, _message: Grid.Moved) -> None:
+        self._tell_about()
+
+    def subject(self) -> Row | None:
+        return self.query_one(Grid).row
+
+    def on_grid_chosen(self, message: Grid.Chosen) -> None:
+        self.top.open_task(message.row["id"])
+
+    # -- what is wanted ------------------------------------------------------------------------------------------------
+
+    def _want(self, wish: Wish) -> None:
+        self.reader.wish = wish
+        self._watch.again()
+        self.top.feed.look()
+
+    def action_filter(self) -> None:
+        self.query_one(FilterBar).open()
+
+    def action_drop_filter(self) -> None:
+        self.query_one(FilterBar).action_drop()
+
+    def on_filter_bar_filtered(self, message: FilterBar.Filtered) -> None:
+        self._want(replace(self.reader.wish, words=message.words))
+
+    def on_filter_bar_left(self, _message: FilterBar.Left) -> None:
+        self.query_one(Grid).focus()
+
+    def action_sort(self) -> None:
+        names = list(ORDERS)
+        following = names[(names.index(self.reader.wish.order) + 1) % len(names)]
+        self._want(replace(self.reader.wish, order=following, backwards=False))
+
+    def action_turn_round(self) -> None:
+        self._want(replace(self.reader.wish, backwards=not self.reader.wish.backwards))
+
+    def action_everything(self) -> None:
+        self._want(replace(self.reader.wish, everything=not self.reader.wish.everything))
+
+
+def listed(picture: Picture) -> str:
+    """What is listed, and what is not."""
+    wish, number = picture.wish, len(picture.rows)
+    many = f"{number} of {picture.of} tasks have '{one_line(wish.words, 40)}'" if wish.words else _tasks(number)
+    order = f"{ABOUT[wish.order]}{', backwards' if wish.backwards else ''}"
+    scope = "finished ones too" if wish.everything else "unfinished ones"
+    left = f" (and {picture.left_out} older ones: `holdfast ps --all`)" if picture.left_out else ""
+    return f"{many}, {scope}, {order}{left}"
+
+
+def _tasks(number: int) -> str:
+    return "1 task" if number == 1 else f"{number} tasks"
+
+
+def about(row: Row, why: str) -> str:
+    labels = " ".join(f"{key}={value}" for key, value in row["labels"].items())
+    said = f"{row['id']} {row['state']}: {why}" if why else f"{row['id']} {row['state']}"
+    more = [one_line(part, 200) for part in (labels, f"in {row['repo']}" if row["repo"] else "") if part]
+    return f"{one_line(said, 500)}\n{' '.join([one_line(row['prompt'], 300), *more])}"

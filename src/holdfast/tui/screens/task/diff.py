@@ -1,0 +1,134 @@
+"""What a task changed, in colours; or what one of its checkpoints holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.widget import Widget
+from textual.widgets import Static
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import HoldfastError
+from holdfast.tui.feed import NOTHING_NEW, Watch
+from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.widgets.text_view import Line, Paper, printable
+
+MOST = 512 << 10  # bytes of a diff that are shown
+MOST_LINES = 8000
+EVERY = 20.0  # seconds, while its agent is at work
+SLOWLY = 20.0  # times as long as git took, until it is asked again
+_STYLES = {"+": "green", "-": "red", "@": "cyan", "\\": "dim"}
+
+
+class ChangesPage(Page):
+    NAME: ClassVar[str] = "Diff"
+    KEY: ClassVar[str] = "d"
+    HELP: ClassVar[str] = "what it changed, against its base"
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id)
+        self._watch = Watch("diff", self.read, self.seen, on_change=False, apart=True)
+        self.checkpoint: int | None = None
+        self._known: tuple[object, ...] = ()
+        self._found: Row | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static(classes="note")
+        yield Paper(exact=True)
+
+    def on_mount(self) -> None:
+        self.note("git is comparing …")
+
+    def watches(self) -> Sequence[Watch]:
+        return (self._watch,)
+
+    def to_focus(self) -> Widget:
+        return self.query_one(Paper)
+
+    def show_task(self, task: Row) -> None:
+        """Compared again when there may be something new, not at every event."""
+        super().show_task(task)
+        known = (
+            self.checkpoint,
+            task["state"],
+            len(task["runs"]),
+            len(task["checkpoints"]),
+            task["workspace"]["state"],
+        )
+        if known != self._known:
+            self._known = known
+            self.look_again()
+
+    def choose(self, checkpoint: int | None) -> None:
+        if checkpoint != self.checkpoint:
+            self.checkpoint = checkpoint
+            self._found = None  # the paper is empty: what is found is shown, also if it was found before
+            self.note("git is comparing …")
+            self.query_one(Paper).write(())
+
+    def read(self, queries: Queries) -> object:
+        """In a thread apart: git takes as long as it takes."""
+        from holdfast.api.work.diff import glance
+
+        began, checkpoint = time.monotonic(), self.checkpoint
+        try:
+            found = glance(queries, self.task_id, MOST, checkpoint)
+            is_running = queries.state(self.task_id)["state"] == "running"
+        except HoldfastError as error:
+            found, is_running = {"problem": str(error)}, False
+        except OSError as error:
+            words = f"The changes cannot be looked at: {error.strerror or error} ({error.filename or self.task_id})."
+            found, is_running = {"problem": words}, False
+        took = time.monotonic() - began
+        self._watch.every = max(EVERY, took * SLOWLY) if is_running else float("inf")
+        found |= {"checkpoint": checkpoint, "id": self.task_id}
+        if found == self._found:
+            return NOTHING_NEW
+        self._found = found
+        return found
+
+    def seen(self, found: Row) -> None:
+        if found["checkpoint"] != self.checkpoint:
+            self.look_again()
+            return
+        self.note(heading(found))
+        self.query_one(Paper).write(lines(found))
+
+
+def heading(found: Row) -> str:
+    what = "its changes" if found["checkpoint"] is None else f"checkpoint {found['checkpoint']} (d: its changes now)"
+    if "problem" in found:
+        return f"{what}: not to be had"
+    told = found["summary"].rpartition("\n")[2].strip() or "nothing changed"
+    return f"{what}: {told}"
+
+
+def lines(found: Row) -> list[Line]:
+    if "problem" in found:
+        return [Line(printable(line)) for line in found["problem"].split("\n")]
+    if not found["summary"] and not found["text"]:
+        return [Line("Nothing changed.")]
+    told = [Line(printable(line)) for line in found["summary"].split("\n")]
+    rows = found["text"].split("\n")
+    shown = rows[:MOST_LINES]
+    told += [Line(""), *_coloured(shown)]
+    if found["is_cut"] or len(rows) > MOST_LINES:
+        option = "" if found["checkpoint"] is None else f" --checkpoint {found['checkpoint']}"
+        told.append(Line(f"There is more: it is too long for a screen. `holdfast diff {found['id']}{option}`", "bold"))
+    return told
+
+
+def _coloured(rows: list[str]) -> list[Line]:
+    """Only in a hunk does the first letter mean something: a removed line may begin with two dashes of its own."""
+    made, in_hunk = [], False
+    for row in rows:
+        if row.startswith("diff --git "):
+            in_hunk = False
+        elif row.startswith("@@ "):
+            in_hunk = True
+        style = _STYLES.get(row[:1], "") if in_hunk else "bold"
+        made.append(Line(printable(row), style))
+    return made

@@ -1,0 +1,80 @@
+"""Why a task is where it is, what it is, and what is left of its budgets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.widget import Widget
+
+from holdfast.api.queries import Queries
+from holdfast.base.errors import NotFound
+from holdfast.tui.feed import NOTHING_NEW, Watch
+from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+
+EVERY = 10.0  # seconds, while its agent is at work: how it is, no event tells
+SLOWLY = 20.0  # times as long as it took to find out, until it is asked again
+
+
+class InfoPage(Page):
+    NAME: ClassVar[str] = "Info"
+    KEY: ClassVar[str] = "i"
+    HELP: ClassVar[str] = "why it is where it is, budgets left, prompt"
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id)
+        self._watch = Watch("info", self.read, self.seen, on_change=False, apart=True)
+
+    def compose(self) -> ComposeResult:
+        yield Paper()
+
+    def watches(self) -> Sequence[Watch]:
+        return (self._watch,)
+
+    def to_focus(self) -> Widget:
+        return self.query_one(Paper)
+
+    def show_task(self, task: Row) -> None:
+        if task is not self.task_row:
+            super().show_task(task)
+            self.look_again()
+
+    def read(self, queries: Queries) -> object:
+        """In a thread apart: a living agent's processes are looked at twice."""
+        from holdfast.api.tasks.explaining import complete, facts, why
+
+        began = time.monotonic()
+        try:
+            task = queries.task(self.task_id)
+            complete(queries, task)
+            found = {"task": task, "why": why(queries, task), "facts": facts(task)}
+        except NotFound:
+            return NOTHING_NEW  # the screen says that it is gone
+        self._watch.every = max(EVERY, (time.monotonic() - began) * SLOWLY)
+        return found
+
+    def seen(self, found: Row) -> None:
+        self.query_one(Paper).write(lines(found))
+
+
+def lines(found: Row) -> list[Line]:
+    from holdfast.api.tasks.spending import left_lines
+
+    task, facts = found["task"], dict(found["facts"])
+    prompt = facts.pop("prompt", "")
+    facts.pop("budgets", None)
+    made = [Line(f"Why it is {task['state']}", "bold")]
+    for words in found["why"]:
+        made += lines_of(words, indent="  ")
+    made += [Line(""), Line("Budgets left", "bold")]
+    for words in left_lines(task["budgets"], task["spent_in_all"]):
+        made += lines_of(words, indent="  ")
+    made += [Line(""), Line("Facts", "bold")]
+    for name, words in facts.items():
+        made += lines_of(f"{name:<10} {words}", indent="  ")
+    if task["children"]:
+        made += [Line(f"  subtasks   {len(task['children'])}, on the page Family (y)")]
+    return [*made, Line(""), Line("Prompt", "bold"), *lines_of(prompt, indent="  ")]

@@ -1,0 +1,70 @@
+"""What the pages of a task's screen have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.containers import Vertical
+from textual.widget import Widget
+from textual.widgets import Static
+
+from holdfast.base.errors import NotFound
+from holdfast.tui.feed import NOTHING_NEW, Watch
+from holdfast.tui.widgets.text_view import printable
+
+Row = dict[str, Any]
+
+
+class Page(Vertical):
+    """Only the open one is read for. `task` is the newest row of the task, from the screen."""
+
+    NAME: ClassVar[str] = ""
+    KEY: ClassVar[str] = ""
+    HELP: ClassVar[str] = ""
+    DEFAULT_CSS = """
+    Page { height: 1fr; display: none; }
+    Page.-open { display: block; }
+    Page > .note { height: 1; text-wrap: nowrap; text-overflow: ellipsis; text-style: dim; }
+    Page > .details { height: auto; max-height: 40%; border-top: solid $panel; }
+    """
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(id=f"page-{self.NAME.lower()}")
+        self.task_id = task_id
+        self.task_row: Row | None = None
+        self._found: object = None
+
+    def watches(self) -> Sequence[Watch]:
+        """The same ones each time."""
+        return ()
+
+    def to_focus(self) -> Widget:
+        """What gets the keys."""
+        raise NotImplementedError
+
+    def show_task(self, task: Row) -> None:
+        """The task changed, or this page was opened."""
+        self.task_row = task
+
+    def news(self, find: Callable[[], object]) -> object:
+        """What a watch found, if that is something else than before. Of a task that is gone the screen tells."""
+        try:
+            found = find()
+        except NotFound:
+            return NOTHING_NEW
+        if found == self._found:
+            return NOTHING_NEW
+        self._found = found
+        return found
+
+    def note(self, words: str) -> None:
+        """On the line above."""
+        self.query_one(".note", Static).update(Text(printable(words)))
+
+    def look_again(self) -> None:
+        """Read anew what this page shows."""
+        for watch in self.watches():
+            watch.again()
+        self.app.feed.look()  # type: ignore[attr-defined]

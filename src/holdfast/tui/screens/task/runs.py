@@ -1,0 +1,109 @@
+"""The runs of a task: who worked, how it ended, what it took. Enter shows what one of them said."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widget import Widget
+
+from holdfast.api.format import duration
+from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.widgets.grid import Cell, Column, Grid
+from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+
+
+class RunsPage(Page):
+    NAME: ClassVar[str] = "Runs"
+    KEY: ClassVar[str] = "t"
+    HELP: ClassVar[str] = "its runs: who worked, how each ended, what it took"
+
+    class Wanted(Message):
+        """Somebody wants to see what a run said."""
+
+        def __init__(self, run_id: str) -> None:
+            super().__init__()
+            self.run_id = run_id
+
+    def compose(self) -> ComposeResult:
+        columns = (
+            Column("RUN", 4, lambda run: str(run["number"]), right=True),
+            Column("STAGE", 14, lambda run: "/".join(filter(None, (run["stage"], run["member"]))) or "-", spare=3),
+            Column("HOW", 14, _how),
+            Column("STARTED", 8, _started, spare=2),
+            Column("FOR", 7, _lasted, spare=1, right=True),
+            Column("TOOK", 9, _cost, spare=4, right=True),
+            Column("WHY", 10, lambda run: run["reason"] or run["stop_why"] or "", grow=True),
+        )
+        yield Grid(columns, empty="There is no run yet.")
+        yield Paper(id="run").add_class("details")
+
+    def to_focus(self) -> Widget:
+        return self.query_one(Grid)
+
+    def show_task(self, task: Row) -> None:
+        super().show_task(task)
+        grid = self.query_one(Grid)
+        was_last = grid.row is None or grid.row is grid.rows[-1]
+        grid.show(task["runs"])
+        if was_last:
+            grid.action_go(-1)
+        self._tell(grid.row)
+
+    def on_grid_moved(self, message: Grid.Moved) -> None:
+        message.stop()
+        self._tell(message.row)
+
+    def on_grid_chosen(self, message: Grid.Chosen) -> None:
+        message.stop()
+        self.post_message(self.Wanted(message.row["id"]))
+
+    def _tell(self, run: Row | None) -> None:
+        self.query_one("#run", Paper).write(details(run, self.task_row) if run and self.task_row else ())
+
+
+def _how(run: Row) -> Cell:
+    if run["outcome"] is None:
+        return Cell(run["state"], "blue")
+    return Cell(run["outcome"], "green" if run["outcome"] == "completed" else "red")
+
+
+def _started(run: Row) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(run["started_at"])) if run["started_at"] else "-"
+
+
+def _lasted(run: Row) -> str:
+    if not run["started_at"]:
+        return "-"
+    return duration(max(0.0, run["ended_at"] - run["started_at"])) if run["ended_at"] else "…"
+
+
+def _cost(run: Row) -> str:
+    from holdfast.api.format import money
+
+    if run["cost_usd"] is not None:
+        return money(run["cost_usd"])
+    return f"{run['tokens']} tok" if run["tokens"] else "-"
+
+
+def details(run: Row, task: Row) -> list[Line]:
+    from holdfast.api.fleet.crashes import crash_line
+    from holdfast.api.tasks.usage import details as usage
+
+    worker = f"  worker {run['worker']}" if run["worker"] else ""
+    how = f"{run['outcome']}: {run['reason']}" if run["outcome"] else f"{run['state']}, pid {run['pid'] or '-'}"
+    told = [Line(f"run {run['number']}  {run['id']}{worker}", "bold"), *lines_of(how)]
+    for words in usage(run):
+        told += lines_of(words)
+    if run["progress"] is not None:
+        percent, message = run["progress"]["percent"], run["progress"]["message"]
+        shares = [f"{percent:g} %"] if percent is not None else []
+        told += lines_of("its agent reported " + ": ".join([*shares, *([message] if message else [])]))
+    for crash in task["crashes"]:
+        if crash["run"] == run["id"]:
+            told += lines_of(crash_line(crash))
+    if run["error_tail"]:
+        told += [Line("the last words on its standard error:"), *lines_of(run["error_tail"].rstrip(), indent="  ")]
+    return told

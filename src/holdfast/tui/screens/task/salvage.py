@@ -1,0 +1,104 @@
+"""What is kept of a task's work beside its branch: checkpoints to go back to, and what was saved from workspaces."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widget import Widget
+
+from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.widgets.grid import Column, Grid
+from holdfast.tui.widgets.text_view import Line, Paper, lines_of
+
+
+class SavedPage(Page):
+    NAME: ClassVar[str] = "Saved"
+    KEY: ClassVar[str] = "v"
+    HELP: ClassVar[str] = "its checkpoints, and work that was saved"
+
+    class Wanted(Message):
+        """Somebody wants to see what a checkpoint holds."""
+
+        def __init__(self, checkpoint: int) -> None:
+            super().__init__()
+            self.checkpoint = checkpoint
+
+    def compose(self) -> ComposeResult:
+        columns = (
+            Column("WHAT", 14, lambda row: row["what"]),
+            Column("WHEN", 19, lambda row: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["at"]))),
+            Column("FILES", 6, lambda row: str(row["files"]), right=True, spare=1),
+            Column("COMMIT", 12, lambda row: row["commit"][:12], spare=2),
+            Column("WHY", 10, lambda row: row["why"], grow=True),
+        )
+        yield Grid(columns, key="ref", empty="No checkpoint is kept, and no work had to be saved.")
+        yield Paper(id="kept").add_class("details")
+
+    def to_focus(self) -> Widget:
+        return self.query_one(Grid)
+
+    def show_task(self, task: Row) -> None:
+        super().show_task(task)
+        self.query_one(Grid).show(rows(task))
+        self._tell(self.query_one(Grid).row)
+
+    def on_grid_moved(self, message: Grid.Moved) -> None:
+        message.stop()
+        self._tell(message.row)
+
+    def on_grid_chosen(self, message: Grid.Chosen) -> None:
+        message.stop()
+        if message.row["number"] is not None:
+            self.post_message(self.Wanted(message.row["number"]))
+
+    def _tell(self, row: Row | None) -> None:
+        made = lines_of("\n".join(row["details"])) if row is not None else []
+        if row is None and self.task_row is not None and self.task_row["workspace"]["strategy"] == "none":
+            made = [Line("There are none: its agent works in your own checkout.")]
+        self.query_one("#kept", Paper).write(made)
+
+
+def _stage(task: Row, index: int) -> str:
+    names = task["stage"]["names"]
+    return str(names[index] if 0 <= index < len(names) else index + 1)
+
+
+def rows(task: Row) -> list[Row]:
+    """Checkpoints and salvages, by time."""
+    found = [
+        {
+            "ref": f"checkpoint {row['number']}",
+            "number": row["number"],
+            "what": f"checkpoint {row['number']}",
+            "at": row["at"],
+            "files": row["files"],
+            "commit": row["commit"],
+            "why": row["why"] + (", in part" if row["partial"] else ""),
+            "details": [
+                f"{row['files']} file(s) kept{' in part' if row['partial'] else ''}: {row['why']}"
+                + (f", in stage {_stage(task, row['stage'])}" if task["stage"] is not None else ""),
+                f"Enter shows it. `holdfast resume {task['id']} --checkpoint {row['number']}` goes back to it.",
+            ],
+        }
+        for row in task["checkpoints"]
+    ]
+    found += [
+        {
+            "ref": row["ref"],
+            "number": None,
+            "what": "saved work",
+            "at": row["created_at"],
+            "files": row["files"],
+            "commit": row["commit"],
+            "why": row["reason"] + (", in part" if row["partial"] else ""),
+            "details": [
+                f"{row['files']} file(s) saved{' in part' if row['partial'] else ''}: {row['reason']}",
+                f"`holdfast salvage restore {task['id']} --branch NAME` brings it back.",
+            ],
+        }
+        for row in task["salvages"]
+    ]
+    return sorted(found, key=lambda row: row["at"])

@@ -1,0 +1,59 @@
+"""The tasks that have to do with this one: its parent, those that it needs, its subtasks. Enter opens one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.message import Message
+from textual.widget import Widget
+
+from holdfast.api.queries import Queries
+from holdfast.api.tasks.subtasks import relatives
+from holdfast.tui.feed import Watch
+from holdfast.tui.screens.task.page import Page, Row
+from holdfast.tui.widgets.grid import Column, Grid
+
+
+class RelativesPage(Page):
+    NAME: ClassVar[str] = "Family"
+    KEY: ClassVar[str] = "y"
+    HELP: ClassVar[str] = "its parent, the tasks that it needs, its subtasks"
+
+    class Wanted(Message):
+        """Somebody wants to see that task."""
+
+        def __init__(self, task_id: str) -> None:
+            super().__init__()
+            self.task_id = task_id
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id)
+        self._watch = Watch("family", self.read, self.seen)
+
+    def compose(self) -> ComposeResult:
+        columns = (
+            Column("WHAT", 15, lambda row: row["what"]),
+            Column("ID", 10, lambda row: row["id"]),
+            Column("STATE", 9, lambda row: row["state"]),
+            Column("PROMPT", 16, lambda row: row["prompt"], grow=True),
+            Column("WHY", 12, lambda row: row["reason"] or "", grow=True, spare=1),
+        )
+        yield Grid(columns, empty="It has no parent, needs no other task, and has no subtasks.")
+
+    def watches(self) -> Sequence[Watch]:
+        return (self._watch,)
+
+    def to_focus(self) -> Widget:
+        return self.query_one(Grid)
+
+    def read(self, queries: Queries) -> object:
+        return self.news(lambda: relatives(queries, self.task_id))
+
+    def seen(self, found: list[Row]) -> None:
+        self.query_one(Grid).show(found)
+
+    def on_grid_chosen(self, message: Grid.Chosen) -> None:
+        message.stop()
+        self.post_message(self.Wanted(message.row["id"]))

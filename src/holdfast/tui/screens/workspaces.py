@@ -1,0 +1,171 @@
+"""Where tasks work: how large each is, what is preserved and until when, what is left over or not ours."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+
+from holdfast.api.queries import Queries
+from holdfast.api.work.sizes import Size
+from holdfast.api.work.workspaces import Besides, Measuring, is_on_disk, kept_until
+from holdfast.base.units import show_duration, show_size
+from holdfast.tui.feed import NOTHING_NEW, Watch
+from holdfast.tui.widgets.details import Sheet
+from holdfast.tui.widgets.grid import Cell, Column
+from holdfast.tui.widgets.ordered import OrderedListing
+
+Row = dict[str, Any]
+MEASURING, MEASURED = 0.4, 15.0  # seconds between two bits of measuring, while something is left and otherwise
+LOOK_BESIDES, LOOK_AGAIN = 60.0, 5.0  # seconds between two looks for what is not in the ledger; where something is
+STYLES = {"preserved": "yellow", "foreign": "magenta", "left over": "bold red", "ready": "green"}
+
+
+def _age(row: Row) -> str:
+    made = row["created_at"]
+    return "-" if made is None else show_duration(max(0.0, time.time() - made)).split(" ")[0]
+
+
+def _size(row: Row) -> str:
+    size: Size | None = row["size"]
+    if size is None:
+        return "-" if row["task"] is None or not is_on_disk(row) else "…"
+    return show_size(size.bytes) if size.is_whole else f"> {show_size(size.bytes)}"
+
+
+def _bytes(row: Row) -> int:
+    return row["size"].bytes if row["size"] is not None else 0
+
+
+def _expiry(row: Row) -> float:
+    if row["state"] != "preserved":
+        return math.inf
+    return 0.0 if row["disposition"] == "salvage" else row["expires_at"] or 1e12
+
+
+class WorkspacesView(OrderedListing):
+    ABOUT: ClassVar[str] = "workspace"
+    NAME: ClassVar[str] = "workspaces"
+    NO_TASK: ClassVar[str] = "It belongs to no task of this home."
+    EMPTY: ClassVar[str] = "No workspaces: each task gets one when it starts."
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column("TASK", 10, lambda row: row["task"] or "-"),
+        Column("STATE", 9, lambda row: Cell(row["state"], STYLES.get(row["state"], ""))),
+        Column("TASK IS", 9, lambda row: row["task_state"] or "-", spare=4),
+        Column("KIND", 9, lambda row: row["strategy"], spare=5),
+        Column("AGE", 4, _age, right=True, spare=3),
+        Column("SIZE", 10, _size, right=True),
+        Column("KEPT", 13, kept_until, spare=1),
+        Column("PLACE", 12, lambda row: row["place"], grow=True, spare=6),
+        Column("WHY", 12, lambda row: row["reason"] or "", grow=True, spare=2),
+    )
+    ORDERS: ClassVar[Mapping[str, Callable[[Row], Any]]] = {
+        "the newest": lambda row: (row["task"] is None, -(row["created_at"] or 0.0), row["key"]),
+        "the largest": lambda row: (-_bytes(row), row["key"]),
+        "what goes next": lambda row: (_expiry(row), row["key"]),
+        "what is not ours": lambda row: (row["task"] is not None, row["key"]),
+    }
+
+    def __init__(self) -> None:
+        self.ledger: list[Row] | None = None
+        self.besides: list[Row] = []
+        self.sizes: dict[str, Size] = {}
+        self.measuring: Measuring | None = None
+        self._beside: Besides | None = None
+        super().__init__()
+
+    def watches(self) -> Iterable[Watch]:
+        yield Watch("workspaces", self._read, self.seen, gap=0.3)
+        self._of_sizes = Watch(
+            "sizes of workspaces", self._measure, self._seen_sizes, every=MEASURING, on_change=False, apart=True
+        )
+        yield self._of_sizes
+        self._of_besides = Watch(
+            "things beside the workspaces", self._look_besides, self._seen_besides, on_change=False, apart=True
+        )
+        yield self._of_besides
+
+    # -- in threads of the feed ----------------------------------------------------------------------------------------
+
+    def _read(self, queries: Queries) -> object:
+        rows = queries.workspaces()
+        return NOTHING_NEW if rows == self.ledger else rows
+
+    def _measure(self, queries: Queries) -> object:
+        if self.measuring is None:
+            self.measuring = Measuring(queries.home)
+        sizes = self.measuring.go_on(queries)
+        self._of_sizes.every = MEASURED if self.measuring.is_over else MEASURING
+        return NOTHING_NEW if sizes == self.sizes else sizes
+
+    def _look_besides(self, queries: Queries) -> object:
+        if self._beside is None:
+            self._beside = Besides(queries.home)
+        rows = self._beside.look()
+        self._of_besides.every = LOOK_BESIDES if self._beside.is_quiet else LOOK_AGAIN
+        return NOTHING_NEW if rows == self.besides else rows
+
+    # -- in the app's --------------------------------------------------------------------------------------------------
+
+    def seen(self, rows: list[Row]) -> None:
+        before = {row["id"] for row in self.ledger or ()}
+        self.ledger = rows
+        if any(row["id"] not in before for row in rows):
+            self._of_sizes.again()
+        self._put_together()
+
+    def _seen_sizes(self, sizes: dict[str, Size]) -> None:
+        self.sizes = sizes
+        self._put_together()
+
+    def _seen_besides(self, rows: list[Row]) -> None:
+        self.besides = rows
+        self._put_together()
+
+    def _put_together(self) -> None:
+        if self.ledger is None:
+            return
+        within = f"{self.top.home}/workspaces/"  # what all of them have in common says nothing
+        ledger = [{**row, "key": row["id"], "size": self.sizes.get(row["path"])} for row in self.ledger]
+        rows = (*ledger, *({**row, "size": None} for row in self.besides))
+        self.take([{**row, "place": row["path"].removeprefix(within)} for row in rows])
+
+    def summary(self, shown: Sequence[Row]) -> str:
+        ours = [row for row in shown if row["task"] is not None]
+        kept = sum(row["state"] == "preserved" for row in ours)
+        words = [f"{len(ours)} workspace{'s' if len(ours) != 1 else ''}, {show_size(sum(map(_bytes, ours)))}"]
+        if any(is_on_disk(row) and (row["size"] is None or not row["size"].is_whole) for row in ours):
+            words[0] += " so far"
+        words += [f"{kept} preserved"] if kept else []
+        trash = self.sizes.get(self.measuring.trash) if self.measuring is not None else None
+        words += [f"{show_size(trash.bytes)} in the trash, being deleted"] if trash is not None and trash.bytes else []
+        others = len(shown) - len(ours)
+        words += [f"{others} beside them"] if others else []
+        status = self.top.status
+        if status is not None and status["machine"]["disk_free"] is not None:
+            words.append(f"{show_size(status['machine']['disk_free'])} of disk free")
+        return ", ".join(words)
+
+    def sheet_of(self, row: Row) -> Text:
+        made = Sheet()
+        if row["task"] is None:
+            made.line(f"{row['strategy']}: {row['state']}", "bold").line(row["path"]).line(row["reason"])
+            tool = "`holdfast sweep` (or the next `up`) puts it right." if row["state"] == "left over" else ""
+            return made.fact("Next", tool).text
+        made.line(f"Workspace of {row['task']} ({row['task_state']}), {row['state']}", "bold").line(row["path"])
+        made.fact("Why", row["reason"])
+        made.fact("Kept", kept_until(row) if row["state"] == "preserved" else "")
+        made.fact("Branch", row["branch"])
+        made.fact("Repo", row["repo"])
+        made.fact("Container", row["container"])
+        if row["failures"]:
+            again = (
+                ""
+                if row["retry_at"] is None
+                else f", tried again {time.strftime('%T', time.localtime(row['retry_at']))}"
+            )
+            made.fact("Not put away", f"{row['failures']} times{again}", "bold red")
+        return made.text

@@ -1,0 +1,89 @@
+"""What concerns a person on whatever screen: read in the feed's thread, kept for the banner, rung for once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.api.fleet.alerts import Episode, critical, critical_mark, deaths, remember_rung, rung
+from holdfast.api.queries import Queries
+from holdfast.tui.feed import NOTHING_NEW, Watch
+
+Row = dict[str, Any]
+NEWS_FOR = 60.0  # seconds that the death of an agent stays on screen
+LOOK_EVERY = 10.0  # also without a change in the store: news gets old
+MOST_NEWS = 50
+
+
+@dataclass(frozen=True)
+class Pressing:
+    """At one moment."""
+
+    count: int = 0  # open critical alerts
+    newest: tuple[Row, ...] = ()  # of them, the newest first
+    deaths: tuple[Row, ...] = ()  # of agents, of late, the newest first
+    rings: bool = field(default=False, compare=False)  # one of the alerts is new
+
+
+class Attention:
+    """`changed` is called in the app's thread when there is something else to show, `ring` once per episode: once for
+    an alert as long as it is open, also when `top` is left and opened again meanwhile."""
+
+    def __init__(self, home: str, *, ring: Callable[[], None] | None, changed: Callable[[], None]) -> None:
+        self._home, self._ring, self._changed = home, ring, changed
+        self.now = Pressing()
+        self.watch = Watch("attention", self._read, self._seen, every=LOOK_EVERY)
+        # Below: the feed's thread alone.
+        self._mark: Row = {}  # of what was read last: at a thousand events a second, alerts are read when they change
+        self._critical: tuple[list[Episode], list[Row]] = ([], [])
+        self._after: int | None = None
+        self._news: dict[str, tuple[float, Row]] = {}  # by run: when it was seen, and what is told of it
+        self._rung: frozenset[Episode] | None = None
+        self._looked_at: list[Episode] | None = None
+
+    def _read(self, queries: Queries) -> object:
+        mark = critical_mark(queries)
+        if mark != self._mark:
+            self._critical, self._mark = critical(queries), mark
+        opened, newest = self._critical
+        read = Pressing(len(opened), tuple(newest), self._read_deaths(queries, newest), self._is_new(opened))
+        return NOTHING_NEW if read == self.now and not read.rings else read
+
+    def _read_deaths(self, queries: Queries, alerts: list[Row]) -> tuple[Row, ...]:
+        """What an alert tells of is not told twice."""
+        now = time.monotonic()
+        if self._after is None:
+            self._after = queries.last_seq()
+        self._after, found = deaths(queries, self._after)
+        for death in found:
+            self._news.pop(death["run"], None)
+            self._news[death["run"]] = (now, death)
+        told = {alert["task"] for alert in alerts}
+        kept = [
+            (run, (at, death))
+            for run, (at, death) in self._news.items()
+            if now - at < NEWS_FOR and death["task"] not in told
+        ]
+        self._news = dict(kept[-MOST_NEWS:])
+        return tuple(death for _at, death in reversed(self._news.values()))
+
+    def _is_new(self, opened: list[Episode]) -> bool:
+        if self._ring is None:
+            return False
+        if self._rung is None:
+            self._rung = rung(self._home)
+        fresh = () if opened is self._looked_at else set(opened) - self._rung
+        self._looked_at = opened
+        if fresh:
+            self._rung = frozenset(opened)
+            remember_rung(self._home, self._rung)
+        return bool(fresh)
+
+    def _seen(self, pressing: Pressing) -> None:
+        if pressing.rings and self._ring is not None:
+            self._ring()
+        if pressing != self.now:
+            self.now = pressing
+            self._changed()

@@ -1,0 +1,143 @@
+"""Questions before something that destroys, texts that an action needs, refusals with their remedy, and help.
+
+What they say may quote anything (a prompt, a path, git's words): it is cleaned, cut, and never markup. The critical
+alert stays in sight above them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from holdfast.base.text import clean
+from holdfast.tui.widgets.banner import Banner
+
+if TYPE_CHECKING:
+    from holdfast.tui.app import Top
+
+LONGEST = 8000  # characters of a dialog's words: a megabyte of git's complaints helps nobody
+
+
+def shown(words: str, style: str = "") -> Text:
+    flat = clean(words).expandtabs(4)
+    return Text(flat if len(flat) <= LONGEST else flat[:LONGEST] + " …", style=style)
+
+
+class Dialog(ModalScreen[str | None]):
+    """A box in the middle. It answers with a text, or with None when it was left by Escape."""
+
+    DEFAULT_CSS = """
+    Dialog { align: center middle; }
+    Dialog > VerticalScroll {
+        width: 100%; max-width: 100; height: auto; max-height: 100%; padding: 0 1; border: round $primary;
+        background: $surface; border-subtitle-align: left; border-subtitle-style: bold; border-subtitle-color: $text;
+    }
+    Dialog.-refusal > VerticalScroll { border: round $error; }
+    Dialog Static { height: auto; }
+    Dialog > Banner { dock: top; margin: 1 0 0 0; }
+    Dialog.-short Banner #critical { max-height: 1; }
+    Dialog.-short Banner #deaths { max-height: 1; }
+    """
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall")]  # noqa: RUF012 - as Textual declares it
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+    keys = ""  # how to answer; on the frame, where it is seen however long the words are
+
+    def compose(self) -> ComposeResult:
+        yield Banner()
+        with VerticalScroll() as box:
+            box.border_subtitle = self.keys
+            yield from self.body()
+
+    def body(self) -> ComposeResult:
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        cast("Top", self.app).show_frame()  # an alert that is there already
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class Question(Dialog):
+    """Only `y` is yes: a key too many must not destroy anything."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer", "Yes"),
+        Binding("n,escape", "leave", "No"),
+    ]
+    keys = "y: yes   n: no"
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.words = words
+
+    def body(self) -> ComposeResult:
+        yield Static(shown(self.words))
+
+    def action_answer(self) -> None:
+        self.dismiss("yes")
+
+
+class Asking(Dialog):
+    """For a text; an empty one is an answer too."""
+
+    AUTO_FOCUS = "Input"
+    keys = "Enter: send   Esc: leave it"
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.words = words
+
+    def body(self) -> ComposeResult:
+        yield Static(shown(self.words))
+        yield Input()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)
+
+
+class Refusal(Dialog):
+    """Stays until it is read: what was refused, why, and the next command."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q", "leave", "Close")]
+
+    def __init__(self, words: str, *, is_unchanged: bool = True) -> None:
+        super().__init__(classes="-refusal")
+        self.words = words
+        says_so = "nothing was changed" in words.lower()
+        self.keys = "Esc: close" if says_so or not is_unchanged else "Nothing was changed.   Esc: close"
+
+    def body(self) -> ComposeResult:
+        yield Static(shown(self.words))
+
+
+Keys = Sequence[tuple[str, str]]  # the keys of one thing to do, and what that is
+
+
+class Help(Dialog):
+    """Made of the bindings that hold where it was asked for, in groups."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "leave", "Close")]
+
+    def __init__(self, title: str, groups: Sequence[tuple[str, Keys]]) -> None:
+        super().__init__()
+        self.title_words, self.groups = title, groups
+
+    def body(self) -> ComposeResult:
+        yield Static(Text(f"{self.title_words}   (↑ ↓ scroll, Esc closes)", style="bold"))
+        for name, lines in self.groups:
+            yield Static(Text(name, style="bold underline"))
+            table = Table.grid(padding=(0, 1, 0, 0))
+            table.add_column(justify="right", style="bold", min_width=8, no_wrap=True)
+            table.add_column()
+            for keys, words in lines:
+                table.add_row(Text(keys), Text(words))
+            yield Static(table)

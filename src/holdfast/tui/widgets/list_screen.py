@@ -1,0 +1,133 @@
+"""A screen with a list, and below it all there is to say about the row with the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.timer import Timer
+
+from holdfast.tui.widgets.details import Details
+from holdfast.tui.widgets.filter_bar import FilterBar
+from holdfast.tui.widgets.grid import Column, Grid
+from holdfast.tui.widgets.screen import View
+
+Row = dict[str, Any]
+TICK = 5.0  # seconds between two drawings of ages and times
+
+
+def has_words(words: str, text: str) -> bool:
+    """Whether every word is in it, and none that is marked by an exclamation mark."""
+    flat, wanted = text.lower(), [word for word in words.lower().split() if word != "!"]  # whose word is being typed
+    return all((word[1:] not in flat) if word[0] == "!" else word in flat for word in wanted)
+
+
+class Listing(View):
+    """A subclass has columns, hands rows to `list_rows`, says what there is to say of one, and reads again when the
+    filter changes (`words`)."""
+
+    AUTO_FOCUS = "Grid"
+    DEFAULT_CSS = """
+    Listing Grid { min-height: 3; }
+    Listing.-short Details { max-height: 40%; }
+    """
+    COLUMNS: ClassVar[tuple[Column, ...]] = ()
+    KEY: ClassVar[str] = "id"
+    EMPTY: ClassVar[str] = "Nothing here."
+    NO_TASK: ClassVar[str] = "It has no task."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "slash",
+            "filter",
+            "Filter",
+            key_display="/",
+            priority=True,
+            tooltip="list only what has some words",
+            show=False,
+        ),
+        Binding("space", "read_on", "Read on", tooltip="scroll what stands below the list", show=False),
+        Binding("escape", "drop_filter", "No filter", show=False),
+    ]
+
+    def __init__(self) -> None:
+        self.words = ""
+        self._clock: Timer | None = None
+        super().__init__()
+
+    def body(self) -> ComposeResult:
+        yield FilterBar()
+        yield Grid(self.COLUMNS, key=self.KEY, empty="Reading …")
+        yield Details()
+
+    def sheet_of(self, row: Row) -> Text:
+        raise NotImplementedError
+
+    def read_again(self) -> None:
+        """What is wanted has changed."""
+        raise NotImplementedError
+
+    def subject(self) -> Row | None:
+        return self.query_one(Grid).row
+
+    # -- showing -------------------------------------------------------------------------------------------------------
+
+    def list_rows(self, rows: Sequence[Row], empty: str = "") -> None:
+        """`empty`: what to say where there are none, if that is more than usual."""
+        grid, none = self.query_one(Grid), "Nothing has all these words: Escape drops the filter."
+        grid.say_when_empty(none if self.words else empty or self.EMPTY)
+        grid.show(rows)
+        self.tell()
+
+    def tell(self) -> None:
+        row, details = self.subject(), self.query_one(Details)
+        details.display = row is not None
+        if row is not None:
+            details.show(row[self.KEY], self.sheet_of(row))
+
+    def on_mount(self) -> None:
+        self.query_one(Grid).focus()
+        self._clock = self.set_interval(TICK, self._tick)
+
+    def on_screen_resume(self) -> None:
+        if self._clock is not None:
+            self._tick()
+            self._clock.resume()
+
+    def on_screen_suspend(self) -> None:
+        if self._clock is not None:
+            self._clock.pause()
+
+    def _tick(self) -> None:
+        if self.subject() is not None:
+            self.query_one(Grid).redraw()
+            self.tell()
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    def on_grid_moved(self, _message: Grid.Moved) -> None:
+        self.tell()
+
+    def on_grid_chosen(self, message: Grid.Chosen) -> None:
+        if message.row["task"]:
+            self.top.open_task(message.row["task"])
+        else:
+            self.notify(self.NO_TASK, markup=False)
+
+    def action_read_on(self) -> None:
+        self.query_one(Details).read_on()
+
+    def action_filter(self) -> None:
+        self.query_one(FilterBar).open()
+
+    def action_drop_filter(self) -> None:
+        self.query_one(FilterBar).action_drop()
+
+    def on_filter_bar_filtered(self, message: FilterBar.Filtered) -> None:
+        self.words = message.words
+        self.read_again()
+
+    def on_filter_bar_left(self, _message: FilterBar.Left) -> None:
+        self.query_one(Grid).focus()

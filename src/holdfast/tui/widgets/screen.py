@@ -1,0 +1,196 @@
+"""What all screens have: the line about the supervisor on top, the critical alert below it, which screens there are,
+and the keys at the bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
+from textual.dom import DOMNode
+from textual.screen import Screen
+
+from holdfast.tui.actions.table import ACTIONS, ANYWHERE, Action, about
+from holdfast.tui.feed import Watch
+from holdfast.tui.widgets import key_bar
+from holdfast.tui.widgets.banner import Banner
+from holdfast.tui.widgets.dialogs import Help
+from holdfast.tui.widgets.grid import Grid
+from holdfast.tui.widgets.status import Status
+from holdfast.tui.widgets.tabs import Tabs
+
+if TYPE_CHECKING:
+    from holdfast.tui.app import Top
+
+Row = dict[str, Any]
+_UNSAID = {  # Textual's own, which do nothing here
+    *(
+        "scroll_left",
+        "scroll_right",
+        "page_left",
+        "page_right",
+        "scroll_up",
+        "scroll_down",
+        "scroll_home",
+        "scroll_end",
+    ),
+    *("app.focus_next", "app.focus_previous", "screen.copy_text"),
+}
+DIFF = Binding("d", "diff", "Diff", tooltip="what the task changed so far")
+_WITH_TASK = {"task", "worker", "alert", "workspace"}  # what has a task; a screen with a page for it has its own key
+
+
+@dataclass
+class KeyHelp:
+    """One thing that keys do here."""
+
+    label: str
+    words: str
+    group: str
+    keys: list[str] = field(default_factory=list)
+    bindings: list[tuple[DOMNode, Binding]] = field(default_factory=list)
+    is_spoken_of: bool = True  # in the palette: moving the cursor is not
+
+    @property
+    def text(self) -> str:
+        return f"{self.label}: {self.words}" if self.words else self.label
+
+
+class View(Screen[None]):
+    """Base of every screen. A subclass says what it is about, what it reads, and what its cursor is on."""
+
+    ABOUT: ClassVar[str] = ""  # the subject of its actions
+    NAME: ClassVar[str] = ""  # in help, palette and header
+    DEFAULT_CSS = """
+    View.-short Banner #critical { max-height: 1; }
+    View.-short Banner #deaths { max-height: 1; }
+    View.-roomy > Tabs { display: block; }
+    """  # a banner must not be all there is
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (18, "-tall"), (20, "-roomy")]  # noqa: RUF012 - as Textual declares it
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "keys", "Help", key_display="?", tooltip="what every key does here")
+    ]
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """The keys of its actions, before its own."""
+        own = cls.__dict__.get("BINDINGS", ())
+        has_diff = cls.ABOUT in _WITH_TASK and not any(isinstance(key, Binding) and key.key == DIFF.key for key in own)
+        cls.BINDINGS = [*(action.binding for action in about(cls.ABOUT)), *((DIFF,) if has_diff else ()), *own]
+        super().__init_subclass__(**more)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watches = tuple(self.watches())
+
+    @property
+    def top(self) -> Top:
+        from holdfast.tui.app import Top
+
+        return cast(Top, self.app)
+
+    def compose(self) -> ComposeResult:
+        yield Status()
+        yield Banner()
+        yield Tabs(tuple(self.top.MODES))
+        yield from self.body()
+        yield key_bar.KeyLine()
+
+    def body(self) -> ComposeResult:
+        raise NotImplementedError
+
+    def watches(self) -> Iterable[Watch]:
+        """What is read while this screen is on top."""
+        return ()
+
+    def subject(self) -> Row | None:
+        """What its actions are done to."""
+        return None
+
+    def on_mount(self) -> None:
+        self.bindings_updated_signal.subscribe(self, lambda _screen: self.show_keys())
+        self.top.show_frame()
+
+    def on_screen_resume(self) -> None:
+        self.top.feed.attach(self._watches)
+        self.top.show_frame()
+        self.show_keys()
+
+    def on_screen_suspend(self) -> None:
+        self.top.feed.detach(self._watches)
+
+    def on_unmount(self) -> None:
+        self.top.feed.detach(self._watches)
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    def on_grid_moved(self, _message: Grid.Moved) -> None:
+        self.show_keys()
+
+    def show_keys(self) -> None:
+        """The line at the bottom is about what the cursor is on, as it is now."""
+        try:
+            line, offered = self.query_one(key_bar.KeyLine), self.offered()
+        except NoMatches:  # not put together yet, or being taken apart
+            return
+        more = key_bar.others(self.active_bindings.values())
+        if self._task_under_cursor() is None:
+            more = [key for key in more if key[0] != DIFF.key]
+        line.show((*((action.key, action.key, action.label) for action in offered), *more))
+
+    def offered(self) -> list[Action]:
+        """What makes sense for what the cursor is on; the other keys work too, and say why not."""
+        row = self.subject()
+        return [action for action in about(self.ABOUT) if row is not None and action.when(row)]
+
+    def action_act(self, name: str) -> None:
+        action, subject = ACTIONS[name], self.subject()
+        if ANYWHERE in action.about:
+            self.top.act(action, {})
+        elif subject is None:
+            self.notify("There is nothing under the cursor.", severity="warning")
+        else:
+            self.top.act(action, subject)
+
+    def action_diff(self) -> None:
+        task_id = self._task_under_cursor()
+        if task_id is None:
+            self.notify("There is no task under the cursor.", severity="warning")
+        else:
+            self.top.open_task(task_id, "diff")
+
+    def _task_under_cursor(self) -> str | None:
+        row = self.subject() or {}
+        return cast("str | None", row["task"] if "task" in row else row.get("id"))
+
+    def key_lines(self) -> list[KeyHelp]:
+        """Whatever a key does here, in the order of help; `?` and the palette are made of this."""
+        found: dict[str, KeyHelp] = {}
+        for node, binding, enabled, tooltip in self.active_bindings.values():
+            if binding.system or not enabled or binding.action in _UNSAID:
+                continue
+            line = found.get(binding.action)
+            if line is None:
+                what = binding.tooltip or tooltip
+                line = KeyHelp(label=binding.description, words=what, group=self._group_of(node, binding))
+                line.is_spoken_of = (bool(what) or binding.show) and binding.action != "command_palette"
+                found[binding.action] = line
+            line.keys.append(self.app.get_key_display(binding))
+            line.bindings.append((node, binding))
+        return list(found.values())
+
+    def _group_of(self, node: DOMNode, binding: Binding) -> str:
+        if key_bar.is_action(binding.action):
+            action = ACTIONS[binding.action.split("'")[1]]
+            return "Everywhere" if ANYWHERE in action.about else f"This {self.ABOUT}"
+        return "Everywhere" if isinstance(node, App) or binding.key == key_bar.HELP[0] else "This screen"
+
+    def action_keys(self) -> None:
+        lines = self.key_lines()
+        groups = [
+            (group, [(" ".join(line.keys), line.text) for line in lines if line.group == group])
+            for group in dict.fromkeys((f"This {self.ABOUT}", "This screen", *(line.group for line in lines)))
+        ]
+        self.app.push_screen(Help(f"Keys: {self.NAME}", [(name, keys) for name, keys in groups if keys]))

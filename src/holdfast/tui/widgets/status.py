@@ -1,0 +1,96 @@
+"""The line on top of every screen: is the supervisor well, and what holds the fleet up."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.cells import cell_len
+from rich.text import Text
+from textual import events
+from textual.widgets import Static
+
+from holdfast.api.fleet.status import Piece, held_up, line
+from holdfast.base.text import one_line
+from holdfast.tui.feed import Trouble
+
+Row = dict[str, Any]
+EVERY = 1.0  # seconds: a supervisor that was killed tells nobody
+PATIENCE = 3.0  # seconds that the store may take to answer before that is said
+BETWEEN = "  "
+STYLES = {"": "", "good": "green", "warn": "yellow", "bad": "bold red"}
+
+
+class Status(Static):
+    DEFAULT_CSS = """
+    Status { height: auto; min-height: 1; max-height: 2; background: $panel; }
+    Status { text-wrap: nowrap; text-overflow: ellipsis; }
+    Status.-trouble { max-height: 5; text-wrap: wrap; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Text("holdfast: reading …"))
+        self._shown: Text | None = None
+        self._facts: tuple[Row | None, Trouble | None, float] = (None, None, 0.0)
+
+    def show(self, vitals: Row | None, trouble: Trouble | None, waits: float = 0.0) -> None:
+        """`waits`: since when the store lets the present reading wait, in seconds."""
+        self._facts = (vitals, trouble, waits)
+        self._draw()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        vitals, trouble, waits = self._facts
+        width = self.size.width or self.app.size.width
+        is_whole = trouble is None or not trouble.is_of_all
+        if trouble is not None and not is_whole:
+            made = in_trouble(trouble)
+        elif waits > PATIENCE:
+            made = waiting(waits)
+        elif vitals is not None and width > 0:
+            made = lines(vitals, width, time.time())
+            if trouble is not None:
+                made.append("\n").append_text(in_trouble(trouble))
+        else:
+            return
+        if self._shown is None or made.markup != self._shown.markup:  # nothing is drawn again for nothing
+            is_trouble = trouble is not None or waits > PATIENCE
+            is_as_high = not is_trouble and self.size.height == made.plain.count("\n") + 1
+            self._shown = made
+            self.set_class(is_trouble, "-trouble")
+            self.update(made, layout=not is_as_high)
+
+
+def in_trouble(trouble: Trouble) -> Text:
+    since = time.strftime("%H:%M:%S", time.localtime(trouble.since))
+    return Text.assemble((f"As of {since}. ", "bold"), (one_line(trouble.words, 1000), "bold red"))
+
+
+def waiting(waits: float) -> Text:
+    since = time.strftime("%H:%M:%S", time.localtime(time.time() - waits))
+    return Text(f"As of {since}: the store does not answer; something holds it locked. It is asked on.", "bold red")
+
+
+def lines(vitals: Row, width: int, now: float) -> Text:
+    """One line; a second one only when something holds the fleet up."""
+    made = Text(no_wrap=True, overflow="ellipsis", end="")
+    for number, piece in enumerate(fitting(line(vitals, now), width)):
+        made.append(BETWEEN if number else "")
+        made.append(one_line(piece.text), STYLES[piece.level])
+    held = held_up(vitals)
+    if held:
+        made.append("\n")
+        made.append(one_line("; ".join(held), max(1, width)), STYLES["warn"])
+    return made
+
+
+def fitting(pieces: list[Piece], width: int) -> list[Piece]:
+    chosen = list(pieces)
+    while sum(cell_len(piece.text) + len(BETWEEN) for piece in chosen) - len(BETWEEN) > width:
+        spare = max(chosen, key=lambda piece: piece.spare)
+        if not spare.spare:
+            break
+        chosen.remove(spare)
+    return chosen

@@ -1,0 +1,92 @@
+"""The line that says which screens there are, which one this is, and how many alerts are open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.widgets import Static
+
+from holdfast.tui.colours import LEVELS
+
+Row = dict[str, Any]
+COUNTED = "alerts"
+META = "screen"
+
+
+@dataclass(frozen=True)
+class Tab:
+    key: str
+    name: str
+    is_open: bool = False
+    number: int = 0  # of what needs somebody there; 0 is not said
+    style: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.key} {self.name}" + (f" {self.number}" if self.number else "")
+
+
+class Tabs(Static):
+    """Where there is no room for a line more (`-roomy`, frame.py), the digits work all the same."""
+
+    DEFAULT_CSS = """
+    Tabs { display: none; height: 1; text-wrap: nowrap; text-overflow: clip; }
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self._names = names
+        self._tabs: tuple[Tab, ...] = ()
+
+    def show(self, name: str, alerts: Row | None) -> None:
+        """`alerts`: how many are open, and the worst of them; None: not read yet."""
+        made = tuple(tabs(self._names, name, alerts or {}))
+        if made != self._tabs:
+            self._tabs = made
+            self._draw()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        self._draw()
+
+    async def on_click(self, event: events.Click) -> None:
+        name = event.style.meta.get(META)  # no link: those have colours of their own
+        if name is not None:
+            await self.run_action(f"app.go('{name}')")
+
+    def _draw(self) -> None:
+        self.update(line(self._tabs, self.size.width), layout=False)
+
+
+def tabs(names: Sequence[str], present: str, alerts: Row) -> list[Tab]:
+    number, worst = int(alerts.get("open", 0)), str(alerts.get("worst"))
+    return [
+        Tab(
+            str(key),
+            name.capitalize(),
+            is_open=name == present,
+            number=number if name == COUNTED else 0,
+            style=LEVELS.get(worst, "") if name == COUNTED and number else "",
+        )
+        for key, name in enumerate(names, 1)
+    ]
+
+
+def line(shown: Sequence[Tab], width: int) -> Text:
+    """The present one in brackets: not by its colour alone. Where it is narrow, those at the end have only their digit;
+    the present one and what needs somebody keep their words longest."""
+    words = [tab.words for tab in shown]
+    spare = sorted(range(len(shown)), key=lambda at: (shown[at].is_open, bool(shown[at].number), -at))
+    for at in spare:
+        if sum(map(len, words)) + 2 * len(words) <= width:
+            break
+        words[at] = shown[at].key if not shown[at].number else f"{shown[at].key} {shown[at].number}"
+    made = Text(end="")
+    for tab, each in zip(shown, words, strict=True):
+        style = Style.parse(f"bold reverse {tab.style}" if tab.is_open else tab.style)
+        made.append(f"[{each}]" if tab.is_open else f" {each} ", style + Style(meta={META: tab.name.lower()}))
+    return made
