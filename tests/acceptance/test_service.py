@@ -78,8 +78,8 @@ def test_a_system_service_is_installed_and_its_sweep_runs(fleet: Fleet, machine:
     assert modes == {
         UNIT: 0o644,
         f"{LIBEXEC}/holdfast-cleanup": 0o755,
-        f"{LIBEXEC}/rootsweep.py": 0o644,
-        f"{LIBEXEC}/deleter.py": 0o644,
+        f"{LIBEXEC}/root_cleanup.py": 0o644,
+        f"{LIBEXEC}/delete_tree.py": 0o644,
         f"{LIBEXEC}/installed.json": 0o644,
     }
 
@@ -137,7 +137,7 @@ def test_installing_again_changes_nothing_and_uninstalling_undoes_it(fleet: Flee
     assert "was changed by hand" in service(fleet, machine, "install", code=4).stderr
     assert "was changed by hand" in service(fleet, machine, "uninstall", code=4).stderr
     (machine / UNIT).write_text(installed)
-    program = machine / LIBEXEC / "deleter.py"
+    program = machine / LIBEXEC / "delete_tree.py"
     program.write_text(program.read_text() + "# mine\n")
     assert "is not as we wrote it" in service(fleet, machine, "install", code=4).stderr
     service(fleet, machine, "install", "--force")

@@ -8,7 +8,8 @@ from importlib import import_module
 import holdfast
 
 _LEFT_OUT = (
-    "holdfast.interfaces",
+    "holdfast.cli",
+    "holdfast.tui",
     "holdfast.__main__",
     "holdfast.processes.keeper_fork_server",
 )  # neither library nor ours

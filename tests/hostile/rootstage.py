@@ -19,7 +19,7 @@ from tests.other_user import OTHER_USER, is_root, reachable_directory
 import holdfast
 
 PROGRAMS = Path(holdfast.__file__).parent / "workspaces"
-INSTALLED = ("holdfast-cleanup", "rootsweep.py", "deleter.py")
+INSTALLED = ("holdfast-cleanup", "root_cleanup.py", "delete_tree.py")
 LINE = re.compile(r"holdfast-cleanup: swept=(\d+) failed=(\d+) skipped=(\d+) roots=(.+)\n")
 STRANGER = OTHER_USER + 1
 EVIL = "#!/bin/sh\ntouch {canary}\n"
@@ -87,7 +87,7 @@ class RootStage:
 
     def without_openat2(self) -> None:
         """As on a kernel before 5.6."""
-        program = self.programs / "deleter.py"
+        program = self.programs / "delete_tree.py"
         with_it, without = "_probed: list[Callable[[int, str, int], int] | None] = []", "_probed = [None]"
         assert with_it in program.read_text()
         program.write_text(program.read_text().replace(with_it, without))
@@ -155,7 +155,7 @@ class RootStage:
         hooks.mkdir()
         for hook in ("pre-commit", "post-checkout", "reference-transaction", "post-index-change", "pre-auto-gc"):
             shutil.copy(evil, hooks / hook)
-        for trap in ("os.py", "json.py", "sitecustomize.py", "deleter.py", "python3", "id", "find", "rm", "git"):
+        for trap in ("os.py", "json.py", "sitecustomize.py", "delete_tree.py", "python3", "id", "find", "rm", "git"):
             (repo / trap).write_text(EVIL.format(canary=self.executed) if "." not in trap else self._python_trap())
             (repo / trap).chmod(0o755)
 

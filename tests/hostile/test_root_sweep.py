@@ -128,11 +128,11 @@ def test_root_runs_only_what_root_alone_can_write(stage: RootStage) -> None:
     """R-TREE-10: a copy in the user's environment, or one that somebody may write, is refused; the exit code is 0."""
     stage.entry()
     for harm in (
-        lambda copy: os.chown(copy / "deleter.py", OTHER_USER, 0),
-        lambda copy: (copy / "rootsweep.py").chmod(0o664),
+        lambda copy: os.chown(copy / "delete_tree.py", OTHER_USER, 0),
+        lambda copy: (copy / "root_cleanup.py").chmod(0o664),
         lambda copy: copy.chmod(0o777),
-        lambda copy: (copy / "deleter.py").unlink(),
-        lambda copy: (copy / "rootsweep.py").write_text("raise SystemExit(3)\n"),
+        lambda copy: (copy / "delete_tree.py").unlink(),
+        lambda copy: (copy / "root_cleanup.py").write_text("raise SystemExit(3)\n"),
     ):
         copy = Path(shutil.copytree(stage.programs, stage.root / "copy"))
         harm(copy)
@@ -364,11 +364,11 @@ def test_the_shell_entry_uses_our_names(tmp_path: Path) -> None:
     own."""
     for name in INSTALLED:
         shutil.copy(PROGRAMS / name, tmp_path / name)
-    (tmp_path / "rootsweep.py").write_text("import sys, json; print(json.dumps(sys.argv[1:]))\n")
+    (tmp_path / "root_cleanup.py").write_text("import sys, json; print(json.dumps(sys.argv[1:]))\n")
     done = subprocess.run([tmp_path / "holdfast-cleanup"], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == NAMES
     ours = {value for value in vars(names).values() if isinstance(value, str) and len(value) > 5 and "/" not in value}
-    for program in ("rootsweep.py", "deleter.py"):
+    for program in ("root_cleanup.py", "delete_tree.py"):
         code = (PROGRAMS / program).read_text().split('"""', 2)[2]
         assert [name for name in ours if f'"{name}"' in code] == []
 

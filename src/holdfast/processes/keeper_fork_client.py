@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from holdfast.base import faults
 from holdfast.processes.children import Children
 
-CRADLE = os.path.join(os.path.dirname(__file__), "cradle.py")
+CRADLE = os.path.join(os.path.dirname(__file__), "keeper_fork_server.py")
 PATIENCE = 10.0  # for an answer that usually takes milliseconds; the loop waits meanwhile
 LENGTH, ANSWER = 8, 24
 ROOM = 400  # for what `ps` shows of a keeper

@@ -24,7 +24,8 @@ from holdfast.base.folders import listed
 from holdfast.base.home import home_directory
 from holdfast.workspaces.removal import delete_tree
 
-PROGRAMS = ("holdfast-cleanup", "rootsweep.py", "deleter.py")
+PROGRAMS = ("holdfast-cleanup", "root_cleanup.py", "delete_tree.py")
+FORMER_PROGRAMS = ("rootsweep.py", "deleter.py")  # their names until 0.1: a service installed then has them
 LIBEXEC = "/usr/local/libexec/holdfast"  # root's; what a user can write must not be run by root
 MANIFEST = "installed.json"  # beside them: the checksum of each, as it was installed
 SYSTEM_UNITS = "/etc/systemd/system"
@@ -129,7 +130,8 @@ def _programs_to_write(wanted: Service, force: bool) -> Iterator[tuple[str, byte
     folder = wanted.path(LIBEXEC)
     sums = _manifest(folder)
     contents = {name: _bytes(os.path.join(_SOURCE, name)) for name in PROGRAMS}
-    fresh = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    former = {name: sums[name] for name in FORMER_PROGRAMS if name in sums}
+    fresh = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()} | former
     written = False
     for name, content in contents.items():
         path = os.path.join(folder, name)
@@ -191,7 +193,7 @@ def _programs_to_remove(wanted: Service, folder: str) -> list[str]:
     sums = _manifest(folder)
     ours = [
         os.path.join(folder, name)
-        for name in PROGRAMS
+        for name in (*PROGRAMS, *FORMER_PROGRAMS)
         if os.path.isfile(os.path.join(folder, name))
         and hashlib.sha256(_bytes(os.path.join(folder, name))).hexdigest() == sums.get(name)
     ]

@@ -1,6 +1,6 @@
 """Deletes a tree that somebody else may have shaped, and may still be changing: by descriptor, one name at a time.
 
-Two users: the supervisor (`trash.py`), and root before a service starts (`rootsweep.py`). Root runs a copy of this
+Two users: the supervisor (`trash.py`), and root before a service starts (`root_cleanup.py`). Root runs a copy of this
 file, so it stands alone: standard library only, nothing of ours (docs/adr/0018-privileged-deleter.md).
 
 - Every directory is opened relative to the open directory that holds it, as one name: no symlink is followed and no

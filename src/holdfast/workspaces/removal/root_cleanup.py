@@ -1,7 +1,7 @@
 """What root deletes before a service starts: things in the trash of the homes that the unit names, and nothing else.
 
-Started by `holdfast-cleanup`, as `python3 -I -S rootsweep.py WORKSPACES TRASH TRASHED_SUFFIX STRANDED_PREFIX`: the
-names come from there. Root runs a copy beside a copy of `deleter.py`, both in a directory of root's; nothing that the
+Started by `holdfast-cleanup`, as `python3 -I -S root_cleanup.py WORKSPACES TRASH TRASHED_SUFFIX STRANDED_PREFIX`: the
+names come from there. Root runs a copy beside a copy of `delete_tree.py`, both in a directory of root's; nothing that the
 user can write is imported, executed or believed (docs/adr/0018-privileged-deleter.md):
 
 - Homes come from the unit's environment. Every directory on the way is opened by name below the one before it, without
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 
 if __name__ == "__main__":  # -I takes our own directory off the path; it is root's, or we would not be here
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from deleter import Deleter, TimeIsUp  # type: ignore[import-not-found]
+    from delete_tree import Deleter, TimeIsUp  # type: ignore[import-not-found]
 else:
     from holdfast.workspaces.removal.delete_tree import Deleter, TimeIsUp
 

@@ -1,4 +1,4 @@
-"""Putting trees away and deleting them, as the user who owns them. `deleter.py` has the walk, which root uses too."""
+"""Putting trees away and deleting them, as the user who owns them. `delete_tree.py` has the walk, which root uses too."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Named statements from the .sql files beside this module."""
+"""Named statements from store/sqlite/queries, and the migrations."""
 
 from __future__ import annotations
 
 import os
 from functools import cache
 
-_HERE = os.path.dirname(__file__)
+_SQLITE = os.path.dirname(os.path.dirname(__file__))
 
 
 @cache
 def statements(name: str) -> dict[str, str]:
     """All statements of queries/<name>.sql by their `-- name:` line. `{x}` in one stands for the part named x."""
     found: dict[str, str] = {}
-    with open(os.path.join(_HERE, "queries", f"{name}.sql"), encoding="utf-8") as file:
+    with open(os.path.join(_SQLITE, "queries", f"{name}.sql"), encoding="utf-8") as file:
         for block in file.read().split("-- name: ")[1:]:
             title, _, body = block.partition("\n")
             for part, text in found.items():
@@ -24,7 +24,7 @@ def statements(name: str) -> dict[str, str]:
 @cache  # every opening of a store asks how many there are
 def migrations() -> list[tuple[int, str]]:
     """Every migration as (number, script), in order, without gaps."""
-    folder = os.path.join(_HERE, "migrations")
+    folder = os.path.join(_SQLITE, "migrations")
     names = sorted(name for name in os.listdir(folder) if name.endswith(".sql"))
     scripts = []
     for expected, name in enumerate(names, start=1):

@@ -1,1 +1,0 @@
-"""Faces of Holdfast. They see only api, config and errors."""
