@@ -13,7 +13,7 @@ import sqlite3
 import time
 
 from holdfast.core.model import TaskSpec
-from holdfast.store.sqlite.engine.sql import migrations
+from holdfast.store.sqlite.engine.statements import migrations
 from holdfast.store.sqlite.rows import settings_of
 
 ADD = """

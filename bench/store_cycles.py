@@ -78,7 +78,7 @@ class Ours:
         return asyncio.run(run())
 
     async def _caller(self, writer: GroupWriter, todo: list[TaskSpec]) -> None:
-        """Each step is durable before the next begins, as in `add`, supervisor/claims/claim.py and supervisor/runs/settle.py."""
+        """Each step is durable before the next begins, as in `add`, the claim and the settlement."""
         for spec in todo:
             await self._cycle(writer, spec)
 

@@ -108,7 +108,8 @@ def states_page() -> str:
     return "\n\n".join(
         [
             "# States, endings and budgets",
-            "A move that is not on this page cannot be made. The tables live in `core/states.py` and `core/runs/policy.py`.",
+            "A move that is not on this page cannot be made. The tables live in `core/states.py`,"
+            " and `core/runs/policy.py` decides by them.",
             "## Task",
             _diagram(TASK_MOVES, TASK_TERMINAL),
             "A task that is completed, failed or cancelled is terminal: only an operator's retry moves it again.",
@@ -120,8 +121,8 @@ def states_page() -> str:
             _diagram(WORKSPACE_MOVES),
             _moves(WORKSPACE_MOVES),
             "## Worker",
-            "A named worker ([how to](howto/workers.md); the table lives in `core/dispatch/workers.py`). Whether it works or"
-            " waits is no state of its own: its task says so.",
+            "A named worker ([how to](howto/workers.md); the table lives in `core/dispatch/workers.py`)."
+            " Whether it works or waits is no state of its own: its task says so.",
             _diagram(WORKER_MOVES),
             _moves(WORKER_MOVES),
             "## How a run ended, and what follows",

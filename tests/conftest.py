@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.fleet import Fleet, processes_of
 
-from holdfast.processes.groupbases import Bases
+from holdfast.processes.cgroups import Bases
 
 # What an example takes is the machine's business, where others are at work: no deadline. And the same examples in every
 # run: what a new one finds is for the campaigns (`make faults-long` gives a seed), not for who changed something else.

@@ -293,7 +293,7 @@ def _import_everything() -> None:
             importlib.import_module(module.name)
     for name in _ALSO:
         importlib.import_module(name)
-    sql = importlib.import_module("holdfast.store.sqlite.engine.sql")
+    sql = importlib.import_module("holdfast.store.sqlite.engine.statements")
     sql.migrations()  # read once, and remembered
     for file in Path(sqlite.__path__[0], "queries").glob("*.sql"):
         sql.statements(file.stem)

@@ -9,8 +9,7 @@ from holdfast.base import low_memory
 
 def main() -> None:
     try:
-        from holdfast.cli.main import run
-        from holdfast.cli.streams import settle_in
+        from holdfast.cli.main import run, settle_in
 
         settle_in()
         code = run(sys.argv[1:])

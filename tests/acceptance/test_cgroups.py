@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from tests.fleet import Fleet, lives, wait_until
 
-from holdfast.processes.cgroups import Cgroups, base_name, is_ours, probe
-from holdfast.processes.groupbases import Bases
+from holdfast.processes.cgroups import Bases, Cgroups, base_name, is_ours, probe
 
 LIVES = {"kind": "daemon", "lives": "120s", "write": "daemon.pid"}
 

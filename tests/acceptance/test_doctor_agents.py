@@ -64,7 +64,7 @@ def test_doctor_probes_every_cli_and_says_what_to_do(fleet: Fleet) -> None:
 
 def test_login_by_variable_and_rules_of_root_are_told(tmp_path: Path) -> None:
     """Issue 6: what can be told without asking a server, per account; why a mode is refused here."""
-    from holdfast.agents.zz_claude import CLAUDE
+    from holdfast.agents.claude import CLAUDE
     from holdfast.api.home.agent_clis import Cli, logins, permission_words
     from holdfast.config.layers import merge
     from holdfast.config.read_file import read_file

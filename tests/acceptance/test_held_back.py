@@ -13,7 +13,7 @@ from tests.acceptance.test_config import user_file
 from tests.fleet import Fleet, lives, wait_until
 
 from holdfast.api.commands import Commands, NewTask
-from holdfast.api.scenarios import load_scenario
+from holdfast.api.rehearse import load_scenario
 from holdfast.base import clock
 from holdfast.core.dispatch.holds import MOST_STORMS, Hold, Scope
 from holdfast.store.open import open_store

@@ -8,7 +8,7 @@ import pytest
 from tests.acceptance.test_config import repo_file, user_file
 from tests.fleet import Fleet
 
-from holdfast.config.overrides import AGENTS
+from holdfast.config.per_agent import AGENTS
 from holdfast.store.sqlite.engine.store import SqliteStore
 
 MINE = """\

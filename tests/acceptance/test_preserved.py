@@ -10,7 +10,7 @@ import pytest
 from tests.acceptance.test_config import user_file
 from tests.fleet import Fleet, wait_filled, wait_until
 
-from holdfast.api.work.zz_workspaces import clean, keep
+from holdfast.api.work.workspaces import clean, keep
 from holdfast.base.errors import Conflict
 
 WRITE = {"write": {"path": "w.txt", "text": "work\n"}}

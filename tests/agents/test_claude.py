@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.agents.recordings import RECORDED_AT, judged
 
+from holdfast.agents.claude import CLAUDE
 from holdfast.agents.port import Account, Permission, Stream, Surroundings, WorkOrder
-from holdfast.agents.zz_claude import CLAUDE
 from holdfast.core.agents.events import LimitNotice, ToolStarted
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 

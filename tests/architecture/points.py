@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import holdfast
-from holdfast.store.sqlite.engine.sql import statements
+from holdfast.store.sqlite.engine.statements import statements
 
 SOURCE = Path(holdfast.__file__).parent
 

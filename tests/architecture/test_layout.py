@@ -32,7 +32,7 @@ def test_no_module_grows_beyond_reading(path: Path) -> None:
 def test_settings_per_agent_know_every_agent() -> None:
     """config cannot ask wiring, which imports everything: it keeps a list of names."""
     from holdfast.agents.registry import AGENTS as WIRED
-    from holdfast.config.overrides import AGENTS
+    from holdfast.config.per_agent import AGENTS
 
     assert set(WIRED) == set(AGENTS)
     assert {name: agent.name for name, agent in WIRED.items()} == {name: name for name in WIRED}

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.base.units import parse_duration, parse_size
-from holdfast.config.read_file import read_file
-from holdfast.config.reading import LARGEST_FILE
+from holdfast.config.edit_file import template
+from holdfast.config.read_file import LARGEST_FILE, read_file
 from holdfast.config.settings import SETTINGS, shown
-from holdfast.config.template import template
 from holdfast.config.values import age, boolean, count, one_of, pairs, text, words, write
 
 many = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,11 +11,11 @@ import pytest
 
 from holdfast.config import trust
 from holdfast.config.layers import best_effort, load
+from holdfast.config.problems import ConfigError
 from holdfast.config.read_file import read_file
 from holdfast.config.report import survey
+from holdfast.config.schedule_files import read_timetable
 from holdfast.config.tables.schedules import lines_to_show, plain, trust_values
-from holdfast.config.tables.timetable import read_timetable
-from holdfast.config.zz_problems import ConfigError
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 
 GOOD = """\

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.layers import load, merge
+from holdfast.config.problems import ConfigError
 from holdfast.config.read_file import read_file
 from holdfast.config.report import survey
 from holdfast.config.tables.workers import WorkerTable, lines_to_show
-from holdfast.config.zz_problems import ConfigError
 
 GOOD = """\
 agents = 0

@@ -1,4 +1,4 @@
-"""What every store must do for money and tokens (store/port/dispatch.py). As store_contract.py: against the port alone."""
+"""What every store must do for money and tokens (store/port/dispatch.py). Against the port alone."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from holdfast.core.model import Task
 from holdfast.core.runs.crashes import Answer
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.policy import Decision
-from holdfast.store.port.staffing import WorkerCrash
+from holdfast.store.port.dispatch import WorkerCrash
 from holdfast.store.port.transaction import Operation
 
 WEB = Lane(name="web")

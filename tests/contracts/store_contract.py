@@ -1,4 +1,4 @@
-"""What every store must do, as code. Written against `holdfast.store.port.transaction` alone: an adapter passes it unchanged.
+"""What every store must do, as code. Written against `holdfast.store.port` alone: an adapter passes it unchanged.
 
 An adapter's test module supplies one fixture, `bench`, and takes over every `Test…` class of this module together
 with the fixture `scene`; `test_sqlite_store.py` shows how. Nothing here knows how rows are kept: what is

@@ -1,4 +1,4 @@
-"""What every store must do about subtasks: each cell of core/tasks/subtasks.py, in the transaction of the parent's own move."""
+"""What every store must do about subtasks: each cell of core/tasks/subtasks.py, in the parent's own transaction."""
 
 from __future__ import annotations
 

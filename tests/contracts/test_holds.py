@@ -1,4 +1,4 @@
-"""What a store must do for dispatch that is held back (store/port/holding.py)."""
+"""What a store must do for dispatch that is held back (store/port/dispatch.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store must do for issues of outside trackers (store/port/trackers.py), and what is due for each (core/tracking)."""
+"""What a store must do for issues of outside trackers, and what is due for each."""
 
 from __future__ import annotations
 

@@ -15,9 +15,8 @@ from tests.fleet import lives, wait_until
 from tests.receivers import FLOOD, Hook, Received, WebReceiver, web_receiver
 
 from holdfast import config
-from holdfast.alerts.command import CommandTarget
+from holdfast.alerts.command import KEPT, CommandTarget, Tail
 from holdfast.alerts.port import LONGEST_TOLD, Answer, Target
-from holdfast.alerts.tail import KEPT, Tail
 from holdfast.alerts.webhook import WebhookTarget, seconds_of
 from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import LONGEST_WAIT, Notice, Transition, body_of

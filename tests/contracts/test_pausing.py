@@ -1,4 +1,4 @@
-"""What `store/port/pausing.py` promises: pauses of operators, forced resumes, what is due."""
+"""What `store/port/transaction.py` promises: pauses of operators, forced resumes, what is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is preserved for a week, and a clock that is set (store/port/keeping.py)."""
+"""What is preserved for a week, and a clock that is set (store/port/workspaces.py)."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ from tests.standin import StandIn
 from holdfast.api.commands import check_prompt
 from holdfast.base.text import is_text
 from holdfast.core.tasks.trackers import LONGEST_BODY, Issue, prompt_of
-from holdfast.trackers.answers import issues_in
-from holdfast.trackers.beads import Beads
+from holdfast.trackers.beads import Beads, issues_in
 from holdfast.trackers.builtin import Builtin
 from holdfast.trackers.port import Done, Missing, Overwrote, Refused, Tracker, Unknown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.runs.checkpointing import LONGEST, SHARE, next_interval
+from holdfast.core.runs.intervals import LONGEST, SHARE, next_interval
 
 
 def test_it_doubles_where_it_is_felt_and_shrinks_back() -> None:

@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.agents.events import AgentEvent, Result, Text, ToolFinished, ToolStarted
-from holdfast.core.workflows.handover import LEAST_DIFF, MOST, Changes, EarlierRun, cut, hand_over
-from holdfast.core.workflows.recollection import MOST_TOOLS, Recollection
+from holdfast.core.workflows.handover import (
+    LEAST_DIFF,
+    MOST,
+    MOST_TOOLS,
+    Changes,
+    EarlierRun,
+    Recollection,
+    cut,
+    hand_over,
+)
 
 MARK = "holdfast r1u2n3"
 

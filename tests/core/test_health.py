@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.agents.events import AgentEvent, Failure, Result, Retry, Text, Trouble
-from holdfast.core.health.cputrail import AT_WORK, QUIET_SHARE, CpuTrail
 from holdfast.core.health.diagnosis import LOOK_TWICE, STOP_WHY, Condition, Facts, TreeFacts, judge, seconds, window_of
-from holdfast.core.health.eventsigns import signs_of
-from holdfast.core.health.signs import REMEMBERED, OpenTool, Sign, SignKind, Talk
-from holdfast.core.health.stalled import Plight, PlightKind
+from holdfast.core.health.signs import REMEMBERED, OpenTool, Sign, SignKind, Talk, signs_of
+from holdfast.core.health.stalled import AT_WORK, QUIET_SHARE, CpuTrail, Plight, PlightKind
 from holdfast.core.task_settings import HealthRules
 
 RULES = HealthRules()  # stuck after 300 s, tool_silence 2700 s, start-up 300 s, 50 steps

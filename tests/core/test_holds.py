@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents.zz_claude import CLAUDE
-from holdfast.core.agents.events import AgentEvent, Retry, SessionStarted, StepStarted, Text, Trouble
-from holdfast.core.agents.streams import Stream
+from holdfast.agents.claude import CLAUDE
+from holdfast.core.agents.events import AgentEvent, Retry, SessionStarted, StepStarted, Stream, Text, Trouble
 from holdfast.core.dispatch.holds import (
     LONGEST_PROBE,
     Hold,
@@ -31,8 +30,7 @@ from holdfast.core.dispatch.holds import (
     proving,
 )
 from holdfast.core.dispatch.mass_death import Death, after_fleet, after_mass, among, is_mass, may_become_mass
-from holdfast.core.health.eventsigns import signs_of
-from holdfast.core.health.signs import NearLimit, Talk
+from holdfast.core.health.signs import NearLimit, Talk, signs_of
 from holdfast.core.model import Instant
 from holdfast.core.runs.outcome import Outcome, RunUsage, Verdict
 from holdfast.core.states import TaskState

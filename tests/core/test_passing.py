@@ -1,5 +1,5 @@
-"""How much time has passed, whatever the wall clock was set to (core/cleanup/clock_jumps.py). Promise 1: what is kept for a month
-is there for a month of real time."""
+"""How much time has passed, whatever the wall clock was set to (core/cleanup/clock_jumps.py). Promise 1: what is
+kept for a month is there for a month of real time."""
 
 from __future__ import annotations
 

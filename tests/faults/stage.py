@@ -24,8 +24,7 @@ from holdfast.base.ids import new_id
 from holdfast.config.retry_budgets import limits_of
 from holdfast.core.model import Task
 from holdfast.processes.children import Children
-from holdfast.processes.helperlock import HelperLock
-from holdfast.processes.helpers import HelperRunner
+from holdfast.processes.helpers import HelperLock, HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.store.port.transaction import Host

@@ -12,9 +12,8 @@ from tests.fleet import Fleet, wait_until
 from tests.harness.await_walker import Ended, walk
 
 from holdfast.processes.children import Children
-from holdfast.processes.helperlock import HelperLock
-from holdfast.processes.helpers import HelperRunner
-from holdfast.workspaces.git.repolock import file_lock
+from holdfast.processes.helpers import HelperLock, HelperRunner
+from holdfast.workspaces.git.repo_lock import file_lock
 
 
 def test_no_helper_outlives_its_caller(fleet: Fleet) -> None:

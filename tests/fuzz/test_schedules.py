@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.sampling import amount
 
-from holdfast.api.times import in_words
+from holdfast.api.format import in_words
 from holdfast.config.read_file import read_file
 from holdfast.config.tables.schedule_keys import KEYS
 from holdfast.config.tables.schedules import lines_to_show, plain, read_schedules, trust_lines

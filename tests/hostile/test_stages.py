@@ -10,7 +10,7 @@ from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, lives, wait_until
 
 from holdfast.core.workflows.draft import AgentChoice, MemberDraft, StageDraft
-from holdfast.supervisor.runs.stagegates import MOST_BEGINNINGS
+from holdfast.supervisor.runs.stages import MOST_BEGINNINGS
 
 MIB = 1 << 20
 

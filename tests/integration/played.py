@@ -20,8 +20,7 @@ from typing import Any
 
 from holdfast.agents.port import Account, Capabilities, Command, Ended, Surroundings, WorkOrder
 from holdfast.base.ids import new_id
-from holdfast.core.agents.events import AgentEvent
-from holdfast.core.agents.streams import Stream
+from holdfast.core.agents.events import AgentEvent, Stream
 from holdfast.core.dispatch.holds import Sight
 from holdfast.core.dispatch.workers import Staff
 from holdfast.core.health.signs import Sign
@@ -36,7 +35,7 @@ from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.context import Context, Keeping, Patient, Settings, Timetables
 from holdfast.supervisor.daemon import Supervisor
 from holdfast.supervisor.runs.attempt import Attempt
-from holdfast.supervisor.runs.recovery import recover
+from holdfast.supervisor.runs.attempts import recover
 from holdfast.supervisor.runs.run import RunDriver
 from holdfast.workspaces.strategies.none import NoneStrategy
 

@@ -26,7 +26,7 @@ from holdfast.core.model import RequestKind, StopWhy
 from holdfast.core.runs.outcome import Cause, Outcome
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.workflows.workflow import Member, OnFailure, Stage, Stages
-from holdfast.store.port.holding import MASS_DEATH_ALERT
+from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 
 YEAR = 365.25 * 86400
 LIMITS = Limits(runs=6, crash=3, retry=2, lost=2, outage=1800.0, session=1)

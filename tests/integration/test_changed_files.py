@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.workspaces.snapshots import changed
-from holdfast.workspaces.snapshots.changed import Change, changed_since
+from holdfast.workspaces.snapshots import change_detection
+from holdfast.workspaces.snapshots.change_detection import Change, changed_since
 
 BEFORE, SINCE, AFTER = 1e9, 1.1e9, 1.2e9
 
@@ -63,5 +63,5 @@ def test_a_file_that_vanishes_meanwhile_hides_no_other(work: Path, monkeypatch: 
 
 def test_what_could_not_be_looked_at_is_not_called_unchanged(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert changed_since(str(work / "nowhere"), SINCE) == Change(saw_all=False)
-    monkeypatch.setattr(changed, "MOST_FILES", 3)
+    monkeypatch.setattr(change_detection, "MOST_FILES", 3)
     assert changed_since(str(work), SINCE) == Change(saw_all=False)

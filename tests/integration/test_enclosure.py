@@ -15,8 +15,7 @@ import pytest
 
 from holdfast.base.errors import Unavailable
 from holdfast.containers import shell
-from holdfast.containers.engine import IDLE, WORKSPACE, Engine
-from holdfast.containers.engines import Engines
+from holdfast.containers.engine import IDLE, WORKSPACE, Engine, Engines
 from holdfast.containers.run_in_container import Enclosure, inside
 from holdfast.core.model import Strategy, TaskSpec, Workspace
 from holdfast.core.runs.outcome import Cause, ProcessEnd

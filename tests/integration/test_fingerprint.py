@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.integration.conftest import Workshop
 
-from holdfast.processes.gitusers import may_be_held
+from holdfast.processes.open_files import may_be_held
 from holdfast.workspaces.git.fingerprint import PACKED, RECORD, Fingerprints, shared_locks
 
 

@@ -15,11 +15,9 @@ import pytest
 from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, wait_until
 
-from holdfast.api.commands import Commands
-from holdfast.api.fleet.counting import Counts
+from holdfast.api.commands import Commands, pause
 from holdfast.api.fleet.filter import ORDERS, Listed, Wish, matcher
-from holdfast.api.fleet.view import FleetReader, Picture
-from holdfast.api.pausing import pause
+from holdfast.api.fleet.view import Counts, FleetReader, Picture
 from holdfast.api.queries import Queries
 from holdfast.api.tasks.live_cost import Cost, LiveCosts
 from holdfast.base.errors import HoldfastError, Unavailable
@@ -143,7 +141,7 @@ def test_what_ended_leaves_the_list_in_time(fleet: Fleet, monkeypatch: pytest.Mo
 
 
 def test_counting_is_counting_all(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.api.fleet.counting.REST", 0.0)
+    monkeypatch.setattr("holdfast.api.fleet.view.REST", 0.0)
     home, counts = str(fleet.home), Counts()
     fleet.queue("true")
     queries = Queries(home)

@@ -29,7 +29,7 @@ from holdfast.supervisor.context import Patient
 from holdfast.supervisor.health.alerts import NO_FILE, NOT_ALL_FILES
 from holdfast.supervisor.health.run_facts import Watch
 from holdfast.supervisor.health.service import ABSENT, BREATH, SAVE_EVERY, Health
-from holdfast.workspaces.snapshots.changed import Change
+from holdfast.workspaces.snapshots.change_detection import Change
 
 
 class Ward:

@@ -11,10 +11,11 @@ import pytest
 from tests.faults.stage import Stage
 from tests.fleet import Fleet
 
-from holdfast.supervisor.runs import agent_reports, reports
+from holdfast.supervisor.runs import agent_reports
 from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.runs.attempts import Attempts
-from holdfast.supervisor.runs.reports import Reports
+from holdfast.supervisor.services import agent_reports as reports
+from holdfast.supervisor.services.agent_reports import Reports
 
 SAY = (
     """printf '{"token":"%s","report":"REPORT","message":"%s"}\\n' """

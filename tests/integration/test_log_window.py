@@ -16,9 +16,8 @@ from holdfast.api.tasks import log_window
 from holdfast.api.tasks.log_window import LogWindow
 from holdfast.api.tasks.transcript import Transcript
 from holdfast.tui.feed import NOTHING_NEW
-from holdfast.tui.screens.task import reader as reading
-from holdfast.tui.screens.task.reader import Batch, Choice, Reader
-from holdfast.tui.screens.task.scribe import Scribe
+from holdfast.tui.screens.task import output as reading
+from holdfast.tui.screens.task.output import Batch, Choice, Reader, Scribe
 from holdfast.tui.widgets.text_view import LONGEST, Line, fold, printable
 
 RUN = {"id": "r1", "number": 1}

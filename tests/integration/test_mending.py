@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from tests.fleet import Fleet
 
-from holdfast.api.commands import Commands
-from holdfast.api.fleet.mending import mend
-from holdfast.api.pausing import pause
+from holdfast.api.commands import Commands, pause
+from holdfast.api.fleet.alerts import mend
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound, Refused
 from holdfast.core.dispatch.accounts import Parking

@@ -13,7 +13,7 @@ from holdfast.core.model import Event
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor import narrator
+from holdfast.supervisor import log
 from holdfast.supervisor.context import Bell
 
 
@@ -25,13 +25,13 @@ def test_an_event_is_told_when_the_writer_has_committed_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """R-TERM-03: events, not polling. With a slow poll of an hour only the ring can make it speak."""
-    monkeypatch.setattr(narrator, "SLOW_POLL", 3600.0)
+    monkeypatch.setattr(log, "SLOW_POLL", 3600.0)
     store = SqliteStore(str(tmp_path))
 
     async def scene() -> str:
         news = Bell()
         writer = GroupWriter(str(tmp_path), on_batch=news.ring)
-        telling = asyncio.create_task(narrator.Narrator(store, news).run())
+        telling = asyncio.create_task(log.Narrator(store, news).run())
         said = ""
         try:
             for words in ("The first thing happened.", "The second thing happened."):

@@ -24,7 +24,7 @@ from holdfast.core.workflows.workflow import Progress, progress_from
 from holdfast.secrets import redact
 from holdfast.secrets.redact import Flow, Redactor, is_secret_name, secrets_in
 from holdfast.store.sqlite.rows import written_progress
-from holdfast.supervisor.saying import say_trouble
+from holdfast.supervisor.log import say_trouble
 
 SECRET = 'Zk9x"7\\qLmN0pQr+stu/vwx=='
 KEY_BLOCK = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXk\nAAAAB3NzaC1yc2E\n-----END OPENSSH PRIVATE KEY-----"

@@ -6,8 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from holdfast.api.work.sizes import BATCH, Sizes
-from holdfast.api.work.work import size_of
+from holdfast.api.work.workspaces import BATCH, Sizes, size_of
 
 
 def grow(path: Path, files: int) -> Path:

@@ -15,7 +15,7 @@ from tests.integration.conftest import Workshop
 
 from holdfast.core.model import Strategy
 from holdfast.core.workflows.handover import Changes, hand_over
-from holdfast.workspaces.git.changes import MOST_FILES, SoFar
+from holdfast.workspaces.git.changes import MOST_SHOWN_FILES, SoFar
 
 
 def test_everything_that_a_tree_can_hold_and_nothing_of_it_runs(
@@ -67,7 +67,7 @@ def test_everything_that_a_tree_can_hold_and_nothing_of_it_runs(
     assert not {"staged.txt", "src/app.py"} & {line.split("  ")[0] for line in brought.files}, "what we brought"
 
     (tree / "many").mkdir()
-    for number in range(MOST_FILES + 50):
+    for number in range(MOST_SHOWN_FILES + 50):
         (tree / "many" / f"{number}").write_text("x\n")
     crowded = workshop.run(SoFar(workshop.home, workshop.git).read(workspace))
     assert crowded.files[-1] == "and 59 more file(s)"

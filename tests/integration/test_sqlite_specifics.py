@@ -43,7 +43,7 @@ from holdfast.store.port.transaction import Grip, Host
 from holdfast.store.sqlite.engine import connection as opening
 from holdfast.store.sqlite.engine import store as store_module
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
-from holdfast.store.sqlite.engine.sql import migrations, statements
+from holdfast.store.sqlite.engine.statements import migrations, statements
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.store.sqlite.engine.write_queue import Turnstile
 from holdfast.store.sqlite.transaction import SqliteTransaction

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.api.fleet.stats import reliability
 from holdfast.api.queries import Queries
-from holdfast.store.sqlite.engine.sql import statements
+from holdfast.store.sqlite.engine.statements import statements
 from holdfast.store.sqlite.engine.store import SqliteStore
 
 DAY = 86400.0

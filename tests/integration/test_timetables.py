@@ -15,8 +15,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.processes.children import Children
-from holdfast.processes.helperlock import HelperLock
-from holdfast.processes.helpers import HelperRunner
+from holdfast.processes.helpers import HelperLock, HelperRunner
 from holdfast.store.open import open_store
 from holdfast.wiring.schedules import RepoTimetables
 from holdfast.workspaces.git.git import Git

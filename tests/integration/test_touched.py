@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.integration.conftest import Workshop
 
 from holdfast.core.workflows.result import MOST_FILES, NOTHING_TOUCHED
-from holdfast.workspaces.git.touched import touched_by
+from holdfast.workspaces.git.changes import touched_by
 
 
 def test_committed_and_uncommitted_files_are_named_and_nothing_of_them_runs(workshop: Workshop, tmp_path: Path) -> None:

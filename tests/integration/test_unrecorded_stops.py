@@ -11,7 +11,7 @@ import pytest
 from holdfast.base.errors import Unavailable
 from holdfast.core.health.diagnosis import STOP_WHY
 from holdfast.core.model import StopWhy, TaskSpec
-from holdfast.store.port.grip import Grip
+from holdfast.store.port.values import Grip
 from holdfast.store.sqlite.rows import added_task
 from holdfast.supervisor.runs.run import RunDriver
 from holdfast.supervisor.runs.stop_request import Wish

@@ -27,8 +27,7 @@ from holdfast.core.health.signs import Sign, SignKind, SignReader
 from holdfast.core.runs.liveness import Identity
 from holdfast.processes.identity import identify
 from holdfast.processes.observe import observer
-from holdfast.processes.observe.inotify import Inotify
-from holdfast.processes.observe.observer import Changes
+from holdfast.processes.observe.observer import Changes, Inotify
 from holdfast.processes.observe.output_reader import BLOCK, LONGEST_LINE, MOST_LINES, OutputReader
 from holdfast.processes.observe.process_tree import trees
 from holdfast.processes.observe.run_view import STATE, RunView, started_moment

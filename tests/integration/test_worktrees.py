@@ -19,8 +19,8 @@ from holdfast.base.errors import LaunchError, WorkspaceProblem
 from holdfast.core.cleanup.compare import Action, Finding
 from holdfast.core.model import Strategy
 from holdfast.processes.children import Children
-from holdfast.processes.gitusers import may_be_held
 from holdfast.processes.helpers import HelperRunner
+from holdfast.processes.open_files import may_be_held
 from holdfast.workspaces.git import worktree_entries
 from holdfast.workspaces.git.delete_branch import delete_branch, heal
 from holdfast.workspaces.git.git import Git

@@ -9,7 +9,7 @@ from tests.live.stage import Stage
 
 from holdfast.agents.registry import AGENTS
 from holdfast.rehearsal.stub import StubServer
-from holdfast.rehearsal.stub.stands import STANDS
+from holdfast.rehearsal.stub.address import STANDS
 
 
 @pytest.fixture

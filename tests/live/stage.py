@@ -17,7 +17,7 @@ from tests.fleet import Fleet, processes_of, wait_until
 from holdfast.agents.common.cli_agent import CliAgent
 from holdfast.agents.registry import AGENTS
 from holdfast.rehearsal.stub import StubServer
-from holdfast.rehearsal.stub.stands import STANDS
+from holdfast.rehearsal.stub.address import STANDS
 
 # The first time it never ends; whoever comes after a kill, with or without a memory of it, gets on.
 ONCE = "test -e once.txt || { touch once.txt; sleep 1004; }"

@@ -8,7 +8,7 @@ import pytest
 from tests.fleet import wait_until
 from tests.live.stage import PATIENCE, Stage
 
-from holdfast.rehearsal.stub.catalogue import OUT_FILE, OUT_TEXT
+from holdfast.rehearsal.stub.scenarios import OUT_FILE, OUT_TEXT
 
 pytestmark = pytest.mark.agents
 

@@ -11,7 +11,7 @@ import pytest
 from tests.agents_cache import wanted
 from tests.live.stage import PROGRAM, Stage
 
-from holdfast.rehearsal.stub.catalogue import OUT_FILE
+from holdfast.rehearsal.stub.scenarios import OUT_FILE
 
 pytestmark = pytest.mark.agents
 

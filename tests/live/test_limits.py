@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.live.stage import PATIENCE, Stage
 
-from holdfast.rehearsal.stub.catalogue import OUT_FILE, OUT_TEXT
+from holdfast.rehearsal.stub.scenarios import OUT_FILE, OUT_TEXT
 
 pytestmark = pytest.mark.agents
 WAIT = 8  # seconds; the CLI has to end and the test to kill the supervisor within them, or less is shown

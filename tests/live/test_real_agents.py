@@ -10,8 +10,7 @@ from tests.fleet import lives
 from tests.live.stage import Stage, seconds
 
 from holdfast.agents.common.cli_agent import CliAgent
-from holdfast.rehearsal.stub.catalogue import OUT_FILE, OUT_TEXT
-from holdfast.rehearsal.stub.scenarios import LIMIT_TEXT, SLOW
+from holdfast.rehearsal.stub.scenarios import LIMIT_TEXT, OUT_FILE, OUT_TEXT, SLOW
 
 pytestmark = pytest.mark.agents
 EVERYTHING = len(wanted()) > 2  # `make test-agents`

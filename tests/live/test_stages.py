@@ -10,7 +10,7 @@ from tests.live.stage import Stage, account_of
 from tests.swarm import queue_swarm
 
 from holdfast.core.workflows.draft import AgentChoice, Draft, StageDraft
-from holdfast.rehearsal.stub.catalogue import OUT_FILE, OUT_TEXT
+from holdfast.rehearsal.stub.scenarios import OUT_FILE, OUT_TEXT
 
 pytestmark = pytest.mark.agents
 GATE = "test -e seen || { touch seen; echo 'the gate wants a second look'; exit 3; }"

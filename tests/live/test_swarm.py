@@ -11,7 +11,7 @@ from tests.live.stage import PATIENCE, Stage, account_of
 from tests.swarm import queue_swarm, results
 
 from holdfast.core.workflows.draft import AgentChoice, Draft, MemberDraft, StageDraft
-from holdfast.rehearsal.stub.catalogue import OUT_FILE, OUT_TEXT
+from holdfast.rehearsal.stub.scenarios import OUT_FILE, OUT_TEXT
 
 pytestmark = pytest.mark.agents
 TIMEOUT = 45.0  # for all of them: those that answer take a few seconds

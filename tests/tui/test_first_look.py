@@ -7,7 +7,7 @@ from tests.fleet import Fleet
 from tests.tui.screen import play, until, until_seen
 from textual.pilot import Pilot
 
-from holdfast.api.pausing import pause
+from holdfast.api.commands import pause
 from holdfast.api.queries import Queries
 from holdfast.tui.app import Top
 from holdfast.tui.feed import Watch

@@ -16,7 +16,7 @@ from tests.fleet import PATIENCE, Fleet, wait_until
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot
 
-from holdfast.api.fleet.vitals import LEASE
+from holdfast.api.fleet.status import LEASE
 from holdfast.store.sqlite.engine import copies
 from holdfast.supervisor.context import Settings
 from holdfast.tui.actions import background

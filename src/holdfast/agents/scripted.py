@@ -23,8 +23,7 @@ from holdfast.core.agents.events import (
     Usage,
 )
 from holdfast.core.agents.usage import Spending
-from holdfast.core.health.eventsigns import signs_of
-from holdfast.core.health.signs import Sign, SignKind
+from holdfast.core.health.signs import Sign, SignKind, signs_of
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.rehearsal import scripted_player
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
+from typing import TYPE_CHECKING
+
+from holdfast.base import clock
+from holdfast.base.errors import Conflict, UsageError
+from holdfast.core.dispatch.spending_caps import Cap, labels_of
+from holdfast.core.model import PauseReason, Task
+from holdfast.store.port.dispatch import cap_of, purses_of
+
+if TYPE_CHECKING:
+    from holdfast.store.port.transaction import Transaction
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast import config
-from holdfast.base import clock
-from holdfast.base.errors import Conflict, NotFound, UsageError
+from holdfast.base.errors import NotFound
 from holdfast.base.ids import new_id
 from holdfast.base.text import is_text
 from holdfast.config.env_secrets import environment_of
 from holdfast.config.known_secrets import without_secrets
 from holdfast.config.read_file import Layer
-from holdfast.core.model import Repo, RequestKind, Strategy, Task, TaskSpec
+from holdfast.core.model import Repo, RequestKind, Strategy, TaskSpec
 from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.core.task_settings import (
@@ -33,7 +42,75 @@ from holdfast.intake.new_task import provider_of
 from holdfast.intake.workflow import crew_of, rules_of, span_of
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
+from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.store import SqliteStore
+
+
+def allow_or_refuse(tx: Transaction, task_id: str, given: Cap, by: str, *, force: bool) -> None:
+    """Before a resume, in its transaction: another budget is recorded; without one left, nothing goes on.
+
+    It would only be paused again, one resume poorer.
+    """
+    if given.usd is not None and not 0 < given.usd < math.inf:  # false for what is no number, too
+        raise UsageError("A budget (--budget-usd) is an amount of dollars above 0. Nothing was changed.")
+    if given:
+        _refuse_untold(tx.tasks.get(task_id), given)
+        tx.spending.allow(task_id, given, by, clock.now())
+        _allow_family(tx, tx.tasks.get(task_id), given, by)
+    task = tx.tasks.get(task_id)
+    _refuse_spent(tx, task)
+    if task.pause_reason is PauseReason.BUDGET and not force:
+        _refuse_shared(tx, task)
+
+
+def _refuse_untold(task: Task, given: Cap) -> None:
+    from holdfast.agents.registry import AGENTS
+
+    tells = AGENTS[task.spec.agent].capabilities
+    for part, is_told, what in ((given.usd, tells.cost, "what it costs"), (given.tokens, tells.tokens, "its tokens")):
+        if part is not None and not is_told:
+            agent = task.spec.agent
+            untold = f"The agent '{agent}' does not tell {what}"
+            raise UsageError(f"{untold}: such a budget cannot hold. Nothing was changed.")
+
+
+def _allow_family(tx: Transaction, task: Task, given: Cap, by: str) -> None:
+    """What a subtask is given on top, the budget of the first task above it has to have."""
+    root = tx.tasks.get(tx.spending.root_of(task))
+    if root.id == task.id:
+        return
+    cap, used, mine = cap_of(root), tx.spending.of_task(root), tx.spending.of_task(task)
+    usd = used.usd + given.usd - mine.usd if given.usd is not None and cap.usd is not None else None
+    tokens = used.tokens + given.tokens - mine.tokens if given.tokens is not None and cap.tokens is not None else None
+    more = Cap(
+        usd=usd if usd is not None and usd > (cap.usd or 0.0) else None,
+        tokens=tokens if tokens is not None and tokens > (cap.tokens or 0) else None,
+    )
+    if more:
+        tx.spending.allow(root.id, more, by, clock.now(), is_root=True)
+
+
+def _refuse_spent(tx: Transaction, task: Task) -> None:
+    purse = next((purse for purse in purses_of(tx, task) if purse.spent), None)
+    if purse is None:
+        return
+    spent = purse.cap.against(purse.used)
+    which = "--budget-tokens N" if spent.endswith("tokens") and "$" not in spent else "--budget-usd N"
+    raise Conflict(
+        f"Task {task.id} has spent its budget ({purse.spent}); nothing was changed. Give it more, in all: "
+        f"`holdfast resume {task.id} {which}`; or end it: `holdfast cancel {task.id}`."
+    )
+
+
+def _refuse_shared(tx: Transaction, task: Task) -> None:
+    labels = labels_of(task.spec.labels)
+    for found in tx.spending.spent():
+        if found.label is None or found.label in labels:
+            raise Conflict(
+                f"Task {task.id} has to wait: {found.reason}; nothing was changed. "
+                f"`holdfast why {task.id}` says when there is more of it; or raise it in your config."
+            )
+
 
 BIGGEST_PROMPT = 1024 * 1024
 
@@ -222,7 +299,6 @@ class Commands:
         """R-RES-02: one compare-and-set; the message says how many resumes are spent, or why it failed. `checkpoint`:
         the next attempt begins with that one; that it can be read its caller has seen (R-RES-06)."""
 
-        from holdfast.api.allowing import allow_or_refuse
         from holdfast.core.dispatch.spending_caps import Cap
 
         def go_on(tx: Any) -> ResumeDecision:
@@ -359,3 +435,26 @@ def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> N
                 f"env.set: '{name}' cannot be an environment variable: its name may not be empty or have '=' in it, "
                 "and neither name nor value may have a NUL character."
             )
+
+
+PAUSED = "the task is paused"  # what the supervisor answers when it is
+
+
+def pause(home: str, task_id: str, why: str = "", seconds: float | None = None, *, force: bool = False) -> int | None:
+    """None: done (it was waiting). A number: the request that the supervisor has to carry out."""
+
+    def ask(tx: Transaction) -> int | None:
+        now, task = clock.now(), tx.tasks.get(task_id)
+        until = None if seconds is None else now.wall + seconds
+        if task.state is TaskState.QUEUED:
+            tx.tasks.pause_waiting(task_id, who(), why, until, now)
+            return None
+        if task.state is not TaskState.RUNNING:
+            again = f" `holdfast why {task_id}` says until when." if task.state is TaskState.PAUSED else ""
+            raise Conflict(f"Task {task_id} is {task.state} already; nothing was changed.{again}")
+        data = {"until": until, "seconds": seconds, "force": force}
+        return tx.requests.ask(RequestKind.PAUSE, task_id, who(), why, data, now)
+
+    request = open_store(home, create=False).write(ask)
+    doorbell.ring(home)
+    return request

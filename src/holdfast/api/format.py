@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
+from holdfast.base import clock
 from holdfast.base.errors import UsageError
 from holdfast.base.text import one_line
 from holdfast.base.units import parse_duration, parse_size, show_duration
@@ -218,3 +220,31 @@ def size_of(option: str, text: str | None) -> int | None:
 def patience_of(option: str, text: str | None) -> float | None:
     """A duration given on the command line, or `off`: never."""
     return math.inf if text == "off" else duration_of(option, text)
+
+
+_WEEK = 6 * 86400.0
+_YEAR = 300 * 86400.0
+
+
+def in_words(moment: float, zone: str) -> str:
+    """`in 3h 12m, Tue 02:00 Europe/Berlin`; `5m 2s ago, Mon 23:55 Europe/Berlin`."""
+    left = moment - clock.now().wall
+    away = f"in {show_duration(left)}" if left > 0 else f"{show_duration(-left)} ago"
+    try:
+        local = datetime.fromtimestamp(moment, _zone(zone))
+    except (ValueError, OverflowError, OSError):  # beyond the calendar
+        return away
+    day = "%a" if abs(left) < _WEEK else "%a %d %b" if abs(left) < _YEAR else "%a %d %b %Y"
+    time = "%H:%M" if local.second == 0 else "%H:%M:%S"
+    return f"{away}, {local.strftime(f'{day} {time}')} {zone}"
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):  # the machine's database has changed since
+        return UTC

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.api.tasks.stages import standing
@@ -313,3 +313,23 @@ def _lives(host: Row) -> bool:
     except OSError:
         return False
     return fields[0] != b"Z" and int(fields[19]) == host["start_ticks"]
+
+
+LOOK_EVERY = 0.05
+
+
+def follow(queries: Queries, *, after: int, task_id: str | None = None) -> Iterator[list[dict[str, Any]]]:
+    """Batches of new events, in order, for ever; an empty batch each time nothing happened for a moment."""
+    version = -1
+    while True:
+        seen = queries.data_version()
+        if seen != version:
+            version = seen
+            events = queries.events(after=after, task_id=task_id)
+            if events:
+                after = int(events[-1]["seq"])
+                version = -1 if len(events) == 1000 else version
+                yield events
+                continue
+        yield []
+        time.sleep(LOOK_EVERY)

@@ -7,7 +7,6 @@ system itself. A mistake in the supervisor, in core or in an adapter cannot hide
 from __future__ import annotations
 
 from holdfast.checker.rules import violations
-from holdfast.checker.violation import fingerprint
-from holdfast.checker.zz_violation import Violation
+from holdfast.checker.violation import Violation, fingerprint
 
 __all__ = ["Violation", "fingerprint", "violations"]

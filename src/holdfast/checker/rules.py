@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from holdfast.checker.evidence import Evidence, Row, git, task_of
+from holdfast.checker.violation import Violation
 from holdfast.checker.witness import LIVE, Witness, read_witness, witnessed
-from holdfast.checker.zz_violation import Violation
 
 TERMINAL = ("completed", "failed", "cancelled")
 A_MOMENT = 0.3

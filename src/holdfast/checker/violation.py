@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 
 from holdfast.checker.evidence import Evidence, git
 
@@ -35,3 +36,15 @@ def fingerprint(home: str) -> dict[str, str]:
 
 def _text(value: object) -> str:
     return json.dumps(value, indent=0, default=str, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise: lost, leaked, twice, loops or silent."""
+
+    promise: str
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.rule}: {self.text}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.checker.evidence import Evidence, git, task_of
-from holdfast.checker.zz_violation import Violation
+from holdfast.checker.violation import Violation
 
 LIVE = ("intended", "ready", "preserved")
 

@@ -7,6 +7,7 @@ from it. An unknown key or a bad value is an error that says where it stands and
 from __future__ import annotations
 
 from holdfast.config.layers import Config, best_effort, load
+from holdfast.config.problems import ConfigError, Problem
 from holdfast.config.read_file import repo_file, user_file
 from holdfast.config.settings import (
     DANGEROUS,
@@ -18,7 +19,6 @@ from holdfast.config.settings import (
     shown,
     variable_of,
 )
-from holdfast.config.zz_problems import ConfigError, Problem
 
 __all__ = [
     "DANGEROUS",

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Refused
-from holdfast.config.overrides import full_key
+from holdfast.config.per_agent import full_key
+from holdfast.config.problems import ConfigError, Problem, where
 from holdfast.config.read_file import Layer, read_file, repo_file, user_file
 from holdfast.config.settings import SETTINGS, variable_of
 from holdfast.config.tables.accounts import SECTION as ACCOUNTS
@@ -18,7 +19,6 @@ from holdfast.config.tables.spending import PLACE as LABEL_BUDGETS
 from holdfast.config.tables.spending import LabelBudgets
 from holdfast.config.tables.workers import SECTION as WORKERS
 from holdfast.config.tables.workers import Workers, place_of
-from holdfast.config.zz_problems import ConfigError, Problem, where
 
 if TYPE_CHECKING:
     from holdfast.core.dispatch.spending_caps import LabelCap

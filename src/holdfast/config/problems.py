@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
+
+from holdfast.base.errors import UsageError
 
 Path = tuple[str, ...]
 
@@ -178,3 +181,29 @@ class _Walk:
         self._line += self._text.count("\n", self._counted, self._at)
         self._counted = self._at
         return self._line
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake. `place` is a file, a variable or a flag; `line` is known for most mistakes in files."""
+
+    place: str
+    line: int | None
+    text: str
+
+    def __str__(self) -> str:
+        return f"{where(self.place, self.line)}: {self.text}"
+
+
+class ConfigError(UsageError):
+    """The settings have mistakes; nothing of them was applied. The message is the first one."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        more = len(problems) - 1
+        rest = f" (and {more} more mistake{'s' if more > 1 else ''}: `holdfast config check` lists all)" if more else ""
+        super().__init__(f"{problems[0]}{rest}")
+
+
+def where(place: str, line: int | None) -> str:
+    return place if line is None else f"{place}:{line}"

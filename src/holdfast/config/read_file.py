@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config.overrides import SECTION as PER_AGENT
-from holdfast.config.overrides import full_key, read_overrides
-from holdfast.config.problems import lines_of
-from holdfast.config.reading import bytes_of
+from holdfast.config.per_agent import SECTION as PER_AGENT
+from holdfast.config.per_agent import full_key, read_overrides
+from holdfast.config.problems import Problem, lines_of
 from holdfast.config.settings import SECTIONS, SETTINGS, Setting
 from holdfast.config.tables import spending
 from holdfast.config.tables.accounts import SECTION as ACCOUNTS
@@ -24,11 +24,34 @@ from holdfast.config.tables.workers import SECTION as WORKERS
 from holdfast.config.tables.workers import Workers, read_workers
 from holdfast.config.tables.workers import refuse_in_repository as refuse_workers
 from holdfast.config.values import shown, takes
-from holdfast.config.zz_problems import Problem
 
 if TYPE_CHECKING:  # all pay for what every command reads
     from holdfast.core.schedules.schedule import Schedule
     from holdfast.core.workflows.draft import Draft
+
+
+LARGEST_FILE = 64 * 1024
+
+
+def bytes_of(path: str, largest: int = LARGEST_FILE) -> bytes:
+    """All of it. A pipe or an endless device, perhaps behind a repository's symbolic link, must not hang us."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        mode = os.fstat(fd).st_mode
+        if os.path.realpath(path) == os.devnull:
+            return b""
+        if not stat.S_ISREG(mode):
+            what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+            raise OSError(22, f"it is {what}")
+        data = b""
+        while len(data) <= largest and (block := os.read(fd, largest)):
+            data += block
+    finally:
+        os.close(fd)
+    if len(data) > largest:
+        raise OSError(27, f"it is larger than {largest // 1024} KiB")
+    return data
+
 
 REPO_FILE = "holdfast.toml"
 WORKFLOWS = "workflow"

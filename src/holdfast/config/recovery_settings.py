@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.base.units import parse_duration
-from holdfast.config.setting import OF_THE_SUPERVISOR, OF_YOUR_MONEY, Setting
+from holdfast.config.setting_type import OF_THE_SUPERVISOR, OF_YOUR_MONEY, Setting
 from holdfast.config.values import age, boolean, count, money
 
 RECOVERY: dict[str, Setting] = {

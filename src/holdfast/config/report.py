@@ -19,9 +19,9 @@ from holdfast.config.layers import (
     withhold_schedules,
     withhold_untrusted,
 )
+from holdfast.config.problems import Problem
 from holdfast.config.read_file import Layer, read_file, repo_file
 from holdfast.config.tables.accounts import holds_secrets
-from holdfast.config.zz_problems import Problem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +92,7 @@ def _unknown_workflows(layer: Layer, users: Layer) -> list[str]:
     if not asked:
         return []
     from holdfast.config.tables.builtin_workflows import BUILT_IN
-    from holdfast.config.tablevalues import meant
+    from holdfast.config.values import meant
 
     found = []
     for schedule in asked:

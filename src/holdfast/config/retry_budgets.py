@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # `show` and `why` need one of them, and have to start fast
     from holdfast.core.dispatch.holds import HoldRules
     from holdfast.core.dispatch.spending_caps import Caps
     from holdfast.core.dispatch.workers import Staff
-    from holdfast.core.runs.checkpointing import CheckpointRules
+    from holdfast.core.runs.intervals import CheckpointRules
     from holdfast.core.runs.retry_budgets import Limits
 
 
@@ -76,6 +76,6 @@ def staff_of(settings: Config) -> Staff:
 
 
 def checkpoint_rules_of(settings: Config) -> CheckpointRules:
-    from holdfast.core.runs.checkpointing import CheckpointRules
+    from holdfast.core.runs.intervals import CheckpointRules
 
     return CheckpointRules(every=settings["checkpoint.every"], keep=settings["checkpoint.keep"])

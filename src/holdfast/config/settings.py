@@ -6,11 +6,10 @@ from typing import Any
 
 from holdfast.base.units import parse_duration, parse_size
 from holdfast.config.recovery_settings import RECOVERY
-from holdfast.config.service_settings import NOTIFY, without_path
-from holdfast.config.setting import DANGEROUS as DANGEROUS
-from holdfast.config.setting import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
-from holdfast.config.setting import Setting as Setting
-from holdfast.config.tracker_settings import TRACKERS
+from holdfast.config.service_settings import NOTIFY, TRACKERS, without_path
+from holdfast.config.setting_type import DANGEROUS as DANGEROUS
+from holdfast.config.setting_type import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
+from holdfast.config.setting_type import Setting as Setting
 from holdfast.config.values import age, boolean, count, one_of, pairs, program, text, words, write
 from holdfast.core.task_settings import GIB, MIB
 

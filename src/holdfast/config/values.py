@@ -187,3 +187,32 @@ _TAKES: dict[Parser, str] = {
     money: "an amount of dollars like `5` or `0.25`",
 }
 _EXAMPLES: dict[Parser, Any] = {boolean: True, parse_duration: 60.0, age: 60.0, parse_size: 1024, words: [], pairs: {}}
+
+
+def nonempty_text(value: object) -> str:
+    if not isinstance(value, str) or not is_text(value):
+        raise ValueError("it is not text; write it in quotes")
+    if not value:
+        raise ValueError("it is empty; leave it out instead")
+    return value
+
+
+def nonblank_text(value: object) -> str:
+    """The same, and not only blanks."""
+    if not nonempty_text(value).strip():
+        raise ValueError("it is empty; leave it out instead")
+    return nonempty_text(value)
+
+
+def flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("it is neither true nor false")
+    return value
+
+
+def meant(word: str, known: tuple[str, ...], prefix: str = "") -> str:
+    """As the end of a message."""
+    import difflib
+
+    close = difflib.get_close_matches(word[:200], known, n=1)
+    return f"; did you mean '{prefix}{close[0]}'?" if close else ""

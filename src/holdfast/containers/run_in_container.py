@@ -10,12 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from holdfast.base import faults
-from holdfast.base.concurrency import in_thread
+from holdfast.base.concurrency import in_engines_thread, in_thread
 from holdfast.base.errors import HoldfastError
-from holdfast.base.threads import in_engines_thread
 from holdfast.containers import client as boxed
-from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Order, socket_of
-from holdfast.containers.engines import Engines
+from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engine, Engines, Order, socket_of
 from holdfast.core.model import TaskSpec, Workspace
 from holdfast.core.runs.liveness import Identity
 from holdfast.core.runs.outcome import Cause, ProcessEnd

@@ -11,8 +11,7 @@ from typing import Any
 
 from holdfast.base import faults
 from holdfast.base.errors import HoldfastError, NotFound, Refused
-from holdfast.containers.engine import IDLE, Engine
-from holdfast.containers.engines import Engines
+from holdfast.containers.engine import IDLE, Engine, Engines
 
 CLIENTS = ("docker", "podman")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.base.threads import in_engines_thread
+from holdfast.base.concurrency import in_engines_thread
 from holdfast.containers.engine import WORKSPACE, Engine
 from holdfast.core.model import Repo, Workspace
 from holdfast.workspaces.git.git import Git

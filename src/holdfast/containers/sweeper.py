@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from holdfast.base.concurrency import in_engines_thread
 from holdfast.base.errors import HoldfastError
-from holdfast.base.threads import in_engines_thread
-from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE
-from holdfast.containers.engines import Engines
+from holdfast.containers.engine import HOME, RUN, TASK, WORKSPACE, Engines
 from holdfast.core.cleanup.observed import Container
 from holdfast.processes.cgroups import base_name
 

@@ -13,7 +13,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.base import faults
 from holdfast.core.runs.liveness import Identity
@@ -225,3 +225,22 @@ def _parent(pid: int) -> int:
             return int(file.read().rpartition(b")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return -1  # gone, or hidden from us (hidepid): not our child. Any other error means "cannot tell"
+
+
+def run_apart(work: Callable[[], None]) -> int | None:
+    """None: the work was done here. A number: it was done in a child, which ended with that code."""
+    if os.getpid() != 1 and not Children().strays():
+        work()
+        return None
+    faults.passed("domain.fork")
+    child = os.fork()
+    if child == 0:
+        work()
+        return None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda sent, _frame: os.kill(child, sent))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child as well
+    while True:
+        pid, status = os.wait()  # strangers that became ours are collected too
+        if pid == child:
+            return abs(os.waitstatus_to_exitcode(status))

@@ -3,15 +3,109 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
+from holdfast.base import faults
+from holdfast.base.errors import Unavailable
 from holdfast.processes.children import Children
-from holdfast.processes.helperlock import HelperLock
-from holdfast.processes.marked import VARIABLE, end_marked
+from holdfast.processes.identity import identify, signal_exactly
+from holdfast.processes.open_files import processes_with_open
+
+NAME = "helpers.lock"
+LOCK_PATIENCE = 10.0
+TERM_PATIENCE = 0.25  # git removes its lock files on TERM; after a KILL they would stand in everybody's way
+
+
+class HelperLock:
+    """Made by the holder of the home's lock, before it starts anything."""
+
+    def __init__(self, home: str) -> None:
+        self._path = os.path.join(home, NAME)
+        self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def take(self) -> None:
+        """End every helper of an earlier supervisor, prove it by the lock, and hold it shared for our own."""
+        began = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() - began > LOCK_PATIENCE:
+                    raise Unavailable(
+                        f"A helper of an earlier supervisor cannot be ended (it holds {self._path}). "
+                        "Look with `fuser`, end it, and start again."
+                    ) from None
+            faults.passed("helpers.end")
+            number = signal.SIGTERM if time.monotonic() - began < TERM_PATIENCE else signal.SIGKILL
+            for pid in processes_with_open(os.fstat(self.fd)):
+                identity = identify(pid)
+                if identity is not None:
+                    signal_exactly(identity, number)
+            time.sleep(0.01)  # a killed process lets go of its locks within milliseconds
+        fcntl.flock(self.fd, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+VARIABLE = "HOLDFAST_HELPER"  # a set-up command and all that it starts carry their own number in it
+PATIENCE = 5.0
+
+
+QUIET = 5  # looks that find nothing, one after the other: what forks or execs just then is not seen by every one
+
+
+def end_marked(mark: str) -> None:
+    """Kill every process that carries `mark`, until there is none. Blocks for milliseconds: a kill is quick."""
+    deadline = time.monotonic() + PATIENCE
+    ended: set[int] = set()
+    others: set[int] = set()
+    quiet = 0
+    while quiet < QUIET and time.monotonic() < deadline:
+        found = _marked(mark, others)
+        quiet = 0 if found else quiet + 1
+        for pid in found:
+            identity = identify(pid)
+            if identity is not None:
+                signal_exactly(identity, signal.SIGKILL)
+                ended.add(pid)
+        time.sleep(0.002)
+        ended = {pid for pid in ended if not _reaped(pid)}
+    while (ended := {pid for pid in ended if not _reaped(pid)}) and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+def _marked(mark: str, others: set[int]) -> list[int]:
+    """Dead ones have no environment any more, so a zombie is not among them; nor has one that is about to run another
+    program. `others`: who has one without the mark, and need not be asked again."""
+    wanted = f"{VARIABLE}={mark}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (pid := int(name)) not in others:
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read()
+                if wanted in environment.split(b"\0"):
+                    found.append(pid)
+                elif environment:
+                    others.add(pid)
+    return found
+
+
+def _reaped(pid: int) -> bool:
+    """Whether nothing of it is left to collect: its parent died before it, so it may have become our child."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
 
 
 class HelperRunner:

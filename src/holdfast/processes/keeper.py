@@ -1,6 +1,6 @@
 """The keeper: one small process per agent, which outlives the supervisor and ends the agent's whole tree with proof.
 
-Forked from the cradle (keeper_fork_server.py), or run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. Standard
+Forked by keeper_fork_server.py, or run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. Standard
 library only, one file, one thread, nothing imported later: it must go on working while Holdfast is upgraded under it.
 docs/architecture.md has the protocol; in short:
 

@@ -1,8 +1,9 @@
 """The cradle: one small process per supervisor that has keeper.py loaded, and forks keepers from it (ADR 0014).
 
-Run as `python -I -S -X utf8 keeper_fork_server.py SOCKET_FD ROOM`, where ROOM is only a long word: each keeper writes over our
-command line, so that `ps` shows whose keeper it is. A keeper that is forked here starts several times as fast as a new
-interpreter and shares most of its memory with the others. Standard library only, one thread, nothing imported later.
+Run as `python -I -S -X utf8 keeper_fork_server.py SOCKET_FD ROOM`, where ROOM is only a long word: each keeper writes
+over our command line, so that `ps` shows whose keeper it is. A keeper that is forked here starts several times as fast
+as a new interpreter and shares most of its memory with the others. Standard library only, one thread, nothing imported
+later.
 
 A request is a length, the descriptors of lock, ready pipe and log beside it, and as many bytes: the run directory, a
 NUL, the agent's environment as JSON. The answer is the keeper's pid, or the error. Each keeper is forked twice, so that

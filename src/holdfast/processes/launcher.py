@@ -15,22 +15,20 @@ from collections.abc import Callable, Iterable, Iterator
 from holdfast.base import clock, faults
 from holdfast.base.errors import LaunchError
 from holdfast.base.files import data_lines
-from holdfast.core.agents.streams import Stream
+from holdfast.core.agents.events import Stream
 from holdfast.core.runs.liveness import Identity, Life
 from holdfast.core.runs.outcome import REBOOTED, Cause, ProcessEnd
 from holdfast.processes import cgroups as groups
 from holdfast.processes.agent_channel import Channel
-from holdfast.processes.cgroups import Cgroups
+from holdfast.processes.cgroups import Bases, Cgroups
 from holdfast.processes.children import Children
-from holdfast.processes.groupbases import Bases
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
-from holdfast.processes.intents import intent_of
 from holdfast.processes.keeper_fork_client import Nursery
-from holdfast.processes.observe.zz_observer import RunObserver
+from holdfast.processes.observe.observer import RunObserver
 from holdfast.processes.open_files import children_of, command_line, has_open, processes_marked, processes_with_open
 from holdfast.processes.port import LaunchSpec
-from holdfast.processes.run_dir import CHANNEL, RunDirectory
+from holdfast.processes.run_dir import CHANNEL, RunDirectory, intent_of
 from holdfast.processes.strays import Strays
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast.core.agents.streams import Stream
+from holdfast.core.agents.events import Stream
 from holdfast.core.cleanup.observed import Stray
 from holdfast.core.health.signs import SignReader, Talk
 from holdfast.core.model import Report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -16,6 +17,8 @@ from holdfast.base.text import one_line
 from holdfast.core.runs.liveness import Identity
 from holdfast.core.runs.outcome import Cause, ProcessEnd
 from holdfast.processes.agent_channel import NotPlain, read_plain
+from holdfast.processes.cgroups import Cgroups
+from holdfast.processes.port import LaunchSpec
 
 PROTOCOL = 1
 ROOM = 4096
@@ -259,3 +262,27 @@ def _number(value: object, most: int) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most):
         raise ValueError("no such number")
     return value
+
+
+def intent_of(spec: LaunchSpec, cgroups: Cgroups | None) -> dict[str, object]:
+    """What is written before the spawn. The environment is not: it may hold secrets, and the keeper inherits it.
+
+    The token is: it is worth something only to this very run, whose next supervisor has to know it.
+    """
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return {
+        "run": spec.run_id,
+        "argv": list(spec.argv),
+        "cwd": spec.cwd,
+        "timeout": spec.timeout,
+        "grace": spec.grace,
+        "fast_grace": spec.fast_grace,
+        "orphan_grace": spec.orphan_grace,
+        "umask": mask,
+        "limits": dataclasses.asdict(spec.limits),
+        "cgroup": cgroups.intent(spec.run_id, spec.limits) if cgroups else {},
+        "ender": list(spec.ender),
+        "token": spec.token,
+        "metadata": dict(spec.metadata),
+    }

@@ -15,8 +15,8 @@ from holdfast.core.dispatch.pressure import Pressure, PressureLimits
 from holdfast.core.dispatch.spending import Meter, Till
 from holdfast.core.dispatch.workers import Staff
 from holdfast.core.health.signs import SignReader
-from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
-from holdfast.core.runs.checkpointing import CheckpointRules
+from holdfast.core.model import Instant, Repo, StopWhy, Task, TaskSpec, Workspace
+from holdfast.core.runs.intervals import CheckpointRules
 from holdfast.core.runs.liveness import Identity
 from holdfast.core.runs.outcome import ProcessEnd
 from holdfast.core.runs.retry_budgets import Limits
@@ -29,11 +29,32 @@ from holdfast.core.workflows.result import Touched
 from holdfast.processes.port import LaunchSpec, Processes
 from holdfast.store.port.transaction import Grip, Store, Transaction, Writer
 from holdfast.supervisor.dispatch.slots import Places
-from holdfast.supervisor.services.ages import BelievesTheClock, Timekeeper
 from holdfast.trackers.port import Tracker
 from holdfast.workspaces.git.fingerprint import Fingerprints
 from holdfast.workspaces.port import ContainerSweeper, Furnishing, NoContainers, Sweeper, WorkspaceStrategy
 from holdfast.workspaces.removal.in_use import Users
+
+
+class Timekeeper(Protocol):
+    """Who knows how much time has passed."""
+
+    def ago(self, age: float, now: Instant) -> float:
+        """The wall time before which everything is older than `age`."""
+        ...
+
+    def shown(self, since: float, now: Instant) -> float:
+        """What the clock would show if nobody had set it forward since it showed `since`."""
+        ...
+
+
+class BelievesTheClock:
+    """Where nobody remembers: an attempt that is driven alone."""
+
+    def ago(self, age: float, now: Instant) -> float:
+        return now.wall - age
+
+    def shown(self, since: float, now: Instant) -> float:
+        return now.wall
 
 
 class Bell:

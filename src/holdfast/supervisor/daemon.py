@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
 from holdfast.base import faults
+from holdfast.base.concurrency import end_all
 from holdfast.base.errors import HoldfastError, Unavailable
-from holdfast.base.winding import end_all
 from holdfast.core.model import StopWhy
 from holdfast.store import doorbell
 from holdfast.store.port.transaction import Transaction
@@ -23,12 +23,10 @@ from holdfast.supervisor.dispatch.resume import Resumes
 from holdfast.supervisor.dispatch.spending import Allowances
 from holdfast.supervisor.dispatch.terms import for_operators
 from holdfast.supervisor.health.service import Health
-from holdfast.supervisor.narrator import Narrator
-from holdfast.supervisor.runs.attempts import Attempts
-from holdfast.supervisor.runs.recovery import recover
+from holdfast.supervisor.log import Narrator, say, say_trouble
+from holdfast.supervisor.runs.attempts import Attempts, recover
 from holdfast.supervisor.runs.repo_changes import LockAlerts
-from holdfast.supervisor.runs.reports import Reports
-from holdfast.supervisor.saying import say, say_trouble
+from holdfast.supervisor.services.agent_reports import Reports
 from holdfast.supervisor.services.alerts import Notifying
 from holdfast.supervisor.services.checkpoints import Checkpoints
 from holdfast.supervisor.services.clock import Timekeeping
@@ -38,8 +36,7 @@ from holdfast.supervisor.services.requests import Requests
 from holdfast.supervisor.services.retention import Retention
 from holdfast.supervisor.services.schedules import Scheduling
 from holdfast.supervisor.services.trackers import Tracking
-from holdfast.supervisor.workspaces.cleanup import Cleanup
-from holdfast.supervisor.workspaces.expiry import Expiry
+from holdfast.supervisor.workspaces.cleanup import Cleanup, Expiry
 from holdfast.supervisor.workspaces.sweep import Sweep
 
 SLOW_POLL = 5.0  # backs up every hint: doorbell, timers, clock changes

@@ -18,12 +18,11 @@ from textual.dom import DOMNode
 from textual.message import Message
 from textual.worker import Worker, WorkerState
 
-from holdfast.api.fleet.vitals import Vitals
+from holdfast.api.fleet.status import Vitals
 from holdfast.base.errors import HoldfastError, Refused, Unavailable
 from holdfast.base.text import one_line
 from holdfast.tui import colours
-from holdfast.tui.actions.answers import Answers
-from holdfast.tui.actions.background import Errands
+from holdfast.tui.actions.background import Answers, Errands
 from holdfast.tui.actions.handlers import Asked, task_of
 from holdfast.tui.actions.handlers import Told as WhatToTell
 from holdfast.tui.actions.palette import Doings, Palette
@@ -35,8 +34,7 @@ from holdfast.tui.screens.schedules import SchedulesView
 from holdfast.tui.screens.workers import WorkersView
 from holdfast.tui.screens.workspaces import WorkspacesView
 from holdfast.tui.terminal import Leaving
-from holdfast.tui.widgets.alert_banner import Attention
-from holdfast.tui.widgets.banner import Banner
+from holdfast.tui.widgets.alert_banner import Attention, Banner
 from holdfast.tui.widgets.dialogs import Asking, Question, Refusal
 from holdfast.tui.widgets.screen import View
 from holdfast.tui.widgets.status import EVERY, Status

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.base.errors import Refused
 from holdfast.config.read_file import Layer
-from holdfast.config.tables.timetable import read_timetable, stamp_of
+from holdfast.config.schedule_files import read_timetable, stamp_of
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake.repository import head_at

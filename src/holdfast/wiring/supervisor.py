@@ -18,8 +18,7 @@ from holdfast.base.home import ensure_directories
 from holdfast.base.ids import new_id
 from holdfast.config.env_secrets import looked_up
 from holdfast.config.retry_budgets import limits_of
-from holdfast.containers.engine import socket_of
-from holdfast.containers.engines import Engines
+from holdfast.containers.engine import Engines, socket_of
 from holdfast.containers.run_in_container import Enclosure
 from holdfast.containers.strategy import ContainerStrategy
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
@@ -28,17 +27,14 @@ from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.intake.accounts import UserAccounts
 from holdfast.intake.agent_host import surroundings_of
-from holdfast.processes.cgroups import probe
-from holdfast.processes.children import Children, protect_from_oom
-from holdfast.processes.domain import run_apart
-from holdfast.processes.gitusers import may_be_held
-from holdfast.processes.groupbases import Bases
-from holdfast.processes.helperlock import HelperLock
-from holdfast.processes.helpers import HelperRunner
+from holdfast.processes.cgroups import Bases, probe
+from holdfast.processes.children import Children, protect_from_oom, run_apart
+from holdfast.processes.helpers import HelperLock, HelperRunner
 from holdfast.processes.identity import identify
 from holdfast.processes.launcher import KeptProcesses
 from holdfast.processes.observe.machine import Machine
 from holdfast.processes.observe.process_tree import activity
+from holdfast.processes.open_files import may_be_held
 from holdfast.secrets.redact import learn, secrets_in
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
@@ -48,7 +44,7 @@ from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.context import Bell, Context, Settings
 from holdfast.supervisor.daemon import Supervisor
 from holdfast.supervisor.home_lock import HomeLock
-from holdfast.supervisor.saying import say
+from holdfast.supervisor.log import say
 from holdfast.supervisor.workspaces.cleanup import Cleanup
 from holdfast.supervisor.workspaces.sweep import Sweep
 from holdfast.wiring.alerts import UserOutlets

@@ -15,8 +15,7 @@ from tests.harness.campaign.faked_clock import Clock
 from tests.harness.matrix.steps import add, events_tell, state, task, task_id, write
 from tests.harness.matrix.world import Stuck, World
 
-from holdfast.api.commands import Commands, NewTask
-from holdfast.api.pausing import pause
+from holdfast.api.commands import Commands, NewTask, pause
 from holdfast.api.queries import Queries
 
 HOUR, DAY, YEAR = 3600.0, 86400.0, 365 * 86400.0

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tests.harness.matrix.world import World
 
-from holdfast.cli.main import run
-from holdfast.cli.streams import settle_in
+from holdfast.cli.main import run, settle_in
 
 CRASHED = 70  # what no command of ours ends with
 

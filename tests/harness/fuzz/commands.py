@@ -24,8 +24,7 @@ import apsw
 from tests.harness.fuzz.place import DATABASE
 
 from holdfast import config
-from holdfast.api import rehearsal, scenarios
-from holdfast.api import rehearse as agent_rehearsal
+from holdfast.api import rehearse as rehearsal
 from holdfast.api.home import daemon
 from holdfast.base.home import ensure_home
 from holdfast.cli import main
@@ -58,7 +57,7 @@ def bound(*, cached: bool) -> None:
         return 1
 
     def rehearse(scenario: str, *, timeout: float | None) -> NoReturn:
-        scenarios.load_scenario(scenario)
+        rehearsal.load_scenario(scenario)
         raise Nap
 
     def rehearse_agent(agent: str, scenario: str, *, timeout: float | None) -> NoReturn:
@@ -67,7 +66,7 @@ def bound(*, cached: bool) -> None:
     time.sleep = nap
     daemon.run_here = daemon.start_detached = up  # type: ignore[assignment]  # a stand-in
     rehearsal.rehearse = rehearse
-    agent_rehearsal.rehearse_agent = rehearse_agent
+    rehearsal.rehearse_agent = rehearse_agent
     if cached:
         really_call, once = git.call, lru_cache(maxsize=4096)(git.call)
         # What is asked with an environment cannot be looked up.

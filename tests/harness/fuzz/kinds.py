@@ -14,7 +14,7 @@ from tests.harness.fuzz.lines import Lines
 from tests.harness.fuzz.words import noise
 
 from holdfast import config
-from holdfast.api import scenarios
+from holdfast.api import rehearse
 from holdfast.base.errors import HoldfastError
 
 
@@ -134,7 +134,7 @@ class WrittenFiles:
             wrong = self._typist.type(["add", "--scenario", str(path)])
         else:
             try:
-                scenarios.load_scenario(str(path))
+                rehearse.load_scenario(str(path))
             except HoldfastError as error:
                 wrong = "" if str(error).strip() else "silent: a refusal without a word"
         return f"{wrong}\n  the scenario: {content[:500]!r}" if wrong else ""

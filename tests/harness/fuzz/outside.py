@@ -29,7 +29,7 @@ from holdfast.core.runs.outcome import Cause, ProcessEnd, classify
 from holdfast.core.tasks.trackers import Issue, prompt_of, task_priority
 from holdfast.processes.agent_channel import parse
 from holdfast.processes.run_dir import RunDirectory
-from holdfast.trackers.answers import error_code, issues_in, overwritten
+from holdfast.trackers.beads import error_code, issues_in, overwritten
 from holdfast.trackers.port import Unknown
 
 

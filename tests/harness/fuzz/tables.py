@@ -15,7 +15,7 @@ from tests.harness.fuzz import malformed_json
 from tests.harness.fuzz.words import DURATIONS, Draw, either, noise
 
 from holdfast import config
-from holdfast.api.times import in_words
+from holdfast.api.format import in_words
 from holdfast.base.errors import HoldfastError
 from holdfast.config.read_file import read_file
 from holdfast.config.tables.schedule_keys import KEYS

@@ -35,7 +35,7 @@ from tests.harness.matrix.runner import (
 )
 from tests.harness.matrix.scenarios import SCENARIOS
 
-from holdfast.store.sqlite.engine.sql import migrations, statements
+from holdfast.store.sqlite.engine.statements import migrations, statements
 
 AGAIN = 2  # a case whose point was not reached is timing, unless that repeats itself
 _runner: Runner | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.harness.matrix.steps import add, commands_of, events_tell, insist, state, task_id, up_to_the_end, write
 from tests.harness.matrix.world import World
 
-from holdfast.api.pausing import pause
+from holdfast.api.commands import pause
 
 HELD, WAITING, REFUSED = "be held at work", "be held while it waits", "be held once too often"
 

@@ -41,7 +41,7 @@ from tests.harness.matrix.world import World
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.home.backup import make_backup
 from holdfast.api.home.restore import carry_out, prepared
-from holdfast.api.work import zz_workspaces
+from holdfast.api.work import workspaces
 from holdfast.supervisor.context import Keeping
 
 
@@ -156,7 +156,7 @@ def operator(world: World) -> None:
     up_to_the_end(world, "up2")
     if state(world, "be kept") == "failed":
         kept = task_id(world, "be kept")
-        insist(world, "clean", lambda: zz_workspaces.clean(str(world.home), [kept]), lambda: False)
+        insist(world, "clean", lambda: workspaces.clean(str(world.home), [kept]), lambda: False)
     up_to_the_end(world, "up3")
 
 

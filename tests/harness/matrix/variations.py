@@ -11,7 +11,7 @@ from tests.harness.matrix.world import World
 
 from holdfast.api.commands import Commands, NewTask
 from holdfast.api.queries import Queries
-from holdfast.api.work import zz_workspaces
+from holdfast.api.work import workspaces
 from holdfast.base import clock
 from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Transaction
@@ -57,7 +57,7 @@ def kept(world: World) -> None:
     up_to_the_end(world, "up")
     if state(world, "stay") == "completed":
         stayed = task_id(world, "stay")
-        insist(world, "clean", lambda: zz_workspaces.clean(str(world.home), [stayed]), lambda: False)
+        insist(world, "clean", lambda: workspaces.clean(str(world.home), [stayed]), lambda: False)
     up_to_the_end(world, "up2")
 
 
@@ -147,7 +147,7 @@ def held(world: World) -> None:
 def expiry(world: World) -> None:
     """Kept by an operator while it waits, for no time at all: preserved at its end, salvaged, removed."""
     add(world, "expire", write("kept.txt", "kept") + "exit 1")
-    pin = lambda: zz_workspaces.keep(str(world.home), task_id(world, "expire"), 0.0)  # noqa: E731 - in the child
+    pin = lambda: workspaces.keep(str(world.home), task_id(world, "expire"), 0.0)  # noqa: E731 - in the child
     insist(world, "keep", pin, lambda: events_tell(world, "workspace.pinned"))
     up_to_the_end(world, "up")
     world.up("up-to-expire")  # the first one may have gone when it had nothing left to do

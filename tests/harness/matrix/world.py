@@ -27,7 +27,7 @@ from holdfast.base import faults
 from holdfast.base.errors import HoldfastError
 from holdfast.config.retry_budgets import hold_rules_of, staff_of
 from holdfast.core.dispatch.pressure import PressureLimits
-from holdfast.processes.groupbases import Bases
+from holdfast.processes.cgroups import Bases
 from holdfast.supervisor.context import Keeping, Settings
 from holdfast.wiring import supervisor
 

@@ -11,8 +11,7 @@ from holdfast.agents.port import Account, Command, Ended, Permission, Stream, Su
 from holdfast.agents.port import Capabilities as Capabilities  # adapters import it from here
 from holdfast.core.agents.digest import Digest
 from holdfast.core.agents.events import AgentEvent, Raw
-from holdfast.core.health.eventsigns import signs_of
-from holdfast.core.health.signs import Sign, SignKind
+from holdfast.core.health.signs import Sign, SignKind, signs_of
 from holdfast.core.runs.outcome import Verdict
 
 LONGEST = 16 * 1024 * 1024  # characters of one line that are still read as JSON

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
+from holdfast import config
+from holdfast.api.format import moment
 from holdfast.api.queries import Queries
+from holdfast.base.errors import NotFound, Refused
+from holdfast.base.ids import new_id
 from holdfast.base.stored_json import recorded
+from holdfast.base.text import one_line
+from holdfast.core.model import Level
+from holdfast.core.tasks.alerts import Notice, Transition, body_of
+from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 
 Row = dict[str, Any]
 Episode = tuple[int, float]  # an alert's number and when it was raised: after a restore, numbers come again
@@ -67,3 +76,143 @@ def remember_rung(home: str, episodes: Iterable[Episode]) -> None:
             json.dump(sorted(episodes), file)
     except OSError:
         return
+
+
+SHOWN = 5  # the newest; `holdfast crashes ID` has all
+
+
+def crash_line(crash: Row) -> str:
+    """One crash on one line."""
+    worker = f" (worker {crash['worker']})" if crash["worker"] else ""
+    claim = "claim released" if crash["claim_released"] else "claim not released"
+    return (
+        f"crash {crash['id']}  {moment(crash['at'])}{worker}  {crash['outcome']}: {crash['reason']}; {claim}; "
+        f"{crash['decision']}"
+    )
+
+
+def crash_lines(crashes: list[Row]) -> list[str]:
+    left = len(crashes) - SHOWN
+    more = [f"and {left} earlier crash(es): `holdfast crashes {crashes[0]['task']}`"] if left > 0 else []
+    return [*(crash_line(crash) for crash in crashes[-SHOWN:]), *more]
+
+
+def crash_summary(crashes: list[Row]) -> list[str]:
+    """One sentence, where there were any."""
+    if not crashes:
+        return []
+    last = crashes[-1]
+    said = one_line(last["error_text"], 200)
+    words = f" Its last words: {said}" if said else ""
+    return [
+        f"It crashed {len(crashes)} time(s), last at {moment(last['at'])}: {last['reason']}. {last['decision']}.{words}"
+        f" All of them: `holdfast crashes {last['task']}`."
+    ]
+
+
+def send_test(by: str) -> list[Row]:
+    """One notice to each target, past the outbox: what each answered. Nothing is recorded; its key is its own."""
+    import asyncio
+
+    from holdfast.processes.children import Children
+    from holdfast.processes.helpers import HelperRunner
+    from holdfast.wiring.alerts import names_of, target_of
+
+    children = Children()
+    children.become_subreaper()  # what a command leaves behind comes back to us, and is ended
+    settings, run = config.load(), HelperRunner(children)
+
+    async def ask_one(name: str) -> Row:
+        target = target_of(name, settings, run)
+        assert target is not None  # its name is in the same settings
+        try:
+            answer = await target.send(_test_notice(by))
+        except Exception as trouble:  # noqa: BLE001 - as when it is sent for real (supervisor/services/alerts.py)
+            return {"target": name, "ok": False, "told": f"{type(trouble).__name__}: the attempt went wrong"}
+        return {"target": name, "ok": answer.ok, "told": answer.told}
+
+    async def ask() -> list[Row]:
+        return list(await asyncio.gather(*(ask_one(name) for name in names_of(settings))))
+
+    return asyncio.run(ask())
+
+
+def _test_notice(by: str) -> Notice:
+    now = time.time()
+    alert = {
+        "id": 0,
+        "key": "test",
+        "level": "info",
+        "task": None,
+        "at": now,
+        "message": f"This is a test, asked for by {by}.",
+        "remedy": "Nothing is to be done.",
+        "details": {"test": True},
+    }
+    key = f"test-{new_id()}"
+    body = json.dumps(body_of(key, Transition.RAISED, alert, now, by))
+    return Notice(id=0, key=key, alert_key="test", transition=Transition.RAISED, level=Level.INFO, body=body)
+
+
+def undelivered(queries: Queries) -> list[Row]:
+    """Deliveries that wait or were given up: `alert, transition, target, state, attempts, told, at`."""
+    return queries.view("undelivered")
+
+
+_ASLEEP = " No supervisor is running: that holds from the next `holdfast up` on."
+
+
+def mend(home: str, alert: Row) -> str:
+    """What was done, in words; refused where a person has to look first."""
+    kind, _, name = str(alert["key"]).partition(":")
+    if alert["key"].startswith("crash:worker:"):
+        return _restart_worker(home, name.partition(":")[2])
+    if kind == "account":
+        return _open_account(home, name)
+    if kind == "provider":
+        return _release(home, alert["key"])
+    if kind == MASS_DEATH_ALERT:
+        return _release(home, None)
+    if alert["task"] is not None:
+        return _go_on(home, alert)
+    raise Refused(f"Nothing is to be restarted here. {alert['remedy']}")
+
+
+def _restart_worker(home: str, name: str) -> str:
+    from holdfast.api.fleet.workers import steer
+
+    after = steer(home, "restart", name)
+    return f"Worker {name} is restarted." + ("" if after["supervisor"] else _ASLEEP)
+
+
+def _open_account(home: str, full_name: str) -> str:
+    from holdfast.api.fleet.accounts import resume_account
+
+    freed = resume_account(home, full_name)
+    return f"Account {full_name} is open again" + (f"; {', '.join(freed[:5])} go on." if freed else ".")
+
+
+def _release(home: str, hold: str | None) -> str:
+    from holdfast.api.fleet.dispatch import release
+
+    released, resumed = release(home, hold)
+    if not released:
+        return "Nothing is held back any more."
+    return f"Released: {', '.join(released)}." + (f" Resumed: {', '.join(resumed[:5])}." if resumed else "")
+
+
+def _go_on(home: str, alert: Row) -> str:
+    from holdfast.api.commands import Commands
+
+    task_id, queries = alert["task"], Queries(home)
+    try:
+        state = queries.state(task_id)["state"]
+    except NotFound:
+        raise NotFound(f"Task {task_id} was forgotten meanwhile. Acknowledge the alert.") from None
+    asleep = _ASLEEP if queries.supervisor() is None else ""
+    if state in ("failed", "cancelled"):
+        Commands(home, create=False).retry(task_id, fresh=False)
+        return f"Queued {task_id} again, where it stopped.{asleep}"
+    if state == "paused":
+        return f"{task_id}: {Commands(home, create=False).resume(task_id)}.{asleep}"
+    raise Refused(f"Task {task_id} is {state}; there is nothing to restart. {alert['remedy']}")

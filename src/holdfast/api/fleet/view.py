@@ -30,6 +30,12 @@ from holdfast.api.fleet.why import Circumstances, Looker
 
 if TYPE_CHECKING:
     from holdfast.api.queries import Queries
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.api.queries import Queries
+
 
 Row = dict[str, Any]
 MOST_EVENTS = 5000  # to catch up with; beyond that all tasks are read again
@@ -268,3 +274,24 @@ def as_json(picture: Picture, now: float) -> list[Row]:
         | {"needs": sorted(row["needs"]), "why": picture.why(row, now), "last_sign": picture.signs.get(row["id"])}
         for row in picture.rows
     ]
+
+
+REST = 20.0  # times as long as it took, history is not counted again
+
+
+class Counts:
+    def __init__(self) -> None:
+        self._over: dict[str, int] = {}
+        self._queries: Queries | None = None
+        self._seq = -1
+        self._next = -math.inf
+
+    def read(self, queries: Queries) -> dict[str, int]:
+        living = {str(row["state"]): int(row["n"]) for row in queries.view("living_counts") if row["n"]}
+        seq, began = queries.last_seq(), time.monotonic()
+        if queries is not self._queries or (seq != self._seq and began >= self._next):
+            self._over = {state: n for state, n in queries.counts().items() if state not in LIVING}
+            self._queries, self._seq = queries, seq
+            ended = time.monotonic()
+            self._next = ended + (ended - began) * REST
+        return {**living, **self._over}

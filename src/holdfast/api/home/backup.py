@@ -14,7 +14,7 @@ from holdfast import __version__
 from holdfast.api.home import backup_file
 from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, Unavailable, UsageError
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
 from holdfast.store.open import open_store
 from holdfast.store.sqlite.engine import copies
 from holdfast.workspaces.removal.trash import delete_tree

@@ -11,7 +11,7 @@ import time
 from holdfast.api.queries import Queries
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, Unavailable
-from holdfast.base.folders import privately
+from holdfast.base.files import privately
 from holdfast.base.home import ensure_home
 from holdfast.store.open import open_store
 

@@ -6,21 +6,93 @@ It looks for itself (directories, admin entries, branches, processes) and compar
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 
+import apsw
+
+from holdfast import config
+from holdfast.api.fleet.alerts import undelivered
 from holdfast.api.fleet.dispatch import holds, words
-from holdfast.api.home.alertcheck import alert_findings
+from holdfast.api.fleet.schedules import has_supervisor, schedules
 from holdfast.api.home.doctor_agents import Finding, agent_findings
-from holdfast.api.home.schedulecheck import schedule_findings
 from holdfast.api.home.sweep import leftovers
 from holdfast.api.queries import Queries
-from holdfast.base.errors import HoldfastError
-from holdfast.base.folders import listed
-from holdfast.base.platform import LINUX_ONLY, missing
+from holdfast.base.errors import HoldfastError, Unavailable, UsageError
+from holdfast.base.files import listed
+from holdfast.base.platform import LINUX_ONLY, missing, refuse_unsupported
+from holdfast.checker import Violation, violations
+from holdfast.checker.rules import Limits
+from holdfast.checker.witness import read_witness
 from holdfast.core.cleanup.compare import LEAVES_ALONE, Action
 from holdfast.processes.strays import marked_processes
+from holdfast.secrets.references import NotThere, look_up
 from holdfast.store.open import open_store
 from holdfast.workspaces.git import git
+
+SHOWN = 5
+
+
+def alert_findings(queries: Queries) -> Iterator[Finding]:
+    for alert in queries.alerts():
+        yield Finding("note", "alert", f"{alert['level']}: {alert['message']}")
+    yield from _targets()
+    lost = undelivered(queries)
+    for row in lost[-SHOWN:]:
+        how = "was given up" if row["state"] == "given_up" else "waits"
+        said = f": {row['told']}" if row["told"] else ""
+        tried = f"after {row['attempts']} attempt(s)" if row["attempts"] else "to be sent"
+        what = f"alert {row['alert']} ({row['transition']}) to the {row['target']}"
+        yield Finding("note", "notices", f"{what} {how} {tried}{said}")
+    if len(lost) > SHOWN:
+        yield Finding("note", "notices", f"and {len(lost) - SHOWN} earlier one(s)")
+
+
+def _program(name: str) -> Iterator[Finding]:
+    if os.sep in name and not os.path.isabs(name):
+        yield Finding("problem", "notices", f"notify.command: {name} is looked for in /; write its whole path")
+    elif shutil.which(name) is None:
+        yield Finding("problem", "notices", f"notify.command: there is no program {name}")
+
+
+def _targets() -> Iterator[Finding]:
+    settings = config.best_effort()
+    command, webhook = settings["notify.command"], settings["notify.webhook"]
+    if not command and not webhook:
+        yield Finding(
+            "note", "notices", "alerts are sent nowhere (`notify.command`, `notify.webhook`); `ps` shows them"
+        )
+        return
+    if command:
+        yield from _program(os.path.expanduser(command[0]))
+    for key in ("notify.webhook", "notify.secret"):
+        try:
+            look_up(settings[key])
+        except NotThere as missing:
+            yield Finding("problem", "notices", f"{key} {missing}")
+    if webhook and not settings["notify.secret"]:
+        yield Finding("note", "notices", "notices to notify.webhook are not signed: `notify.secret` is not set")
+    names = " and ".join(name for name, there in (("a command", command), ("an address", webhook)) if there)
+    level = settings["notify.level"]
+    yield Finding("ok", "notices", f"alerts from {level} on go to {names}; try it: `holdfast alerts test`")
+
+
+def schedule_findings(home: str) -> Iterator[Finding]:
+    rows, problems = schedules(home)
+    for problem in problems.values():
+        level = "note" if "`holdfast trust " in problem else "problem"  # a decision that nobody has made yet
+        yield Finding(level, "schedules", problem)
+    for row in rows:
+        if row["trouble"] is not None:
+            yield Finding("problem", "schedules", f"{row['name']} of {row['repo']} cannot fire: {row['trouble']}")
+    live = [row for row in rows if row["enabled"]]
+    if live and not has_supervisor(home):
+        names = ", ".join(row["name"] for row in live[:5]) + (", …" if len(live) > 5 else "")
+        yield Finding("note", "schedules", f"{names}: nothing fires while no supervisor is running; `holdfast up`")
+    elif rows:
+        yield Finding("ok", "schedules", f"{len(live)} of {len(rows)} enabled; `holdfast schedule list`")
+
 
 _REMEDY = "; `holdfast sweep` (or the next `up`) puts it right"
 
@@ -114,7 +186,7 @@ def _store(home: str) -> Iterator[Finding]:
 
 
 def _disk(home: str) -> Finding:
-    from holdfast.api.work.disk import disk_of
+    from holdfast.api.work.workspaces import disk_of
 
     disk = disk_of(home)
     return Finding("problem" if disk.is_low else "ok", "disk", str(disk))
@@ -190,3 +262,31 @@ def _run_directories(queries: Queries) -> Iterator[Finding]:
         yield Finding("problem", "runs", f"run directory {name} has no record")
     if not strays:
         yield Finding("ok", "runs", f"{len(known)} run(s) recorded, no stray directory")
+
+
+def broken_promises(home: str, *, at_rest: bool, witness: str | None) -> list[Violation]:
+    if not os.path.exists(os.path.join(home, "holdfast.db")):
+        raise Unavailable(f"There is no Holdfast store in {home} yet, so there is nothing to check.")
+    refuse_unsupported("The checker of the promises")
+    settings = config.load()
+    limits = Limits(
+        runs=settings["runs.max"],
+        crash=settings["crash.max_in_window"],
+        retry=settings["retry.max"],
+        lost=settings["lost.max"],
+    )
+    if witness is not None:
+        _refuse_unreadable(witness)
+    try:
+        return violations(home, at_rest=at_rest, witness=witness, limits=limits)
+    except apsw.Error as error:
+        raise Unavailable(f"The store in {home} cannot be read: {error}. Nothing was changed.") from error
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"git could not be asked ({error}), so nothing can be said.") from error
+
+
+def _refuse_unreadable(witness: str) -> None:
+    try:
+        read_witness(witness)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"The witness {witness} cannot be read: {error}") from error

@@ -13,10 +13,9 @@ from holdfast.api.home.agent_clis import Cli
 from holdfast.base import clock, faults
 from holdfast.base.errors import Refused, UsageError
 from holdfast.config import SETTINGS, ConfigError, repo_file, shown, trust, user_file, variable_of
-from holdfast.config.edit_file import record
+from holdfast.config.edit_file import record, template
 from holdfast.config.read_file import read_file
 from holdfast.config.tables.schedules import trust_lines, trust_values
-from holdfast.config.template import template
 from holdfast.config.values import toml
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository

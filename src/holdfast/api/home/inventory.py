@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.store.sqlite.engine.store import SqliteStore

@@ -18,16 +18,14 @@ from holdfast.api.home.restore import refuse_living
 from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError, WorkspaceProblem
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.states import WorkspaceState
+from holdfast.processes.cgroups import Bases
 from holdfast.processes.children import Children
-from holdfast.processes.gitusers import may_be_held
-from holdfast.processes.groupbases import Bases
-from holdfast.processes.helperlock import HelperLock
-from holdfast.processes.helpers import HelperRunner
-from holdfast.processes.open_files import processes_with_open
+from holdfast.processes.helpers import HelperLock, HelperRunner
+from holdfast.processes.open_files import may_be_held, processes_with_open
 from holdfast.store.open import open_store
 from holdfast.store.port.transaction import Salvaged
 from holdfast.store.sqlite.engine.copies import sync_file
@@ -38,7 +36,7 @@ from holdfast.supervisor.home_lock import HomeLock
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.delete_branch import heal
 from holdfast.workspaces.git.git import Git
-from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.repo_lock import repo_lock
 from holdfast.workspaces.git.worktree_entries import drop_entry
 from holdfast.workspaces.names import OWNER_SUFFIX, REPO_LOCK, TRASH, setup_logs, shadow_path
 from holdfast.workspaces.removal import owner_marker

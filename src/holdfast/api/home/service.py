@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from holdfast.api.home.systemd_units import Unit, state_of, text_of
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound, Refused, Unavailable, UsageError
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
 from holdfast.base.home import home_directory
 from holdfast.workspaces.removal import delete_tree
 

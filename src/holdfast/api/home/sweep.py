@@ -14,7 +14,7 @@ from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Unavailable
 from holdfast.base.platform import missing
-from holdfast.containers.engines import Engines
+from holdfast.containers.engine import Engines
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.core.cleanup.compare import Action, Finding, compare
 from holdfast.core.cleanup.observed import Scene
@@ -22,7 +22,7 @@ from holdfast.core.model import Repo, RequestKind
 from holdfast.processes.strays import find_strays
 from holdfast.store import doorbell
 from holdfast.store.open import open_store
-from holdfast.store.port.ledger import read_ledger
+from holdfast.store.port.workspaces import read_ledger
 from holdfast.workspaces.removal.sweeper import look_now
 
 Row = dict[str, Any]

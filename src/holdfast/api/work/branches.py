@@ -25,7 +25,7 @@ from holdfast.store.port.transaction import Salvaged
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.workspaces.git import git
 from holdfast.workspaces.git.merge import checkout_of
-from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.repo_lock import repo_lock
 from holdfast.workspaces.names import BRANCH_PREFIX, salvage_ref
 from holdfast.workspaces.snapshots.shadow_repo import Shadow
 

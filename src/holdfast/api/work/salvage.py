@@ -17,7 +17,7 @@ from holdfast.api.work.git_runner import run_here
 from holdfast.base import clock, faults
 from holdfast.base.errors import Conflict, HoldfastError, NotFound, Refused, UsageError
 from holdfast.store.open import open_store
-from holdfast.store.port.salvaging import Dropped
+from holdfast.store.port.workspaces import Dropped
 from holdfast.workspaces.git import git
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.removal.trash import delete_tree

@@ -4,14 +4,100 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from holdfast.api.queries import Queries
-from holdfast.api.work.sizes import Size, Sizes
-from holdfast.base.units import show_duration
+from holdfast import config
+from holdfast.api.commands import who
+from holdfast.api.queries import Queries, Row
+from holdfast.base import clock
+from holdfast.base.errors import Conflict
+from holdfast.base.units import show_duration, show_size
+from holdfast.core.states import TASK_TERMINAL, WorkspaceState
+from holdfast.store import doorbell
+from holdfast.store.open import open_store
 from holdfast.workspaces.names import TRASH
 
-Row = dict[str, Any]
+BATCH = 64  # entries between two glances at the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    bytes: int
+    is_whole: bool  # False: still being counted, for the first time
+    at: float  # when it was counted, by the monotonic clock
+
+
+class Sizes:
+    """Of one thread. `go_on` measures for so many seconds what was never measured, then what is older than `fresh`."""
+
+    def __init__(self, fresh: float) -> None:
+        self.known: Mapping[str, Size] = {}
+        self._fresh = fresh
+        self._walk: Iterator[int] | None = None
+        self._path, self._count = "", 0
+
+    def go_on(self, paths: list[str], seconds: float) -> bool:
+        """Whether something is left to measure. `known` is another dict when something was found out."""
+        deadline = time.monotonic() + seconds
+        wanted = frozenset(paths)
+        found = {path: size for path, size in self.known.items() if path in wanted}
+        if self._path not in wanted:
+            self._walk = None
+        while True:
+            if self._walk is None:
+                following = self._next(paths, found)
+                if following is None:
+                    self._keep(found)
+                    return False
+                self._path, self._count, self._walk = following, 0, _walk(following)
+            for count in self._walk:
+                self._count += count
+                if time.monotonic() >= deadline:
+                    before = found.get(self._path)
+                    if before is None or not before.is_whole:
+                        found[self._path] = Size(self._count, False, time.monotonic())
+                    self._keep(found)
+                    return True
+            found[self._path] = Size(self._count, True, time.monotonic())
+            self._walk = None
+
+    def _next(self, paths: list[str], found: Mapping[str, Size]) -> str | None:
+        for path in paths:
+            if path not in found or not found[path].is_whole:
+                return path
+        oldest = min(paths, key=lambda path: found[path].at, default=None)
+        return oldest if oldest is not None and time.monotonic() - found[oldest].at > self._fresh else None
+
+    def _keep(self, found: dict[str, Size]) -> None:
+        if found != self.known:
+            self.known = found
+
+
+def _walk(path: str) -> Iterator[int]:
+    """Bytes of the next few entries below it, as far as we may look; links are not followed."""
+    folders, total, number = [path], 0, 0
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    try:
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.path)
+                        else:
+                            total += entry.stat(follow_symlinks=False).st_size
+                    except OSError:  # it went meanwhile
+                        continue
+                    number += 1
+                    if number % BATCH == 0:
+                        yield total
+                        total = 0
+        except OSError:  # it went meanwhile, or we may not look
+            continue
+    yield total
+
+
 FRESH = 60.0  # seconds that a size holds
 BIT = 0.1  # seconds of measuring at a time
 LEFT_OVER = "left over"
@@ -90,3 +176,94 @@ def kept_until(row: Row) -> str:
     if row["expires_at"] is None:
         return "until dropped"
     return f"for {show_duration(max(0.0, row['expires_at'] - time.time()))}"
+
+
+def size_of(path: str) -> int:
+    """Bytes below a directory, as far as we may look."""
+    total = 0
+    for folder, _names, files in os.walk(path):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+def listing(queries: Queries, *, everything: bool) -> list[Row]:
+    """One row per workspace; `size` is None where there is nothing of ours on disk."""
+    rows = queries.workspaces(everything=everything)
+    for row in rows:
+        is_ours = row["strategy"] != "none" and row["state"] in ("ready", "preserved")
+        row["size"] = size_of(row["path"]) if is_ours and os.path.isdir(row["path"]) else None
+    return rows
+
+
+def preserved(queries: Queries) -> list[Row]:
+    """What `clean --all-preserved` would drop."""
+    ended = {str(state) for state in TASK_TERMINAL}
+    rows = queries.workspaces()
+    return [
+        row
+        for row in rows
+        if row["state"] == "preserved" and row["disposition"] != "salvage" and row["task_state"] in ended
+    ]
+
+
+def clean(home: str, task_ids: Sequence[str]) -> None:
+    """Let go of preserved workspaces, all or none; their work is salvaged first."""
+
+    def dispose(tx: Any) -> None:
+        for task_id in task_ids:
+            task = tx.tasks.get(task_id)
+            if task.state not in TASK_TERMINAL:
+                raise Conflict(f"Task {task_id} is {task.state} and needs its workspace. Nothing was changed.")
+            preserved = [one for one in tx.workspaces.all_current(task_id) if one.state is WorkspaceState.PRESERVED]
+            if not preserved:
+                raise Conflict(
+                    f"Task {task_id} has no preserved workspace. `holdfast workspaces` lists what there is. "
+                    "Nothing was changed."
+                )
+            for workspace in preserved:
+                tx.workspaces.dispose(workspace, "salvage", f"dropped by {who()} (operator)", clock.now())
+
+    open_store(home, create=False).write(dispose)
+    doorbell.ring(home)
+
+
+def keep(home: str, task_id: str, ttl: float) -> Row:
+    """Keep a workspace for `ttl` seconds (`inf`: until it is dropped), from now or from its task's end on."""
+    store = open_store(home, create=False)
+    kept = store.write(lambda tx: tx.keeps.keep(task_id, ttl, who(), clock.now()))
+    doorbell.ring(home)
+    return {
+        "task": task_id,
+        "path": None if kept is None else kept.path,
+        "state": None if kept is None else str(kept.state),
+        "expires_at": None if kept is None else kept.expires_at,
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disk:
+    free: int  # bytes for an ordinary user, on the home's file system
+    floor: int  # `disk.floor`; 0: switched off
+    trash: int  # bytes that are being deleted
+
+    @property
+    def is_low(self) -> bool:
+        return self.free < self.floor
+
+    def __str__(self) -> str:
+        floor = f"nothing new starts below {show_size(self.floor)}" if self.floor else "`disk.floor` is switched off"
+        trash = f", {show_size(self.trash)} are being deleted" if self.trash else ""
+        return f"{show_size(self.free)} of disk are free for the home{trash}; {floor}"
+
+
+def disk_of(home: str) -> Disk:
+    found = os.statvfs(home)
+    return Disk(
+        free=found.f_bavail * found.f_frsize,
+        floor=int(config.best_effort()["disk.floor"]),
+        trash=size_of(os.path.join(home, "workspaces", TRASH)),
+    )

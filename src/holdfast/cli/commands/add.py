@@ -10,8 +10,7 @@ import time
 from typing import Any
 
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
-from holdfast.api.queries import Queries
-from holdfast.api.subscribe import follow
+from holdfast.api.queries import Queries, follow
 from holdfast.base.errors import Conflict, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
@@ -91,7 +90,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
 
 def _new_task(arguments: argparse.Namespace) -> NewTask:
     from holdfast.api.format import duration_of, patience_of
-    from holdfast.api.scenarios import load_scenario
+    from holdfast.api.rehearse import load_scenario
     from holdfast.api.tasks.subtasks import chosen_parent
 
     queries: Queries | None = None
@@ -263,7 +262,7 @@ def _say_if_it_waits(home: str, task_id: str) -> None:
     from holdfast.api.fleet.dispatch import explain, waits_for_release
     from holdfast.api.fleet.workers import nobody_comes, waits_for_worker
     from holdfast.api.tasks.spending import waits_for_budget
-    from holdfast.api.tasks.waiting import paused_need
+    from holdfast.api.tasks.why import paused_need
 
     queries = Queries(home)
     state = queries.state(task_id)
@@ -288,7 +287,7 @@ def _attend(
 ) -> dict[str, Any]:
     """Show events until the task ends, pauses or waits for a person. The first Ctrl-C cancels, the second detaches."""
     from holdfast.api.fleet.accounts import goes_on_soon
-    from holdfast.api.tasks.waiting import for_people
+    from holdfast.api.tasks.why import for_people
 
     interrupts = seen = 0
     waits_for_people = for_people(queries)

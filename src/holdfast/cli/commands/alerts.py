@@ -91,7 +91,7 @@ def _ack(arguments: argparse.Namespace) -> int:
 def _test(*, as_json: bool) -> int:
     """Exit code 1 when a target did not take it."""
     from holdfast.api.commands import who
-    from holdfast.api.fleet.notices import send_test
+    from holdfast.api.fleet.alerts import send_test
 
     refuse_unsupported("`holdfast alerts test`")  # whatever a command starts is ended with it
     answers = send_test(who())
@@ -118,7 +118,7 @@ def configure_crashes(parser: argparse.ArgumentParser) -> None:
 
 
 def run_crashes(arguments: argparse.Namespace) -> int:
-    from holdfast.api.fleet.crashes import crash_line
+    from holdfast.api.fleet.alerts import crash_line
     from holdfast.api.format import duration_of
 
     queries = Queries(home_directory())

@@ -6,14 +6,14 @@ import argparse
 import sys
 import time
 
-from holdfast.api.commands import Commands
+from holdfast.api.commands import PAUSED, Commands, pause
 from holdfast.api.format import duration_of, moment
-from holdfast.api.pausing import PAUSED, pause
 from holdfast.api.queries import Queries
+from holdfast.api.tasks.stages import approve
 from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
-from holdfast.cli.output.render import number, print_json
+from holdfast.cli.output.render import clean, number, print_json
 
 PATIENCE = 30.0  # beyond the grace that its agent has
 
@@ -43,7 +43,7 @@ def run_pause(arguments: argparse.Namespace) -> int:
                 "Start one: `holdfast up`."
             )
         if not arguments.no_wait:
-            _wait_answer(queries, request, task_id)
+            _wait_paused(queries, request, task_id)
     is_done = request is None or not arguments.no_wait
     newest = max((row["number"] for row in queries.checkpoints(task_id)), default=None) if is_done else None
     _tell(queries, task_id, newest, is_done=is_done, as_json=arguments.json)
@@ -55,7 +55,7 @@ def run_pause(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _wait_answer(queries: Queries, request: int, task_id: str) -> None:
+def _wait_paused(queries: Queries, request: int, task_id: str) -> None:
     deadline = time.monotonic() + PATIENCE + float(queries.task(task_id)["grace"])
     while time.monotonic() < deadline:
         running = queries.supervisor()  # before the answer: it may be given as the last act of a supervisor that goes
@@ -114,6 +114,98 @@ def run_resume(arguments: argparse.Namespace) -> int:
         budget_tokens=arguments.budget_tokens,
     )
     print(f"{task_id}: {message}.")
+    if queries.supervisor() is None:
+        print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+    return 0
+
+
+CANCEL_PATIENCE = 30.0
+
+
+def configure_cancel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--why", default="", help="recorded with the request")
+    parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
+    parser.add_argument(
+        "--keep-subtasks", action="store_true", help="its subtasks go on; without this they are cancelled too"
+    )
+    parser.add_argument(
+        "--assume-dead", action="store_true", help="for a frozen task: you vouch that none of its processes lives"
+    )
+
+
+def run_cancel(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    queries = Queries(home)
+    task_id = queries.resolve(arguments.id)
+    if not is_text(arguments.why):
+        raise UsageError("--why is not text (it has NUL or undecodable bytes).")
+    going = [] if arguments.keep_subtasks else queries.view("living_below", id=task_id)
+    request = Commands(home, create=False).cancel(
+        task_id, arguments.why, assume_dead=arguments.assume_dead, subtasks=not arguments.keep_subtasks
+    )
+    if going:
+        print(f"With it {len(going)} unfinished subtask(s): {', '.join(str(row['id']) for row in going[:5])} …")
+    if request is None:
+        print(f"Cancelled {task_id}.")
+        return 0
+    if queries.supervisor() is None:
+        raise Unavailable(
+            f"The request is recorded, but task {task_id} is marked running and no supervisor is up to end it. "
+            "Start one: `holdfast up`."
+        )
+    if arguments.no_wait:
+        print(f"Asked the supervisor to cancel {task_id}.")
+        return 0
+    return _wait_cancelled(queries, request, task_id)
+
+
+def _wait_cancelled(queries: Queries, request: int, task_id: str) -> int:
+    deadline = time.monotonic() + CANCEL_PATIENCE
+    while time.monotonic() < deadline:
+        answer = queries.request(request)["answer"]
+        if answer is not None:
+            state = queries.state(task_id)["state"]
+            if state != "cancelled":
+                raise Conflict(f"Task {task_id} was not cancelled: {answer}.")
+            print(f"Cancelled {task_id}.")
+            return 0
+        if queries.supervisor() is None:
+            raise Unavailable(f"The supervisor went away; the request to cancel {task_id} stays recorded.")
+        time.sleep(0.02)
+    raise Unavailable(
+        f"The supervisor has not ended task {task_id} yet; the request stands. See `holdfast why {task_id}`."
+    )
+
+
+def configure_retry(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--fresh", action="store_true", help="start from the base instead of where it stopped")
+
+
+def run_retry(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    task_id = Queries(home).resolve(arguments.id)
+    Commands(home, create=False).retry(task_id, fresh=arguments.fresh)
+    print(f"Queued {task_id} again, {'from its base' if arguments.fresh else 'where it stopped'}.")
+    return 0
+
+
+def configure_approve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", help="a task's id, or the beginning of it")
+    parser.add_argument("--changes", metavar="TEXT", help="let the stage go again, and tell its agent this")
+    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+
+
+def run_approve(arguments: argparse.Namespace) -> int:
+    home = home_directory()
+    queries = Queries(home)
+    task_id = queries.resolve(arguments.id)
+    told = approve(home, task_id, arguments.changes)
+    if arguments.json:
+        print_json({"id": task_id, "state": "queued", "reason": told})
+        return 0
+    print(f"{task_id}: {clean(told)}.")
     if queries.supervisor() is None:
         print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
     return 0

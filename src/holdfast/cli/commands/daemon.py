@@ -132,7 +132,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 
 def _check_promises(arguments: argparse.Namespace) -> int:
-    from holdfast.api.home.promises import broken_promises
+    from holdfast.api.home.doctor import broken_promises
 
     found = broken_promises(home_directory(), at_rest=arguments.at_rest, witness=arguments.witness)
     for violation in found:
@@ -146,7 +146,7 @@ def _check_promises(arguments: argparse.Namespace) -> int:
 
 
 def configure_rehearse(parser: argparse.ArgumentParser) -> None:
-    from holdfast.api.scenarios import STUB_SCENARIOS
+    from holdfast.api.rehearse import STUB_SCENARIOS
 
     parser.add_argument("file", nargs="?", help="a scenario file; docs/scripted-agent.md explains the format")
     parser.add_argument("--agent", metavar="NAME", help="play with this installed CLI against a stub of its provider")
@@ -167,7 +167,7 @@ def run_rehearse(arguments: argparse.Namespace) -> int:
             "Give either a scenario file, or --agent NAME and perhaps --scenario NAME: `holdfast help rehearse`."
         )
     from holdfast.api.format import duration_of, explain
-    from holdfast.api.rehearsal import rehearse
+    from holdfast.api.rehearse import rehearse
 
     task, left = rehearse(arguments.file, timeout=duration_of("--timeout", arguments.timeout))
     if arguments.json:

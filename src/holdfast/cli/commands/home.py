@@ -124,7 +124,7 @@ def _saved(plan: Plan, arguments: argparse.Namespace) -> Plan:
 
 def purge_lines(plan: Plan, *, branches: bool) -> list[str]:
     """The list, before anything is asked."""
-    from holdfast.api.work.work import size_of
+    from holdfast.api.work.workspaces import size_of
 
     tasks = ", ".join(f"{number} {state}" for state, number in sorted(plan.found.tasks.items())) or "none"
     if plan.only is None:

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-from holdfast.api.fleet import schedulewords
+from holdfast.api.fleet import schedules as schedule_text
 from holdfast.api.fleet.schedules import find, fire, fires, has_supervisor, schedules, switch, upcoming
-from holdfast.api.times import in_words
+from holdfast.api.format import in_words
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import clean, one_line, paint, print_json, table
@@ -75,11 +75,11 @@ def _list(home: str, *, as_json: bool) -> int:
 def _cells(row: Row) -> list[str]:
     return [
         clean(row["name"]),
-        schedulewords.state(row),
+        schedule_text.state(row),
         one_line(clean(row["repo"]), 40),
         one_line(f"{row['words']}, {row['timezone']}", 60),
-        schedulewords.last(row),
-        schedulewords.following(row),
+        schedule_text.last(row),
+        schedule_text.following(row),
         one_line(clean(row["trouble"] or row["problem"] or "-"), 60),
     ]
 
@@ -92,15 +92,15 @@ def _show(home: str, row: Row, *, as_json: bool) -> int:
     if as_json:
         print_json({**row, "next_fires": following if row["enabled"] else [], "last_fires": last})
         return 0
-    name, state = clean(row["name"]), schedulewords.state(row)
+    name, state = clean(row["name"]), schedule_text.state(row)
     print(f"{paint('schedule', 'bold')} {name}  {state}  {clean(row['words'])}, {row['timezone']}")
-    for fact, value in schedulewords.facts(row).items():
+    for fact, value in schedule_text.facts(row).items():
         print(f"  {fact:<10}{clean(value)}")
     if row["enabled"]:
         for number, moment in enumerate(following):
             print(f"  {'next' if number == 0 else '':<10}{in_words(moment, row['timezone'])}")
     for number, fired in enumerate(last):
-        print(f"  {'last' if number == 0 else '':<10}{schedulewords.fired(fired, row['timezone'])}")
+        print(f"  {'last' if number == 0 else '':<10}{schedule_text.fired(fired, row['timezone'])}")
     if not has_supervisor(home):
         print(ASLEEP, file=sys.stderr)
     return 0

@@ -167,9 +167,9 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    from holdfast.api.fleet.crashes import crash_lines
-    from holdfast.api.tasks.explaining import complete, facts
+    from holdfast.api.fleet.alerts import crash_lines
     from holdfast.api.tasks.usage import by_hand_lines, details
+    from holdfast.api.tasks.why import complete, facts
     from holdfast.api.work.checkpoints import lines as checkpoint_lines
 
     queries = Queries(home_directory())
@@ -225,8 +225,8 @@ def configure_why(parser: argparse.ArgumentParser) -> None:
 
 
 def run_why(arguments: argparse.Namespace) -> int:
-    from holdfast.api.tasks.explaining import complete, why
     from holdfast.api.tasks.spending import budget_lines
+    from holdfast.api.tasks.why import complete, why
 
     queries = Queries(home_directory())
     task = queries.task(queries.resolve(arguments.id))
@@ -268,7 +268,7 @@ def run_events(arguments: argparse.Namespace) -> int:
         after = events[-1]["seq"] if events else highest
         _print_events(events, as_json=arguments.json)
     if arguments.follow:
-        from holdfast.api.subscribe import follow
+        from holdfast.api.queries import follow
 
         for batch in follow(queries, after=after, task_id=task_id):
             _print_events(batch, as_json=arguments.json)

@@ -31,14 +31,14 @@ def run_workspaces(arguments: argparse.Namespace) -> int:
         return _clean(queries, arguments)
     if arguments.ids:
         raise UsageError("`holdfast workspaces` lists all of them; `holdfast show ID` tells of one.")
-    from holdfast.api.work.zz_workspaces import listing
+    from holdfast.api.work.workspaces import listing
 
     rows = listing(queries, everything=arguments.all)
     if arguments.json:
         for row in rows:
             print_json(row)
         return 0
-    from holdfast.api.work.disk import disk_of
+    from holdfast.api.work.workspaces import disk_of
 
     if not rows:
         print("No workspaces.")
@@ -77,7 +77,7 @@ def _expires(row: dict[str, Any]) -> str:
 
 
 def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
-    from holdfast.api.work.zz_workspaces import clean, preserved
+    from holdfast.api.work.workspaces import clean, preserved
     from holdfast.cli.commands.home import ask
 
     if bool(arguments.ids) == arguments.all_preserved:
@@ -112,7 +112,7 @@ def configure_keep(parser: argparse.ArgumentParser) -> None:
 
 def run_keep(arguments: argparse.Namespace) -> int:
     from holdfast.api.format import duration, duration_of
-    from holdfast.api.work.zz_workspaces import keep
+    from holdfast.api.work.workspaces import keep
 
     queries = Queries(home_directory())
     span = duration_of("--for", arguments.span)

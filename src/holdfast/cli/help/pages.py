@@ -5,6 +5,8 @@ Read only when somebody asks. Every example is parsed by the real parser in a te
 
 from __future__ import annotations
 
+import argparse
+
 from holdfast.cli.help.pages_tasks import READS, WORK_PAGES, Page
 
 _CODES = {
@@ -352,3 +354,16 @@ def epilog_of(name: str, note: str | None) -> str | None:
     see = ", ".join(f"holdfast {other}" for other in page.see)
     parts = [note, f"examples:\n{examples}", f"exit codes:\n{codes}", f"see also: {see}"]
     return "\n\n".join(part for part in parts if part)
+
+
+def configure_help(parser: argparse.ArgumentParser) -> None:
+    from holdfast.cli.main import COMMANDS
+
+    parser.add_argument("topic", nargs="?", choices=list(COMMANDS), metavar="COMMAND", help="which one (all of them)")
+
+
+def run_help(arguments: argparse.Namespace) -> int:
+    from holdfast.cli.main import front_parser, parser_of
+
+    (parser_of(arguments.topic) if arguments.topic else front_parser()).print_help()
+    return 0

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.base.text import is_text
 from holdfast.config.settings import CLI_AGENTS
-from holdfast.config.tablevalues import flag, meant, text
+from holdfast.config.values import flag, meant, nonempty_text
 
 SECTION = "accounts"
 DEFAULT = "default"
@@ -134,14 +134,14 @@ def _account(place: str, name: str, table: object, complain: Complain) -> Accoun
 
 
 def _folder(value: object) -> str:
-    path = os.path.expanduser(text(value))
+    path = os.path.expanduser(nonempty_text(value))
     if not os.path.isabs(path):
         raise ValueError(f"'{path[:60]}' is not a whole path; begin it with / or ~")
     return os.path.normpath(path)
 
 
 def _url(value: object) -> str:
-    url = text(value)
+    url = nonempty_text(value)
     if not url.startswith(("http://", "https://")) or any(letter.isspace() for letter in url):
         raise ValueError("it is not an address that begins with http:// or https://")
     return url

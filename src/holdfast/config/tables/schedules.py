@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.units import write_duration
+from holdfast.config.problems import where
 from holdfast.config.tables.schedule_keys import KEYS, READERS, TASK_KEYS
-from holdfast.config.tablevalues import meant
-from holdfast.config.values import shown, toml
-from holdfast.config.zz_problems import where
+from holdfast.config.values import meant, shown, toml
 
 if TYPE_CHECKING:  # all pay for what every command reads
     from holdfast.core.schedules.schedule import Schedule

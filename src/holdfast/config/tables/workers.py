@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base.text import is_text
-from holdfast.config.overrides import AGENTS
+from holdfast.config.per_agent import AGENTS
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.tables.accounts import DEFAULT as OWN_LOGIN
 from holdfast.config.tables.accounts import Accounts
-from holdfast.config.tablevalues import flag, meant, text
+from holdfast.config.values import flag, meant, nonempty_text
 
 SECTION = "worker"
 KEYS = ("name", "agent", "account", "labels", "restart")
@@ -133,14 +133,14 @@ def _no_account(agent: str | None, account: str, accounts: Accounts) -> str | No
 
 
 def _name(value: object) -> str:
-    name = text(value)
+    name = nonempty_text(value)
     if not _NAME.fullmatch(name):
         raise ValueError(f"'{name[:60]}' cannot be the name of a worker: it has only {NAMES}")
     return name
 
 
 def _agent(value: object) -> str:
-    agent = text(value)
+    agent = nonempty_text(value)
     if agent not in AGENTS:
         raise ValueError(f"there is no agent '{agent[:60]}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}")
     return agent
@@ -160,7 +160,7 @@ def _labels(value: object) -> dict[str, str]:
 _READERS: Mapping[str, Callable[[object], Any]] = {
     "name": _name,
     "agent": _agent,
-    "account": text,
+    "account": nonempty_text,
     "labels": _labels,
     "restart": flag,
 }

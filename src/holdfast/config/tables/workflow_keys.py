@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.base.errors import UsageError
 from holdfast.base.text import is_text
 from holdfast.base.units import parse_duration
-from holdfast.config.overrides import AGENTS
-from holdfast.config.tablevalues import flag, meant
-from holdfast.config.tablevalues import words as text
-from holdfast.config.values import count, one_of, shown
+from holdfast.config.per_agent import AGENTS
+from holdfast.config.read_file import bytes_of
+from holdfast.config.values import count, flag, meant, nonblank_text, one_of, shown
 from holdfast.core.workflows.draft import NAME, NAMES
 from holdfast.core.workflows.workflow import OnFailure
 
@@ -26,14 +29,14 @@ def prompt(value: object) -> str:
 
 
 def name(value: object) -> str:
-    word = text(value)
+    word = nonblank_text(value)
     if not NAME.fullmatch(word):
         raise ValueError(f"'{shown(word)}' cannot be a name here: it has only {NAMES}")
     return word
 
 
 def _short(value: object) -> str:
-    word = text(value)
+    word = nonblank_text(value)
     if len(word) > LONGEST_TEXT:
         raise ValueError(f"it has {len(word)} characters; {LONGEST_TEXT} is the most")
     return word
@@ -47,7 +50,7 @@ def _model(value: object) -> str:
 
 
 def _agent(value: object) -> str:
-    agent = text(value)
+    agent = nonblank_text(value)
     if agent not in AGENTS:
         raise ValueError(f"there is no agent '{shown(agent)}' (known: {', '.join(AGENTS)}){meant(agent, AGENTS)}")
     return agent
@@ -109,14 +112,14 @@ STAGE: Mapping[str, Read] = {
     "on_failure": _on_failure,
     "approval": flag,
     "reviews": flag,
-    "back_to": text,
+    "back_to": nonblank_text,
     "max_turns": _upto(1, MOST_TRIES),
     "apart": flag,
     "at_once": _upto(0, 1000),
     "least": _upto(1, 1000),
 }
 STAGE_KEYS = (*STAGE, *APART, "members", "member")
-WORKFLOW: Mapping[str, Read] = {"about": _short, "prompt": text}
+WORKFLOW: Mapping[str, Read] = {"about": _short, "prompt": nonblank_text}
 WORKFLOW_KEYS = (*WORKFLOW, "stage")
 
 # For the reference page: key → (default, meaning).
@@ -171,3 +174,81 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "at_once": ("0", "How many members at a time; 0: as many as there is room for."),
     "least": ("1", "How many members have to complete, for the stage to count as completed."),
 }
+
+
+LARGEST = 64 * 1024  # of one
+LARGEST_TOGETHER = 1024 * 1024  # of all that one file of settings names
+MOST_DOTS = 1000  # on a line of TOML: config/read_file.py says why
+Steps = tuple[Mapping[str, Any], ...]
+
+
+class FilesBeside:
+    """`inside`: a repository's file may only name what lies in the repository, whatever symbolic links say."""
+
+    def __init__(self, folder: str, *, inside: bool) -> None:
+        self._folder = folder
+        self._inside = inside
+        self._room = LARGEST_TOGETHER
+
+    def prompt(self, value: object) -> tuple[str, str]:
+        """Its path and its text; ValueError says what is wrong."""
+        path, content = self._read(value)
+        if not is_text(content):
+            raise ValueError(f"{path} is not text (it has NUL bytes)")
+        return path, content
+
+    def scenario(self, value: object) -> Steps:
+        """The steps of a scenario, written here or in a file; ValueError says what is wrong."""
+        from holdfast.rehearsal.scenario import check
+
+        document: object = {"step": value}
+        name = "here"
+        if isinstance(value, str):
+            name, content = self._read(value)
+            document = _parsed(name, content)
+        try:
+            return tuple(check(document, name))
+        except UsageError as error:
+            raise ValueError(str(error).rstrip(".")) from None
+
+    def _read(self, value: object) -> tuple[str, str]:
+        word = nonblank_text(value)
+        path = os.path.join(self._folder, word if self._inside else os.path.expanduser(word))
+        if self._inside:
+            self._refuse_outside(word)
+        if self._room <= 0:
+            raise ValueError(f"the files of workflows have more than {LARGEST_TOGETHER // 1024} KiB together")
+        try:
+            content = bytes_of(path, LARGEST)
+        except FileNotFoundError:
+            raise ValueError(f"there is no file {shown_path(path)}") from None
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise ValueError(f"{shown_path(path)} cannot be read: {why}") from None
+        self._room -= len(content)
+        try:
+            return os.path.normpath(path), content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise ValueError(f"{shown_path(path)} cannot be read: it is not UTF-8 text") from None
+
+    def _refuse_outside(self, word: str) -> None:
+        root = os.path.realpath(self._folder)
+        real = os.path.realpath(os.path.join(root, word))
+        within = os.path.relpath(real, root).split(os.sep)
+        if os.path.isabs(word) or within[0] == ".." or ".git" in within:
+            raise ValueError(f"'{shown(word)}' is not a file of this repository; name one inside it")
+
+
+def shown_path(path: str) -> str:
+    return " ".join(os.path.normpath(path).split())[-500:]  # a message is one line
+
+
+def _parsed(path: str, content: str) -> object:
+    if any(row.count(".") > MOST_DOTS for row in content.split("\n")):
+        raise ValueError(f"{shown_path(path)} cannot be read: it is nested too deeply")
+    try:
+        return json.loads(content) if path.endswith(".json") else tomllib.loads(content)
+    except RecursionError:
+        raise ValueError(f"{shown_path(path)} cannot be read: it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{shown_path(path)} cannot be read: {error}") from None

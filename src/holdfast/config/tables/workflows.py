@@ -23,13 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.config.problems import TEXT
+from holdfast.config.problems import TEXT, Problem, where
 from holdfast.config.settings import CLI_AGENTS
 from holdfast.config.tables import workflow_keys as keys
-from holdfast.config.tables.workflowfiles import FilesBeside
-from holdfast.config.tablevalues import meant
-from holdfast.config.values import shown
-from holdfast.config.zz_problems import Problem, where
+from holdfast.config.tables.workflow_keys import FilesBeside
+from holdfast.config.values import meant, shown
 from holdfast.core.workflows.draft import (
     MOST_STAGES,
     NAME,

@@ -152,3 +152,10 @@ AgentEvent = (
     | Result
     | Raw
 )
+
+
+class Stream(StrEnum):
+    """Where a line was written."""
+
+    OUT = "out"
+    ERR = "err"

@@ -1,9 +1,9 @@
 """Dispatch that is held back, and the one task that goes first to see whether that is over. Pure.
 
 Three things are held back: tasks of a provider that does not answer, tasks of an account whose limit should be over,
-and everything after a mass death (core/dispatch/mass_death.py). Each is one durable row with a time. When the time has come
-exactly one task may start, the probe; how it fares lets the others follow, or makes all wait longer. A fourth kind only
-slows: an account that is near its limit.
+and everything after a mass death (core/dispatch/mass_death.py). Each is one durable row with a time. When the time has
+come exactly one task may start, the probe; how it fares lets the others follow, or makes all wait longer. A fourth kind
+only slows: an account that is near its limit.
 
 A hold ends by its probe, by an operator, or, if nobody cares for it, by time: none of it waits for a process that is
 gone. ADR 0023.

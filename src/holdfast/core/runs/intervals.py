@@ -32,3 +32,23 @@ def allot(durations: Sequence[float], floor: float, own: float) -> Allotted | No
     if seconds == own:
         return Allotted(seconds=seconds, reason=f"adaptive: its own timeout, because {mean}, or the floor, is more")
     return Allotted(seconds=seconds, reason=f"adaptive: the floor, because {mean} is less")
+
+
+SHARE = 0.05  # of the time between two checkpoints, at most, may go into one
+LONGEST = 32  # times the interval that is asked for
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointRules:
+    every: float = 30.0  # seconds; 0: only when a run ends, or its agent asks
+    keep: int = 5  # of one task
+
+
+def next_interval(every: float, interval: float, cost: float) -> float:
+    """The next one, after a checkpoint that took `cost` seconds: twice as long where that is felt, half as long where
+    it would not be felt at half of it, never below what is asked for."""
+    if cost > SHARE * interval:
+        return min(interval * 2, every * LONGEST)
+    if cost <= SHARE * interval / 2:
+        return max(every, interval / 2)
+    return max(every, interval)

@@ -2,7 +2,8 @@
 end. Pure.
 
 Nothing here can go on for ever: every step that is taken without a person makes `measure` smaller. Crashes, timeouts
-and limits are no ends of a stage: core/runs/policy.py lets it go on, paid from budgets; when those are spent it has failed.
+and limits are no ends of a stage: core/runs/policy.py lets it go on, paid from budgets; when those are spent it has
+failed.
 """
 
 from __future__ import annotations

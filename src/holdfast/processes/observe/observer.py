@@ -7,10 +7,65 @@ seconds: whoever listens looks for itself, and a false "changed" costs four stat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Callable, Mapping
 
-from holdfast.processes.observe.inotify import IN_ATTRIB, IN_CREATE, IN_IGNORED, IN_MODIFY, IN_MOVED_TO, Inotify
+from holdfast.core.health.signs import SignReader
+from holdfast.core.runs.liveness import Identity
+from holdfast.processes.observe.process_tree import trees
+from holdfast.processes.observe.run_view import RunView, started_moment
+from holdfast.processes.port import Tree
 from holdfast.processes.run_dir import CHANNEL
+
+IN_MODIFY, IN_ATTRIB, IN_MOVED_TO, IN_CREATE = 0x2, 0x4, 0x80, 0x100
+IN_Q_OVERFLOW, IN_IGNORED = 0x4000, 0x8000
+_HEADER = struct.Struct("iIII")
+_BLOCK = 1 << 16
+
+
+class Inotify:
+    """One queue of changes. OSError where the system has none, or no room for another."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(self._libc, "inotify_init1"):
+            raise OSError(errno.ENOSYS, "this system has no inotify")
+        self.fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def add(self, path: str, mask: int) -> int:
+        """The watch's number: the same one for the same file."""
+        return self._checked(self._libc.inotify_add_watch(self.fd, os.fsencode(path), mask))
+
+    def remove(self, watch: int) -> None:
+        self._libc.inotify_rm_watch(self.fd, watch)  # refused: it went with its file, which is as good
+
+    def read(self) -> list[tuple[int, int]]:
+        """(watch, mask) of everything that happened since; the watch is -1 when the kernel had to drop some."""
+        found: list[tuple[int, int]] = []
+        while True:
+            try:
+                block = os.read(self.fd, _BLOCK)
+            except BlockingIOError:
+                return found
+            position = 0
+            while position < len(block):
+                watch, mask, _cookie, length = _HEADER.unpack_from(block, position)
+                position += _HEADER.size + length
+                found.append((watch, mask))
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    @staticmethod
+    def _checked(result: int) -> int:
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"inotify: {os.strerror(number)}")
+        return result
+
 
 COALESCE = 0.05
 POLL = 2.0
@@ -98,3 +153,29 @@ class Changes:
             self._on_change(run_id, False)
         if self._polled:
             self._start_polling()
+
+
+class RunObserver:
+    """Made on the loop's thread. See the port for `on_change`."""
+
+    def __init__(self, root: str, on_change: Callable[[str, bool], None]) -> None:
+        self._root = root
+        self._changes = Changes(on_change)
+
+    def watch(self, run_id: str, signs: SignReader | None, agent: Identity | None, now: float) -> RunView:
+        """`agent` is given for a run that somebody else launched: it tells since when it runs."""
+        path = os.path.join(self._root, run_id)
+        view = RunView(path, signs, now if agent is None else started_moment(agent, now))
+        if agent is not None:
+            view.take_over(now)
+        self._changes.watch(run_id, path)
+        return view
+
+    def unwatch(self, run_id: str) -> None:
+        self._changes.unwatch(run_id)
+
+    def trees(self, roots: Mapping[str, Identity]) -> dict[str, Tree]:
+        return trees(roots)
+
+    def close(self) -> None:
+        self._changes.close()

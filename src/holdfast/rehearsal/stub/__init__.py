@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.rehearsal.stub.catalogue import SCENARIOS
+from holdfast.rehearsal.stub.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from holdfast.rehearsal.stub.log import Exchange

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from holdfast.rehearsal.stub import anthropic, chat, gemini, openai
+from holdfast.rehearsal.stub import anthropic, gemini, openai_chat, openai_responses
 from holdfast.rehearsal.stub.messages import Dialect
 
 _MODEL = r"(?P<model>[^/:]+)"
@@ -14,12 +15,12 @@ _MODEL = r"(?P<model>[^/:]+)"
 _ENDPOINTS: tuple[tuple[str, Dialect, str, bool | None], ...] = (
     (r"(/v1)?/messages/count_tokens", anthropic, "count", None),
     (r"(/v1)?/messages", anthropic, "answer", None),
-    (r"(/v1)?/responses", openai, "answer", None),
-    (r"(/v1)?/chat/completions", chat, "answer", None),
+    (r"(/v1)?/responses", openai_responses, "answer", None),
+    (r"(/v1)?/chat/completions", openai_chat, "answer", None),
     (rf"(/v1(beta|alpha)?)?/models/{_MODEL}:streamGenerateContent", gemini, "answer", True),
     (rf"(/v1(beta|alpha)?)?/models/{_MODEL}:generateContent", gemini, "answer", False),
     (rf"(/v1(beta|alpha)?)?/models/{_MODEL}:countTokens", gemini, "count", None),
-    (rf"(/v1(beta|alpha)?)?/models(/{_MODEL})?", chat, "models", None),
+    (rf"(/v1(beta|alpha)?)?/models(/{_MODEL})?", openai_chat, "models", None),
 )
 
 
@@ -50,3 +51,29 @@ def parse(url: str) -> Address | None:
                 model=found.groupdict().get("model"),
             )
     return None
+
+
+KEY = "stub-key"  # the stub takes any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stand:
+    """What an account needs beside its `base_url`, which is the URL of a scenario and `path`."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    plan: Mapping[str, str] = field(default_factory=dict)  # instead of `env`, for a login with a plan and its limits
+    path: str = ""
+    model: str = ""  # empty: the CLI's own choice
+    first: Sequence[str] = ()  # what has the CLI make its files; several first starts at once would disturb each other
+
+
+STANDS: dict[str, Stand] = {
+    "claude": Stand(env={"ANTHROPIC_API_KEY": KEY}, plan={"CLAUDE_CODE_OAUTH_TOKEN": KEY}),
+    "codex": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="gpt-5"),
+    "gemini": Stand(env={"GEMINI_API_KEY": KEY}, model="gemini-2.5-flash"),  # its own choice asks another model first
+    "qwen": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="stub-model"),
+    # of a model that it knows it also tells the price
+    "opencode": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/gpt-5-mini", first=("session", "list")),
+    "copilot": Stand(env={"COPILOT_PROVIDER_API_KEY": KEY}, path="/v1", model="gpt-5"),
+    "aider": Stand(env={"OPENAI_API_KEY": KEY}, path="/v1", model="openai/stub-model"),
+}

@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler
 from typing import Protocol, cast
 
 from holdfast.rehearsal.stub import address, scenarios
-from holdfast.rehearsal.stub.catalogue import unknown
 from holdfast.rehearsal.stub.log import Exchange, Log
 from holdfast.rehearsal.stub.messages import Answer, Call, Conversation, Failure, Json, Manner, Text
+from holdfast.rehearsal.stub.scenarios import unknown
 
 _LONGEST_HANG = 3600.0
 _LONGEST_BODY = 256 * 1024 * 1024

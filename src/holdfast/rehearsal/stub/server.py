@@ -9,9 +9,9 @@ from http.server import HTTPServer
 from types import TracebackType
 from urllib.parse import quote
 
-from holdfast.rehearsal.stub.catalogue import unknown
 from holdfast.rehearsal.stub.handler import Handler
 from holdfast.rehearsal.stub.log import Exchange, Log
+from holdfast.rehearsal.stub.scenarios import unknown
 
 _HOST = "127.0.0.1"
 _JOIN = 5.0

@@ -13,6 +13,12 @@ from holdfast.core.runs.outcome import RunUsage
 
 if TYPE_CHECKING:
     from holdfast.store.port.transaction import Transaction
+from collections.abc import Collection
+
+from holdfast.core.dispatch.accounts import ShutAccount
+from holdfast.core.dispatch.holds import Hold, Scope
+from holdfast.core.dispatch.mass_death import Death
+from holdfast.core.dispatch.workers import CrashDecision, WorkerRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,3 +101,141 @@ def purses_of(tx: Transaction, task: Task) -> list[Purse]:
         shared = Purse(cap=cap_of(root), used=tx.spending.of_task(root), whose=whose, is_shared=True)
         found += [shared] if shared.cap else []
     return found
+
+
+MASS_DEATH_ALERT = "mass-death"
+
+
+def provider_alert(provider: str) -> str:
+    """The key of the alert that a provider stayed away for too long; it is closed when it answers."""
+    return f"provider:{provider}"
+
+
+class Holds(Protocol):
+    """Dispatch that is held back until a probe says otherwise. core/dispatch/holds.py decides; this keeps it."""
+
+    def all(self) -> Sequence[Hold]:
+        """Each with where its probe stands now."""
+        ...
+
+    def keep(self, hold: Hold, now: Instant) -> None:
+        """As it stands from now on. An event tells when it begins to hold back, or does so anew, or who goes first."""
+        ...
+
+    def release(
+        self, scope: Scope, name: str, why: str, now: Instant, *, tell: bool = True, forget: bool = False
+    ) -> bool:
+        """Nothing is held back any more, and its alert is closed. False: nothing was. `tell` is false where something
+        else holds it back now, and tells so. `forget`: not even a mass death is remembered; an operator vouches."""
+        ...
+
+    def free(self, task_id: str) -> None:
+        """It is nobody's probe any more."""
+        ...
+
+    def crowd(self, account: str, since: Instant) -> int:
+        """How many agents work under it (agent/name) that began after that moment."""
+        ...
+
+    def account_of(self, task_id: str) -> str | None:
+        """The account of its newest run."""
+        ...
+
+    def pause_waiting(self, provider: str, reason: str, now: Instant) -> Sequence[str]:
+        """Every task that waits for this provider and nothing else is an operator's now."""
+        ...
+
+    def paused_by_outage(self, provider: str) -> Sequence[str]:
+        """Tasks that are paused because it stayed away."""
+        ...
+
+    def died(self, run_id: str, task_id: str, at: float, now: Instant) -> None:
+        """An agent died, and nobody asked for it. Part of the transaction that records its end."""
+        ...
+
+    def death(self, run_id: str) -> tuple[Death, Instant] | None:
+        """With the moment at which we knew."""
+        ...
+
+    def deaths_around(self, at: float, window: float) -> Sequence[Death]: ...
+    def ran(self, agents: Collection[str], since: float) -> tuple[frozenset[str], frozenset[str]]:
+        """The tasks whose agents live now; and those of which one ended since then, in whatever way."""
+        ...
+
+    def of_many(self, run_ids: Sequence[str], now: Instant) -> None:
+        """These deaths are one trouble of the machine: what they had cost their tasks is given back."""
+        ...
+
+
+def account_alert(full_name: str) -> str:
+    """The key of the alert that an account does not work; it is closed when a run under it completes."""
+    return f"account:{full_name}"
+
+
+class Accounts(Protocol):
+    """Accounts that are not used for a while; they are shut by `tasks.settle`."""
+
+    def shut(self, now: Instant) -> Sequence[ShutAccount]: ...
+    def open_due(self, now: Instant) -> Sequence[str]:
+        """Those whose time has come are open again; their full names."""
+        ...
+
+    def resume(self, agent: str, name: str, by: str, now: Instant) -> Sequence[str]:
+        """An operator opens one. The tasks that were paused because of it and wait for a person."""
+        ...
+
+    def keeping_back(self, task: Task, now: Instant) -> ShutAccount | None:
+        """The shut account because of which a paused task waits."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerCrash:
+    """A run of a worker that ended in a crash, and what follows for the worker."""
+
+    worker: str
+    task_id: str
+    run_id: str
+    decision: CrashDecision
+    why: str  # how the run ended
+    recovered: str  # what became of its task
+    error_tail: str = ""
+    window: float = 0.0  # in which its crashes were counted
+
+
+class Workers(Protocol):
+    """Every move is a compare-and-set with its event."""
+
+    def get(self, name: str) -> WorkerRecord | None: ...
+    def all(self) -> Sequence[WorkerRecord]: ...
+    def crashes(self, name: str) -> Sequence[Instant]:
+        """Since an operator started it last, in the order in which they happened."""
+        ...
+
+    def enrol(self, names: Sequence[str], now: Instant) -> None:
+        """The settings have exactly these: new ones are ready, those that came back too, the others are retired."""
+        ...
+
+    def start(self, name: str, by: str, now: Instant) -> WorkerRecord:
+        """An operator's word: stopped or benched → ready, its crashes forgiven. Conflict when it is ready."""
+        ...
+
+    def restart(self, name: str, by: str, now: Instant) -> WorkerRecord:
+        """The same, and no conflict when it is ready: then only its crashes are forgiven."""
+        ...
+
+    def stop(self, name: str, by: str, now: Instant, *, at_once: bool = False) -> WorkerRecord:
+        """It takes no task any more, and those that were kept for it are free. `at_once`: its present one is ended."""
+        ...
+
+    def crashed(self, crash: WorkerCrash, now: Instant) -> None:
+        """In the transaction that settles the run. A run that was told of before changes nothing."""
+        ...
+
+    def quiet(self, record: WorkerRecord, now: Instant) -> None:
+        """A benched worker was quiet for a whole window: ready again."""
+        ...
+
+    def pardon(self, run_ids: Sequence[str], now: Instant) -> None:
+        """These crashes were nobody's fault (a mass death): they count no more, and whom they stopped goes on."""
+        ...

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.core.model import Instant, Repo
+from holdfast.core.tasks.alerts import Delivery, Notice, Plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,4 +59,40 @@ class History(Protocol):
 
     def drop_answered(self, before: float, limit: int) -> int:
         """Answered requests, acknowledged alerts, supervisors that are gone."""
+        ...
+
+
+class Crashes(Protocol):
+    """The history of crashes: kept for longer than runs and tasks, and bounded in number."""
+
+    def forget(self, before: float, most: int, limit: int) -> int:
+        """Those that were recorded before that moment, and the oldest beyond `most`; `limit` at a time."""
+        ...
+
+
+class Notices(Protocol):
+    """Alerts on their way to people: an outbox."""
+
+    def unplanned(self, limit: int) -> Sequence[Notice]:
+        """What nobody has looked at yet, oldest first."""
+        ...
+
+    def plan(self, notice: Notice, plan: Plan) -> None: ...
+    def heads(self) -> Sequence[Delivery]:
+        """For each target the oldest that waits: in order, so the others wait behind it."""
+        ...
+
+    def begin(self, delivery: Delivery, delay: float, now: Instant) -> Delivery:
+        """Count an attempt, before it is made; if we die in it, the next may begin after `delay`."""
+        ...
+
+    def sent(self, delivery: Delivery, told: str, now: Instant) -> None: ...
+    def failed(self, delivery: Delivery, told: str, delay: float, now: Instant) -> None: ...
+    def give_up(self, delivery: Delivery, told: str, now: Instant) -> None: ...
+    def waiting(self) -> int:
+        """How many are still to be planned or sent."""
+        ...
+
+    def forget(self, before: float, limit: int) -> int:
+        """Those of before that moment that nobody waits for."""
         ...

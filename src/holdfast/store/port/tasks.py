@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.model import Instant, Task
 from holdfast.core.workflows.workflow import Progress
-from holdfast.store.port.grip import Grip
+from holdfast.store.port.values import Grip
 from holdfast.store.port.workspaces import Checkpoint
 
 if TYPE_CHECKING:  # every command knows what a store is; few have to do with stages
     from holdfast.core.workflows.next_stage import Following
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.tasks.task_lists import Known
+from holdfast.core.workflows.result import Result
 
 
 def approval_alert(task_id: str) -> str:
@@ -44,4 +48,28 @@ class Staging(Protocol):
 
     def retried(self, task: Task, *, fresh: bool) -> None:
         """Part of `tasks.retry`: at the stage that failed, or, `fresh`, at the first one."""
+        ...
+
+
+class Results(Protocol):
+    """Results of stages, in order; they go with their task."""
+
+    def record(self, grip: Grip, result: Result) -> Result:
+        """Under the fence. The result of a run that was recorded before is not recorded twice."""
+        ...
+
+    def of_task(self, task_id: str) -> Sequence[Result]:
+        """Of its present generation, in order."""
+        ...
+
+
+class Intake(Protocol):
+    """Kept for as long as the repository is known, also when the task is forgotten."""
+
+    def known(self, repo_id: str, keys: Sequence[str]) -> Mapping[str, Known]:
+        """Those of them that were taken in before."""
+        ...
+
+    def take(self, repo_id: str, key: str, task_id: str, now: Instant) -> None:
+        """In the transaction that adds the task. Conflict: the key was taken in before."""
         ...

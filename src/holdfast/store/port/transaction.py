@@ -28,12 +28,12 @@ from holdfast.core.runs.intervals import Allotted
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Decision
 from holdfast.core.runs.preserve import Disposition
+from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.runs.retry_budgets import Spend
 from holdfast.core.states import TaskState, WorkspaceState
-from holdfast.store.port.grip import Grip as Grip
-from holdfast.store.port.pausing import Pausing
 from holdfast.store.port.values import ALONE as ALONE
 from holdfast.store.port.values import AgentNews as AgentNews
+from holdfast.store.port.values import Grip as Grip
 from holdfast.store.port.values import Host as Host
 from holdfast.store.port.values import Role as Role
 from holdfast.store.port.values import Salvaged as Salvaged
@@ -41,21 +41,31 @@ from holdfast.store.port.values import stuck_alert as stuck_alert
 from holdfast.store.port.values import unended_alert as unended_alert
 
 if TYPE_CHECKING:  # whoever adds one task needs few of them, and has to start fast
-    from holdfast.store.port.crashing import Crashes
-    from holdfast.store.port.dispatch import Spending
-    from holdfast.store.port.history import History
-    from holdfast.store.port.holding import Holds
-    from holdfast.store.port.keeping import Keeps
-    from holdfast.store.port.noticing import Notices
-    from holdfast.store.port.resulting import Results
-    from holdfast.store.port.salvaging import Salvages
+    from holdfast.store.port.dispatch import Accounts, Holds, Spending, Workers
+    from holdfast.store.port.history import Crashes, History, Notices
     from holdfast.store.port.schedules import Schedules
-    from holdfast.store.port.shutting import Accounts
-    from holdfast.store.port.staffing import Workers
-    from holdfast.store.port.taking import Intake
-    from holdfast.store.port.tasks import Staging
+    from holdfast.store.port.tasks import Intake, Results, Staging
     from holdfast.store.port.trackers import Links
-    from holdfast.store.port.workspaces import Checkpoints
+    from holdfast.store.port.workspaces import Checkpoints, Keeps, Salvages
+
+
+class Pausing(Protocol):
+    """A running task is paused by `Tasks.settle`. `auto` false: only what an operator paused for a time is ever due."""
+
+    def pause_waiting(self, task_id: str, by: str, why: str, until: float | None, now: Instant) -> None:
+        """Pause a queued task, or make the pause of a limit the operator's. `until`: when it goes on by itself."""
+        ...
+
+    def resume(
+        self, task_id: str, by: str, now: Instant, *, operator: bool = True, force: bool = False
+    ) -> ResumeDecision:
+        """R-RES-02: one compare-and-set, whoever asks. `operator` false: nobody's word, only its time has come.
+        `force`: beyond the limit, and past a shut account."""
+        ...
+
+    def due_to_resume(self, now: Instant, *, auto: bool = True) -> Sequence[str]: ...
+    def next_due(self, now: Instant, *, auto: bool = True) -> float | None: ...
+
 
 Row = dict[str, object]
 T = TypeVar("T")

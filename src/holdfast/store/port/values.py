@@ -70,3 +70,12 @@ class AgentNews:
     refused_why: str = ""  # of the first of them
     progress: Report | None = None  # only the newest
     claims: tuple[Report, ...] = ()  # in order
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grip:
+    """The right to write about a running task: whose, and under which fence."""
+
+    task_id: str
+    fence: int
+    owner: str

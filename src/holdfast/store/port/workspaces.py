@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from holdfast.core.model import Instant
-from holdfast.store.port.grip import Grip
+from holdfast.base.stored_json import understood
+from holdfast.core.cleanup.observed import Holding, KnownTask, Ledger, Scene
+from holdfast.core.model import Instant, Strategy, Workspace
+from holdfast.core.runs.preserve import Disposition
+from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.store.port.values import Grip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,3 +111,115 @@ class Checkpoints(Protocol):
     def forget(self, gone: Sequence[Checkpoint]) -> None:
         """Their commits are gone."""
         ...
+
+
+class Keeps(Protocol):
+    """Preserved workspaces: why they stay, and until when."""
+
+    def preserve(
+        self, workspace: Workspace, decided: Disposition, ending: TaskState, ttl: float, now: Instant
+    ) -> Workspace:
+        """R-CLEAN-04: nothing is removed; the event says why, and which tier decided. `ttl` is `inf` for ever."""
+        ...
+
+    def stays(self, workspace: Workspace, why: str, now: Instant) -> None:
+        """It was to go, but its work cannot be saved: it stays until somebody looks."""
+        ...
+
+    def keep(self, task_id: str, ttl: float, by: str, now: Instant) -> Workspace | None:
+        """An operator's pin: from now on for a preserved workspace, from its task's end on for one in use."""
+        ...
+
+    def expired(self, now: Instant, shown: Callable[[float], float]) -> Sequence[Workspace]:
+        """`shown`: what the clock would show if nobody had set it forward since the moment when one was preserved."""
+        ...
+
+    def expire_from_now(self, now: Instant) -> None:
+        """The clock was set back: what was preserved in its future stays from now on for as long as it was to stay."""
+        ...
+
+    def expire(self, workspace: Workspace, now: Instant) -> bool:
+        """Its time is over: the clean-up salvages and removes it. False: that is no longer so."""
+        ...
+
+    def next_expiry(self) -> float | None: ...
+    def postpone(self, workspace: Workspace, why: str, retry_at: float, now: Instant, *, tell: bool) -> None:
+        """Somebody still uses it: its removal waits, and it is salvaged (again) when it goes."""
+        ...
+
+    def freed(self, task_id: str) -> None:
+        """Somebody left it: whatever waits for that need not wait for its time."""
+        ...
+
+    def running_subtasks(self, task_id: str) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dropped:
+    """Saved work that nobody may ask for any more; its commit goes next, and then this row."""
+
+    id: str
+    repo_id: str
+    ref: str
+    commit: str
+
+
+class Salvages(Protocol):
+    def expire(self, before: float, limit: int, now: Instant) -> int:
+        """Drop what was saved before then, but nothing that an unfinished task may go on with; how many."""
+        ...
+
+    def drop(self, ids: Sequence[str], by: str, now: Instant) -> None:
+        """An operator's word: all of them or none."""
+        ...
+
+    def dropped(self) -> Sequence[Dropped]: ...
+    def forget(self, gone: Sequence[Dropped]) -> None:
+        """Their commits are gone. A row that was written anew meanwhile stays."""
+        ...
+
+
+View = Callable[..., list[dict[str, Any]]]
+
+
+@understood
+def read_ledger(view: View, scene: Scene) -> Ledger:
+    """After the look: whoever finished something in between has said so here by now."""
+    known = view("sweep_tasks", ids=json.dumps(sorted(scene.tasks())))
+    return Ledger(
+        holdings=tuple(
+            Holding(workspace=workspace_of(row), task_state=TaskState(row["task_state"]))
+            for row in view("sweep_holdings")
+        ),
+        tasks={
+            row["id"]: KnownTask(state=TaskState(row["state"]), branch=row["branch"], base_commit=row["base_commit"])
+            for row in known
+        },
+        open_runs=frozenset(row["id"] for row in view("sweep_runs")),
+    )
+
+
+def fates(view: View, workspaces: Iterable[str]) -> list[dict[str, Any]]:
+    """What has become of them: id, state, failures, reason, path."""
+    return view("sweep_fates", ids=json.dumps(sorted(workspaces)))
+
+
+@understood
+def workspace_of(row: dict[str, Any]) -> Workspace:
+    """A row of `workspaces`, whoever read it."""
+    return Workspace(
+        id=row["id"],
+        task_id=row["task_id"],
+        repo_id=row["repo_id"],
+        strategy=Strategy(row["strategy"]),
+        path=row["path"],
+        branch=row["branch"],
+        base_commit=row["base_commit"],
+        state=WorkspaceState(row["state"]),
+        disposition=row["disposition"],
+        failures=row["failures"],
+        reason=row["reason"],
+        expires_at=row["expires_at"],
+        container=row["container"],
+        member=row["member"],
+    )

@@ -14,7 +14,7 @@ from holdfast.core.dispatch.accounts import Parking, ShutAccount, full_name
 from holdfast.core.model import Event, Instant, Level, PauseReason, Task
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.resume import FREE_TO_RESUME
-from holdfast.store.port.shutting import account_alert
+from holdfast.store.port.dispatch import account_alert
 from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 

@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/noticing.py: alerts on their way to people: an outbox."""
+"""The SQLite side of store/port/history.py: alerts on their way to people: an outbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/crashing.py: the history of crashes, and the alert of a task that crashed out."""
+"""The SQLite side of store/port/history.py: the history of crashes, and the alert of a task that crashed out."""
 
 from __future__ import annotations
 

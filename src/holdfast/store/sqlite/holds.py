@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/holding.py: dispatch that is held back until a probe says otherwise."""
+"""The SQLite side of store/port/dispatch.py: dispatch that is held back until a probe says otherwise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.dispatch.holds import Hold, Probe, Scope
 from holdfast.core.dispatch.mass_death import Death, calmed
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.states import TaskState
-from holdfast.store.port.holding import MASS_DEATH_ALERT, provider_alert
+from holdfast.store.port.dispatch import MASS_DEATH_ALERT, provider_alert
 from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import decode, encode

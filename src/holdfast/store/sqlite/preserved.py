@@ -14,7 +14,7 @@ from holdfast.base.units import show_duration
 from holdfast.core.model import Event, Instant, Task, Workspace
 from holdfast.core.runs.preserve import Disposition
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState, can_move
-from holdfast.store.port.ledger import workspace_of
+from holdfast.store.port.workspaces import workspace_of
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents

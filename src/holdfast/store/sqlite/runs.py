@@ -3,22 +3,117 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.core.model import Event, Instant, Level, Run, StopWhy
+from holdfast.core.model import Claim, Event, Heard, Instant, Level, Report, ReportKind, Run, StopWhy
 from holdfast.core.runs.intervals import Allotted
 from holdfast.core.runs.outcome import EXPECTED, Outcome, Verdict, reason_word
 from holdfast.core.workflows.workflow import WORK
 from holdfast.store.port.transaction import ALONE, AgentNews, Grip, Role
-from holdfast.store.sqlite import reports, rows
+from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.accounts import Under
 from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.fence import refusing_duplicates, require_owner
+from holdfast.store.sqlite.rows import decode, encode_words
+
+_SAID = {ReportKind.COMPLETE: "it is complete", ReportKind.FAIL: "it failed"}
+
+
+def claim_that_stands(run: Run, news: AgentNews, now: Instant) -> Claim | None:
+    """The first one, for ever."""
+    if run.claim is not None or not news.claims:
+        return run.claim
+    first = news.claims[0]
+    return Claim(kind=first.kind, message=first.message, at=now)
+
+
+def contradiction(claim: Claim | None, news: AgentNews) -> Report | None:
+    """A result that says something else than the one that stands. The same word again is no news."""
+    return next((other for other in news.claims if claim is not None and other.kind is not claim.kind), None)
+
+
+def heard(run: Run, claim: Claim | None, news: AgentNews) -> Heard:
+    return replace(
+        run.heard,
+        offset=news.offset,
+        refused=run.heard.refused + news.refused,
+        contradicted=run.heard.contradicted or contradiction(claim, news) is not None,
+    )
+
+
+def written(heard: Heard, news: AgentNews, before: str | None, now: Instant) -> str:
+    """The column `reports`: how far we are, and the newest progress for `show` and `why`."""
+    progress = decode(before).get("progress") if before else None
+    if news.progress is not None:
+        progress = {"message": news.progress.message, "percent": news.progress.percent, "at": now.wall}
+    return encode_words(
+        {
+            "offset": heard.offset,
+            "refused": heard.refused,
+            "contradicted": heard.contradicted,
+            "progress": progress,
+        }
+    )
+
+
+def written_claim(claim: Claim | None) -> str | None:
+    if claim is None:
+        return None
+    return encode_words(
+        {
+            "kind": str(claim.kind),
+            "message": claim.message,
+            "at": claim.at.wall,
+            "boottime": claim.at.boottime,
+            "boot_id": claim.at.boot_id,
+        }
+    )
+
+
+def reason_for_people(run: Run, claim: Claim | None, news: AgentNews) -> str | None:
+    """What the running task's row says from now on; None: nothing new."""
+    if claim is not None:
+        return said(claim) if run.claim is None else None
+    return f"its agent is at {news.progress}" if news.progress is not None else None
+
+
+def said(claim: Claim | Report) -> str:
+    return f"its agent reported that {_SAID[claim.kind]}{': ' if claim.message else ''}{claim.message}"
+
+
+def events_of(run: Run, claim: Claim | None, news: AgentNews) -> Iterator[Event]:
+    def told(kind: str, message: str, level: Level = Level.INFO, **more: Any) -> Event:
+        message = f"Run {run.id}: {message}."
+        return Event(
+            kind=kind, message=message, level=level, component="agent", task_id=run.task_id, run_id=run.id, **more
+        )
+
+    if news.refused and not run.heard.refused:
+        yield told(
+            "agent.reports-refused",
+            f"something in its channel is no report of this run and is ignored ({news.refused_why})",
+            Level.WARNING,
+            reason=news.refused_why,
+            data={"refused": news.refused},
+        )
+    if news.progress is not None:
+        progress = {"message": news.progress.message, "percent": news.progress.percent}
+        yield told("agent.progress", f"{news.progress}", data=progress)
+    if claim is not None and run.claim is None:
+        data = {"kind": str(claim.kind), "message": claim.message, "counts": True}
+        yield told("agent.claimed", said(claim), reason=str(claim.kind), data=data)
+    other = contradiction(claim, news)
+    if claim is not None and other is not None and not run.heard.contradicted:
+        data = {"kind": str(other.kind), "message": other.message, "counts": False}
+        words = f"{said(other)}, after it had reported that {_SAID[claim.kind]}; the first word counts"
+        yield told("agent.claimed", words, Level.WARNING, reason=str(other.kind), data=data)
 
 
 class SqliteRuns:
@@ -113,21 +208,21 @@ class SqliteRuns:
         if row is None:
             raise NotFound(f"Run not found: {run_id}")
         run = rows.run(row)
-        claim = reports.claim_that_stands(run, news, now)
+        claim = claim_that_stands(run, news, now)
         changed = self._sql.change(
             "reported",
             id=run_id,
             task_id=grip.task_id,
-            claim=reports.written_claim(claim),
-            reports=reports.written(reports.heard(run, claim, news), news, row["reports"], now),
+            claim=written_claim(claim),
+            reports=written(heard(run, claim, news), news, row["reports"], now),
         )
         if changed == 0:
             raise Conflict(f"Run {run_id} has ended; it cannot report any more.")
         faults.tx("run.reported")
-        reason = reports.reason_for_people(run, claim, news)
+        reason = reason_for_people(run, claim, news)
         if reason is not None:
             self._tasks.change("say", id=grip.task_id, reason=reason, now=now.wall)
-        for event in reports.events_of(run, claim, news):
+        for event in events_of(run, claim, news):
             self._events.emit(event, now)
         return self._get(run_id)
 

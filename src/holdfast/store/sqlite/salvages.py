@@ -11,7 +11,7 @@ from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.core.model import Event, Instant
 from holdfast.core.states import TASK_TERMINAL
-from holdfast.store.port.salvaging import Dropped
+from holdfast.store.port.workspaces import Dropped
 from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
 

@@ -20,9 +20,9 @@ from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
 from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents
-from holdfast.store.sqlite.families import Families
 from holdfast.store.sqlite.fence import require_owner
 from holdfast.store.sqlite.runs import SqliteRuns
+from holdfast.store.sqlite.subtasks import Families
 from holdfast.store.sqlite.workspaces import SqliteWorkspaces
 
 _STATE_AFTER = {

@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/taking.py."""
+"""The SQLite side of store/port/tasks.py."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from holdfast.store.sqlite.alerts import SqliteNotices
     from holdfast.store.sqlite.checkpoints import SqliteCheckpoints
     from holdfast.store.sqlite.holds import SqliteHolds
-    from holdfast.store.sqlite.results import SqliteResults
     from holdfast.store.sqlite.retention import SqliteHistory
     from holdfast.store.sqlite.salvages import SqliteSalvages
     from holdfast.store.sqlite.schedules import SqliteSchedules
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast.store.sqlite.task_lists import SqliteIntake
     from holdfast.store.sqlite.trackers import SqliteLinks
     from holdfast.store.sqlite.workers import SqliteWorkers
-    from holdfast.store.sqlite.workflows import SqliteStaging
+    from holdfast.store.sqlite.workflows import SqliteResults, SqliteStaging
 
 _LATER = (
     "checkpoints",
@@ -125,7 +124,7 @@ class SqliteTransaction:
 
     @cached_property
     def results(self) -> SqliteResults:
-        from holdfast.store.sqlite.results import SqliteResults
+        from holdfast.store.sqlite.workflows import SqliteResults
 
         return SqliteResults(self._connection)
 

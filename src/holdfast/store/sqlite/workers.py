@@ -1,4 +1,4 @@
-"""The SQLite side of store/port/staffing.py: named workers, their crashes, and the tasks that wait for one."""
+"""The SQLite side of store/port/dispatch.py: named workers, their crashes, and the tasks that wait for one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.base.stored_json import understood
 from holdfast.core.dispatch.workers import WORKER_MOVES, WorkerRecord, WorkerState
 from holdfast.core.model import Event, Instant, Level
 from holdfast.core.runs.crashes import Answer, last_words, worker_alert
-from holdfast.store.port.staffing import WorkerCrash
+from holdfast.store.port.dispatch import WorkerCrash
 from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents
 from holdfast.store.sqlite.rows import encode

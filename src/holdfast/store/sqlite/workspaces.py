@@ -14,9 +14,9 @@ from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Instant, Level, Repo, TaskSpec, Workspace
 from holdfast.core.runs.preserve import Disposition, resolve
 from holdfast.core.states import TaskState, WorkspaceState, can_move
-from holdfast.store.port.ledger import workspace_of
 from holdfast.store.port.transaction import Grip, Salvaged
 from holdfast.store.port.values import unsaved_alert
+from holdfast.store.port.workspaces import workspace_of
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents

@@ -8,8 +8,8 @@ from holdfast.core.model import StopWhy
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.accounts import closed_accounts
+from holdfast.supervisor.log import say
 from holdfast.supervisor.runs.attempts import Attempts
-from holdfast.supervisor.saying import say
 
 
 class Roll:

@@ -1,4 +1,4 @@
-"""Many agents that die at once: told once, everything held back, nobody's budget spent. core/dispatch/mass_death.py decides."""
+"""Many agents that die at once: told once, everything held back, nobody's budget spent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.dispatch.mass_death import DEATHS, Death, after_mass, among, 
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import REBOOTED, Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.runs.policy import Action, Decision, decide
-from holdfast.store.port.holding import MASS_DEATH_ALERT
+from holdfast.store.port.dispatch import MASS_DEATH_ALERT
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 

@@ -15,7 +15,7 @@ from holdfast.core.model import Instant, PauseReason, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.workflows.workflow import stage_of
-from holdfast.store.port.holding import provider_alert
+from holdfast.store.port.dispatch import provider_alert
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.accounts import NoAccountNow, account_for

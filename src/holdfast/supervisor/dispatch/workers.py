@@ -9,7 +9,7 @@ from holdfast.core.model import Task
 from holdfast.core.runs.crashes import CRASHES
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Action, Decision
-from holdfast.store.port.staffing import WorkerCrash
+from holdfast.store.port.dispatch import WorkerCrash
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 

@@ -23,8 +23,8 @@ from holdfast.processes.port import Observer
 from holdfast.supervisor.context import Bell, Context, Patient
 from holdfast.supervisor.health import alerts
 from holdfast.supervisor.health.run_facts import Watch
-from holdfast.supervisor.saying import debug, say_trouble
-from holdfast.workspaces.snapshots.changed import Change, changed_since
+from holdfast.supervisor.log import debug, say_trouble
+from holdfast.workspaces.snapshots.change_detection import Change, changed_since
 
 TICK = 30.0  # the backstop (R-TERM-03)
 SAVE_EVERY = 10.0

@@ -9,18 +9,18 @@ import traceback
 from dataclasses import replace
 
 from holdfast.base.concurrency import in_thread
-from holdfast.base.errors import HoldfastError, Unavailable, is_passing
+from holdfast.base.errors import HoldfastError, NotOwner, Unavailable, is_passing
 from holdfast.core.model import Event, Level, Run, StopWhy, Task
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.dispatch.spending import record_usage
+from holdfast.supervisor.log import say, say_trouble
 from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.runs.launch import agents_word
 from holdfast.supervisor.runs.member import with_agent_of
 from holdfast.supervisor.runs.settle import settle
-from holdfast.supervisor.saying import say, say_trouble
 
 LONGEST_PAUSE = 30.0
 ALERT_FROM = 4.0  # the fourth failure in a row is no passing trouble any more
@@ -242,3 +242,31 @@ class Attempts:
                 task_id=task.id,
             )
         )
+
+
+async def recover(context: Context, attempts: Attempts) -> None:
+    """Adopt every running task of a host that is gone. The attempt then goes on from what it finds."""
+    left = await context.writer.write(lambda tx: tx.tasks.running_elsewhere(context.host_id))
+    for task in left:
+        await _adopt(context, attempts, task)
+    if left:
+        await context.writer.write(
+            lambda tx: tx.events.emit(
+                Event(
+                    kind="recovery.completed",
+                    message=f"Took over {len(left)} task(s) of an earlier supervisor.",
+                    data={"tasks": [task.id for task in left]},
+                ),
+                context.clock(),
+            )
+        )
+
+
+async def _adopt(context: Context, attempts: Attempts, task: Task) -> None:
+    try:
+        adopted = await context.writer.write(lambda tx: tx.tasks.adopt(task, context.host_id, context.clock()))
+    except NotOwner:
+        return
+    with contextlib.suppress(Unavailable):  # their file is being edited, say: its agent runs on all the same
+        context.environment(adopted.spec.environment)  # its secrets are known to us now, as if we had started it
+    attempts.start(adopted)

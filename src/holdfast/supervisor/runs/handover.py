@@ -9,8 +9,7 @@ from holdfast.agents.port import AgentAdapter, Stream
 from holdfast.base.concurrency import in_thread
 from holdfast.base.files import last_lines
 from holdfast.core.model import Event, Run, Task, Workspace
-from holdfast.core.workflows.handover import MOST_RUNS, Changes, EarlierRun, hand_over
-from holdfast.core.workflows.recollection import Recollection
+from holdfast.core.workflows.handover import MOST_RUNS, Changes, EarlierRun, Recollection, hand_over
 from holdfast.secrets.redact import redacted
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.workspaces.save import litter_of

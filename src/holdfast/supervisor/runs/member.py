@@ -27,12 +27,12 @@ from holdfast.store.port.transaction import Grip, Role, Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.mass_death import is_of_many
 from holdfast.supervisor.dispatch.probes import after_end
+from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.runs.result import result_of
 from holdfast.supervisor.runs.run import RunDriver
 from holdfast.supervisor.runs.settle import commit_leftovers
-from holdfast.supervisor.runs.stageprompts import prompted
+from holdfast.supervisor.runs.stages import prompted
 from holdfast.supervisor.runs.stop_request import Wish
-from holdfast.supervisor.saying import say_trouble
 from holdfast.supervisor.workspaces.prepare import ensure_member_workspace
 
 _NO_LOGIN = Verdict(outcome=Outcome.OVERLOADED, reason="its account is held back at the moment")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from holdfast.base.concurrency import end_all
 from holdfast.base.errors import LaunchError
-from holdfast.base.winding import end_all
 from holdfast.core.model import Run, StopWhy, Strategy, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.retry_budgets import lost_too_often

@@ -17,7 +17,7 @@ from holdfast.base.text import as_text
 from holdfast.core.model import Event, Level, Repo, Strategy, Task
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.saying import say
+from holdfast.supervisor.log import say
 from holdfast.workspaces.git.fingerprint import Changes, shared_locks
 
 SHOWN, TOLD = 8, 200  # names in a message, names in an event

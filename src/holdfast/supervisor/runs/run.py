@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.base import faults
@@ -19,23 +20,51 @@ from holdfast.core.dispatch.spending import Meter
 from holdfast.core.health.diagnosis import STOP_WHY
 from holdfast.core.model import Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.runs.claimed_result import conclude
+from holdfast.core.runs.intervals import MOST_RUNS, Allotted, allot
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.states import RunState
+from holdfast.core.workflows.workflow import name_of
 from holdfast.processes.port import LaunchSpec, LiveRun
 from holdfast.store.port.transaction import ALONE, Grip, Role, Transaction
 from holdfast.supervisor.context import Context, Enclosure, Subject
-from holdfast.supervisor.dispatch.accounts import NoAccountNow
+from holdfast.supervisor.dispatch.accounts import NoAccountNow, account_for
 from holdfast.supervisor.dispatch.mass_death import is_death, note_death
-from holdfast.supervisor.dispatch.spending import NothingLeft, at_rest, at_work, meter_of, record_usage
-from holdfast.supervisor.health.watching import look_away, patient_of, told_to_stop
+from holdfast.supervisor.dispatch.probes import take_account
+from holdfast.supervisor.dispatch.spending import NothingLeft, at_rest, at_work, meter_of, record_usage, refuse_spent
+from holdfast.supervisor.health.run_facts import look_away, patient_of, told_to_stop
 from holdfast.supervisor.runs.agent_reports import Listener
 from holdfast.supervisor.runs.handover import handed_over
-from holdfast.supervisor.runs.intending import intend
 from holdfast.supervisor.runs.launch import agents_word, launch_spec
 from holdfast.supervisor.runs.repo_changes import look_after, note_before, tell
-from holdfast.supervisor.runs.stageprompts import prompted
+from holdfast.supervisor.runs.stages import prompted
 from holdfast.supervisor.runs.stop_request import Stopped, Wish, naming_the_operator, stopped_before
 from holdfast.supervisor.workspaces.prepare import ensure_workspace
+
+
+def intend(
+    context: Context, tx: Transaction, task: Task, grip: Grip, run_id: str, role: Role = ALONE
+) -> tuple[Task, Run]:
+    """The task comes back without its session when that was of an account that is gone."""
+    now = context.clock()
+    refuse_spent(tx, task)
+    choice = account_for(context, tx, task)
+    if choice.left is not None:
+        tx.tasks.leave_session(grip, choice.left, now)
+        task = replace(task, session_id=None, account=None)
+    take_account(context, tx, task, choice.account, has_others=bool(role.member))
+    if task.spec.stages and role.stage is None:
+        role = replace(role, stage=name_of(task.spec.stages, task.progress))
+    return task, tx.runs.intend(grip, run_id, now, _allotted(tx, task), choice.account, role)
+
+
+def _allotted(tx: Transaction, task: Task) -> Allotted | None:
+    """R-TERM-13: a task that asked for it gets a timeout from earlier runs of its kind (same repository and agent)."""
+    spec = task.spec
+    if spec.adaptive_floor is None:
+        return None
+    durations = tx.runs.recent_durations(spec.repo_id, spec.agent, MOST_RUNS)
+    return allot(durations, spec.adaptive_floor, spec.timeout)
+
 
 T = TypeVar("T")
 _VERDICTS = frozenset(STOP_WHY.values())  # on its health

@@ -15,7 +15,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.core.tasks.alerts import Delivery, NoticeRules, due_in, is_spent, plan, wait_after
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.saying import say
+from holdfast.supervisor.log import say
 
 PIECE = 100  # notices planned per look
 

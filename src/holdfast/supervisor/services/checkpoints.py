@@ -12,24 +12,59 @@ import asyncio
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.base import clock
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import NotOwner
 from holdfast.core.model import Repo, Strategy, Task, Workspace
-from holdfast.core.runs.checkpointing import next_interval
+from holdfast.core.runs.intervals import next_interval
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.context import Bell, Context, Subject
-from holdfast.supervisor.saying import debug, say_trouble
-from holdfast.supervisor.services.pruning import prune_checkpoints
+from holdfast.supervisor.log import debug, say_trouble
 from holdfast.supervisor.workspaces.restore_checkpoint import rules_for
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import NO_CHECKPOINTS
 from holdfast.workspaces.snapshots.change_detection import stamp
+
+PAUSE = 0.02
+OVER = 60.0  # seconds since a task's end: what has just ended may be looked at
+
+
+async def prune_checkpoints(context: Context) -> int:
+    """How many rows went. Killed anywhere, or refused because somebody saves just now, it is done the next time."""
+    now, ago = context.clock(), context.timekeeper.ago
+    over, old = ago(OVER, now), ago(context.settings.keeping.runs, now)
+    await context.writer.write(lambda tx: tx.checkpoints.expire(over, old))
+    if context.reclaimer is None:
+        return 0
+    by_repo: dict[str, list[Checkpoint]] = {}
+    for one in await context.writer.write(lambda tx: tx.checkpoints.dropped()):
+        by_repo.setdefault(one.repo_id, []).append(one)
+    count = 0
+    for repo in await context.writer.write(lambda tx: tx.workspaces.repos()):
+        count += await _prune(context, repo, by_repo.get(repo.id, []))
+    return count
+
+
+async def _prune(context: Context, repo: Repo, gone: Sequence[Checkpoint]) -> int:
+    """With refs that a crash left between the ref and its row, of tasks that are over."""
+    assert context.reclaimer is not None
+    there = context.reclaimer.checkpoint_refs(repo)
+    known = {one.ref: one.commit for one in gone}
+    strangers = await context.writer.write(
+        lambda tx: tx.checkpoints.strangers(repo.id, sorted(set(there) - set(known)))
+    )
+    going = known | {ref: there[ref] for ref in strangers}
+    if not going or not await context.reclaimer.reclaim(repo, going):
+        return 0
+    await context.writer.write(lambda tx: tx.checkpoints.forget(gone))
+    await asyncio.sleep(PAUSE)
+    return len(gone)
+
 
 MOST_REASONS = 3  # told of one task until one succeeds
 AT_END = 30.0  # seconds that a settle waits for a checkpoint

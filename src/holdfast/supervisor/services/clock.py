@@ -1,4 +1,4 @@
-"""Sees that the wall clock was set, tells it, and remembers it for whoever deletes what is old (core/cleanup/clock_jumps.py)."""
+"""Sees that the wall clock was set, tells it, and remembers it for whoever deletes what is old."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.core.cleanup.clock_jumps import OFF_AT_MOST, Passing, as_json, of_
 from holdfast.core.model import Event, Instant, Level
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.saying import say
+from holdfast.supervisor.log import say
 
 NAME = "clock.json"  # in the home
 EVERY = 3600.0  # seconds between two notes of what the clocks show

@@ -10,8 +10,8 @@ import asyncio
 
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.runs.attempts import Attempts
-from holdfast.supervisor.saying import say_trouble
 
 ALERT = "engine:"
 EVERY = 5.0

@@ -66,7 +66,7 @@ class Requests:
         await self.answer(request, f"the task is {state}")
 
     def _cancel_now(self, tx: Transaction, request: Request, task_id: str) -> None:
-        """Its subtasks go with it, unless all who asked want them to go on (as store/sqlite/families.py has it)."""
+        """Its subtasks go with it, unless all who asked want them to go on (as store/sqlite/tasks.py has it)."""
         asked = [one for one in tx.requests.pending() if one.kind is RequestKind.CANCEL and one.task_id == task_id]
         subtasks = any(one.data.get("subtasks", True) for one in (asked or [request]))
         tx.tasks.cancel_waiting(task_id, request.by, request.why, self._context.clock(), subtasks=subtasks)

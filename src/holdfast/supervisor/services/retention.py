@@ -18,17 +18,55 @@ from typing import TypeVar
 from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import HoldfastError, WorkspaceProblem
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
 from holdfast.core.model import Event
 from holdfast.store.port.history import EventWindow, OldTask
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.context import Context
-from holdfast.supervisor.log import rotate
-from holdfast.supervisor.saying import say
-from holdfast.supervisor.services.pruning import prune_checkpoints
-from holdfast.supervisor.services.salvages import expire_salvages
+from holdfast.store.port.workspaces import Dropped
+from holdfast.supervisor.context import Context, SalvageReclaimer
+from holdfast.supervisor.log import rotate, say
+from holdfast.supervisor.services.checkpoints import prune_checkpoints
 from holdfast.workspaces.names import setup_logs
 from holdfast.workspaces.removal.trash import delete_tree
+
+SALVAGES_PIECE = 100
+
+
+async def expire_salvages(context: Context) -> int:
+    """How many were dropped. What an earlier pass, or `holdfast salvage prune`, left half done is finished too."""
+    count = 0
+    while True:
+        before = context.timekeeper.ago(context.settings.keeping.salvages, context.clock())
+
+        def mark(tx: Transaction, before: float = before) -> int:
+            return tx.salvages.expire(before, SALVAGES_PIECE, context.clock())
+
+        marked = await context.writer.write(mark)
+        count += marked
+        if marked < SALVAGES_PIECE:
+            break
+        await asyncio.sleep(PAUSE)
+    await _finish(context)
+    return count
+
+
+async def _finish(context: Context) -> None:
+    if context.reclaimer is None:
+        return
+    by_repo: dict[str, list[Dropped]] = {}
+    for one in await context.writer.write(lambda tx: tx.salvages.dropped()):
+        by_repo.setdefault(one.repo_id, []).append(one)
+    for repo_id, gone in by_repo.items():
+        await _reclaim(context, context.reclaimer, repo_id, gone)
+        await asyncio.sleep(PAUSE)
+
+
+async def _reclaim(context: Context, reclaimer: SalvageReclaimer, repo_id: str, gone: Sequence[Dropped]) -> None:
+    """Rows go last: a reclaiming that was killed, or could not be done now, is found again by them."""
+    repo = await context.writer.write(lambda tx: tx.workspaces.repo(repo_id))
+    if await reclaimer.reclaim(repo, {one.ref: one.commit for one in gone}):
+        await context.writer.write(lambda tx: tx.salvages.forget(gone))
+
 
 T = TypeVar("T")
 EVERY = 3600.0

@@ -18,7 +18,7 @@ from holdfast.core.schedules.schedule import Overlap, Schedule, ScheduleRecord
 from holdfast.store.port.schedules import file_alert
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, Timetable, Timetables
-from holdfast.supervisor.saying import say_trouble
+from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.services.reload import Stillness
 
 HASTE = 0.2  # seconds that everything else waits for what a fire needs; whatever takes longer is finished beside it

@@ -16,7 +16,7 @@ from holdfast.core.states import TASK_TERMINAL
 from holdfast.core.tasks.trackers import Link, LinkState, Step, next_step
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, TrackerSetup
-from holdfast.supervisor.saying import say_trouble
+from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.services.tracker_issues import Linking
 from holdfast.trackers.port import Unknown
 

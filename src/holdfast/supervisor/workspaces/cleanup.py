@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from holdfast.core.dispatch.pressure import short_of_disk
 from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import WorkspaceState
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.saying import say_trouble
+from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.workspaces.remove import carry_out, note_failure
 
 LOOK_AGAIN = 0.25  # seconds of deleting after which it is seen whether something is to be renamed
@@ -101,3 +102,28 @@ class Cleanup:
 
 def _owners(tx: Transaction, workspace: Workspace) -> tuple[Task, Repo]:
     return tx.tasks.get(workspace.task_id), tx.workspaces.repo(workspace.repo_id)
+
+
+class Expiry:
+    """Decides only; the clean-up service then salvages and removes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.due: float | None = None  # wall time of the next one; None: nothing will expire
+
+    async def tick(self) -> None:
+        """One look into an index; more only when something is due."""
+        context = self._context
+        self.due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
+        if self.due is None or self.due > context.clock().wall:
+            return
+        now = context.clock()
+        shown = partial(context.timekeeper.shown, now=now)
+        for workspace in await context.writer.write(lambda tx: tx.keeps.expired(now, shown)):
+            await self._expire(workspace)
+        self.due = await context.writer.write(lambda tx: tx.keeps.next_expiry())
+        if self.due is not None and self.due <= context.clock().wall:
+            self.due = None  # only because the clock was set forward: the slow poll is often enough for it
+
+    async def _expire(self, workspace: Workspace) -> None:
+        await self._context.writer.write(lambda tx: tx.keeps.expire(workspace, self._context.clock()))

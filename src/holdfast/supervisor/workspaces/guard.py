@@ -16,7 +16,7 @@ from holdfast.core.model import Repo, Task, Workspace
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.saying import say_trouble
+from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.workspaces.remove import carry_out
 
 

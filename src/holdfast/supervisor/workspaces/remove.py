@@ -3,8 +3,11 @@ starts again. Every step may be repeated."""
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import AsyncIterator
 
+from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Repo, Strategy, Task, Workspace
 from holdfast.core.runs.preserve import Disposition, decided
@@ -13,9 +16,44 @@ from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.port.values import unsaved_alert
 from holdfast.supervisor.context import Context
-from holdfast.supervisor.workspaces.leases import for_removal
 from holdfast.supervisor.workspaces.save import save_work
 from holdfast.supervisor.workspaces.setup import tear_down
+from holdfast.workspaces.removal.in_use import sole_use
+
+SOON, LATER = 1.0, 15.0  # seconds between two looks: at first, and in the end
+
+
+@contextlib.asynccontextmanager
+async def for_removal(context: Context, task: Task, workspace: Workspace) -> AsyncIterator[bool]:
+    """Whether the workspace may go; while this lasts, nobody enters it. False: that waits, and it is noted."""
+    if workspace.strategy is Strategy.NONE or workspace.state is WorkspaceState.INTENDED:
+        yield True  # the user's own checkout, which stays; or nobody was ever let in
+        return
+    with sole_use(context.home, workspace.id) as alone:
+        why = await _in_use(context, task, workspace, alone=alone)
+        if why:
+            await _wait(context, workspace, why)
+        else:
+            context.in_use.pop(workspace.id, None)
+        yield not why
+
+
+async def _in_use(context: Context, task: Task, workspace: Workspace, *, alone: bool) -> str:
+    users = [] if alone else ["a `holdfast shell` (or `diff`)"]
+    users += await in_thread(context.users.of, workspace.path)
+    subtasks = await context.writer.write(lambda tx: tx.keeps.running_subtasks(task.id))
+    users += [f"its subtask {subtask}" for subtask in subtasks]
+    return ", ".join(users)
+
+
+async def _wait(context: Context, workspace: Workspace, why: str) -> None:
+    """What is done in it meanwhile is saved too, when it goes."""
+    looks = context.in_use.get(workspace.id, 0)
+    context.in_use[workspace.id] = looks + 1
+    now = context.clock()
+    retry_at = now.wall + min(LATER, SOON * 1.5**looks)
+    await context.writer.write(lambda tx: tx.keeps.postpone(workspace, why, retry_at, now, tell=looks == 0))
+
 
 RETRY_CAP = 3600.0
 

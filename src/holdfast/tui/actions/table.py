@@ -12,7 +12,7 @@ from typing import Any
 
 from textual.binding import Binding
 
-from holdfast.tui.actions import confirmations, deeds_staff, handlers
+from holdfast.tui.actions import confirmations, handlers
 from holdfast.tui.actions.handlers import Told
 
 Row = dict[str, Any]
@@ -117,59 +117,59 @@ _TASKS = (
 _WORKERS = (
     Action(
         "restart", "r", "Restart", "let a stopped or benched worker work again; its crashes are forgiven",
-        _about("worker"), deeds_staff.restart_worker, when=_worker_is("stopped", "benched", "stopping"),
+        _about("worker"), handlers.restart_worker, when=_worker_is("stopped", "benched", "stopping"),
     ),
     Action(
         "stop", "p", "Stop", "let the worker finish its task and take no other",
-        _about("worker"), deeds_staff.stop_worker, question=confirmations.stop_worker,
+        _about("worker"), handlers.stop_worker, question=confirmations.stop_worker,
         when=_worker_is("working", "waiting", "benched", "new"),
     ),
     Action(
         "start", "u", "Start", "let a stopped worker take tasks again",
-        _about("worker"), deeds_staff.start_worker, when=_worker_is("stopped", "stopping"),
+        _about("worker"), handlers.start_worker, when=_worker_is("stopped", "stopping"),
     ),
     Action(
         "stop_now", "c", "Stop now", "stop the worker without waiting for its task, which stays queued",
-        _about("worker"), deeds_staff.stop_worker_now, question=confirmations.stop_worker_now,
+        _about("worker"), handlers.stop_worker_now, question=confirmations.stop_worker_now,
         when=_worker_is("working", "stopping"),
     ),
 )  # fmt: skip
 _ALERTS = (
     Action(
         "ack", "a", "Acknowledge", "say that you have seen the alert",
-        _about("alert"), deeds_staff.ack, when=lambda row: row.get("acked_at") is None,
+        _about("alert"), handlers.ack, when=lambda row: row.get("acked_at") is None,
     ),
     Action(
         "ack_all", "A", "Acknowledge all", "acknowledge every open alert",
-        _about("alert"), deeds_staff.ack_all, question=confirmations.ack_all,
+        _about("alert"), handlers.ack_all, question=confirmations.ack_all,
     ),
     Action(
         "mend", "r", "Restart", "restart what the alert is about: its worker, its task, its account, what is held back",
-        _about("alert"), deeds_staff.mend, when=_can_be_mended,
+        _about("alert"), handlers.mend, when=_can_be_mended,
     ),
 )  # fmt: skip
 _SCHEDULES = (
     Action(
         "fire", "f", "Fire", "queue the schedule's task now, out of turn",
-        _about("schedule"), deeds_staff.fire, question=confirmations.fire,
+        _about("schedule"), handlers.fire, question=confirmations.fire,
     ),
     Action(
         "disable", "p", "Disable", "let the schedule fire no more, whatever its file says",
-        _about("schedule"), deeds_staff.disable, when=lambda row: bool(row.get("enabled", True)),
+        _about("schedule"), handlers.disable, when=lambda row: bool(row.get("enabled", True)),
     ),
     Action(
         "enable", "u", "Enable", "let the schedule fire again, from now on",
-        _about("schedule"), deeds_staff.enable, when=lambda row: not row.get("enabled", False),
+        _about("schedule"), handlers.enable, when=lambda row: not row.get("enabled", False),
     ),
 )  # fmt: skip
 _EVERYWHERE = (
     Action(
         "up", "U", "Start a supervisor", "start a supervisor in the background, where none is running",
-        _about(ANYWHERE), deeds_staff.start_supervisor, when=lambda _row: False,
+        _about(ANYWHERE), handlers.start_supervisor, when=lambda _row: False,
     ),
     Action(
         "release", "L", "Release", "let start what is held back (`holdfast dispatch` lists it)",
-        _about(ANYWHERE), deeds_staff.release, when=lambda _row: False,
+        _about(ANYWHERE), handlers.release, when=lambda _row: False,
     ),
 )  # fmt: skip
 ACTIONS: dict[str, Action] = {

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, NamedTuple
 
 from rich.text import Text
 
-from holdfast.api.fleet import schedulewords
+from holdfast.api.fleet import schedules as schedule_text
+from holdfast.api.format import in_words
 from holdfast.api.queries import Queries
-from holdfast.api.times import in_words
 from holdfast.base.text import one_line
 from holdfast.tui.feed import NOTHING_NEW, Watch
 from holdfast.tui.widgets.details import Sheet
 from holdfast.tui.widgets.grid import Cell, Column, Grid
-from holdfast.tui.widgets.ordered import OrderedListing
+from holdfast.tui.widgets.list_screen import OrderedListing
 
 Row = dict[str, Any]
 FILES_EVERY = 5.0  # seconds: files with schedules change without an event
@@ -46,7 +46,7 @@ def read(queries: Queries) -> Seen:
 def _state(row: Row) -> Cell:
     if row["trouble"] or row["problem"]:
         return Cell("trouble", "bold red")
-    word = schedulewords.state(row)
+    word = schedule_text.state(row)
     return Cell(word, {"enabled": "green", "disabled": "dim"}.get(word, "yellow"))
 
 
@@ -57,8 +57,8 @@ class SchedulesView(OrderedListing):
     COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("SCHEDULE", 12, lambda row: row["name"], grow=True),
         Column("STATE", 8, _state),
-        Column("NEXT", 26, schedulewords.following, grow=True),
-        Column("LAST", 24, schedulewords.last, grow=True, spare=1),
+        Column("NEXT", 26, schedule_text.following, grow=True),
+        Column("LAST", 24, schedule_text.last, grow=True, spare=1),
         Column("WHEN", 20, lambda row: f"{row['words']}, {row['timezone']}", grow=True, spare=3),
         Column("REPO", 12, lambda row: row["repo"].rpartition("/")[2], spare=2),
     )
@@ -126,13 +126,13 @@ class SchedulesView(OrderedListing):
     def sheet_of(self, row: Row) -> Text:
         made, zone = Sheet(), row["timezone"]
         made.line(f"{row['name']}: {row['words']}, {zone}", "bold")
-        for name, value in schedulewords.facts(row).items():
+        for name, value in schedule_text.facts(row).items():
             made.fact(name.capitalize(), value, "bold red" if name in ("trouble", "file") else "")
         times = self.times
         if times is not None and times.key == row["key"]:
             made.fact("Next", "; ".join(in_words(moment, zone) for moment in times.coming))
             for one in times.fires:
-                made.fact("Fired", schedulewords.fired(one, zone))
+                made.fact("Fired", schedule_text.fired(one, zone))
         return made.text
 
     def on_grid_chosen(self, message: Grid.Chosen) -> None:

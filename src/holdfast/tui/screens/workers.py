@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 
-from holdfast.api.fleet.crashes import crash_line
+from holdfast.api.fleet.alerts import crash_line
 from holdfast.api.queries import Queries
 from holdfast.base.units import show_duration
 from holdfast.tui.feed import NOTHING_NEW, Watch

@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 from rich.text import Text
 
 from holdfast.api.queries import Queries
-from holdfast.api.work.sizes import Size
-from holdfast.api.work.workspaces import Besides, Measuring, is_on_disk, kept_until
+from holdfast.api.work.workspaces import Besides, Measuring, Size, is_on_disk, kept_until
 from holdfast.base.units import show_duration, show_size
 from holdfast.tui.feed import NOTHING_NEW, Watch
 from holdfast.tui.widgets.details import Sheet
 from holdfast.tui.widgets.grid import Cell, Column
-from holdfast.tui.widgets.ordered import OrderedListing
+from holdfast.tui.widgets.list_screen import OrderedListing
 
 Row = dict[str, Any]
 MEASURING, MEASURED = 0.4, 15.0  # seconds between two bits of measuring, while something is left and otherwise

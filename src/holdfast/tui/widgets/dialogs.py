@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from holdfast.base.text import clean
-from holdfast.tui.widgets.banner import Banner
+from holdfast.tui.widgets.alert_banner import Banner
 
 if TYPE_CHECKING:
     from holdfast.tui.app import Top

@@ -16,7 +16,7 @@ from textual.screen import Screen
 from holdfast.tui.actions.table import ACTIONS, ANYWHERE, Action, about
 from holdfast.tui.feed import Watch
 from holdfast.tui.widgets import key_bar
-from holdfast.tui.widgets.banner import Banner
+from holdfast.tui.widgets.alert_banner import Banner
 from holdfast.tui.widgets.dialogs import Help
 from holdfast.tui.widgets.grid import Grid
 from holdfast.tui.widgets.status import Status

@@ -16,14 +16,60 @@ from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.text import as_text
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.workflows.handover import Changes
+from holdfast.core.workflows.result import MOST_FILES, Touched
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.git.git_state import LOOKING
-from holdfast.workspaces.git.touched import touched_by as touched_by  # wired beside this
+from holdfast.workspaces.git.refs import head_of
 from holdfast.workspaces.snapshots.private_index import copy_plain
 
+_DIFF = ("diff", "--name-only", "-z", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+_STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty")
+
+
+class _WhatChanged:
+    def __init__(self, git: Git) -> None:
+        self._git = git
+
+    async def __call__(self, workspace: Workspace, leave: Sequence[str], *, is_committed: bool) -> Touched:
+        """Never raises for what lies there. `leave`: patterns of files that are not the agent's work. `is_committed`:
+        what was left uncommitted is a commit by now, so nobody has to look for it."""
+        path, base = workspace.path, workspace.base_commit
+        if not os.path.lexists(os.path.join(path, ".git")):
+            return Touched()
+        try:
+            head = head_of(path) or await self._head(path)
+            names: list[str] = []
+            if head is not None and base is not None and head != base:
+                names += (await self._ask(path, {}, *_DIFF, base, head, "--")).split("\0")
+            if not is_committed:
+                names += await self._uncommitted(path, leave)
+        except (WorkspaceProblem, OSError):
+            return Touched()
+        files = sorted({as_text(name) for name in names if name})
+        return Touched(files=tuple(files[:MOST_FILES]), count=len(files), commit=head)
+
+    async def _head(self, path: str) -> str | None:
+        """Of a branch that has no commit yet it says nothing."""
+        asked = ("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        code, out, _err = await self._git.ask(*asked, cwd=path, env=LOOKING, timeout=PATIENCE)
+        return out.strip() if code == 0 else None
+
+    async def _uncommitted(self, path: str, leave: Sequence[str]) -> list[str]:
+        env = await self._git.filters_off(path, all_of_them=True)
+        all_but = ["--", ".", *(f":(top,glob,exclude){pattern.lstrip('/')}" for pattern in leave)]
+        listed = await self._ask(path, env, *_STATUS, *all_but)
+        return [entry[3:] for entry in listed.split("\0") if len(entry) > 3]
+
+    async def _ask(self, path: str, env: dict[str, str], *arguments: str) -> str:
+        return await self._git.run(*arguments, cwd=path, env={**env, **LOOKING}, timeout=PATIENCE)
+
+
+touched_by = _WhatChanged
+
+
 MOST_COMMITS = 30
-MOST_FILES = 100  # named; how many more there are is said
+MOST_SHOWN_FILES = 100  # named; how many more there are is said
 MOST_LINES = 2000  # added and removed ones of the files whose diff is read
 PATIENCE = 20.0  # seconds for one git
 # A larger file counts as binary: its diff would be all there is room for.
@@ -109,7 +155,7 @@ def _small(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
     chosen: list[str] = []
     left = MOST_LINES
     for path, added, removed in counted:
-        if added is not None and added + removed <= left and len(chosen) < MOST_FILES:
+        if added is not None and added + removed <= left and len(chosen) < MOST_SHOWN_FILES:
             chosen.append(path)
             left -= added + removed
     return chosen
@@ -118,7 +164,7 @@ def _small(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
 def _named(counted: Sequence[tuple[str, int | None, int]]) -> list[str]:
     lines = [
         f"{as_text(path)}  {'binary or large' if added is None else f'+{added} -{removed}'}"
-        for path, added, removed in counted[:MOST_FILES]
+        for path, added, removed in counted[:MOST_SHOWN_FILES]
     ]
-    more = len(counted) - MOST_FILES
+    more = len(counted) - MOST_SHOWN_FILES
     return [*lines, f"and {more} more file(s)"] if more > 0 else lines

@@ -13,7 +13,7 @@ import os
 from holdfast.base import faults
 from holdfast.workspaces.git import refs
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.repo_lock import repo_lock
 from holdfast.workspaces.git.worktree_entries import drop_branch_lock, drop_stale_lock
 from holdfast.workspaces.names import DELETING_NOTE
 

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.base import faults
-from holdfast.base.files import open_plain
-from holdfast.base.folders import privately
+from holdfast.base.files import open_plain, privately
 from holdfast.workspaces.names import BRANCH_PREFIX, REPO_LOCK
 
 RECORD = "repo-before.json"  # in the run's directory

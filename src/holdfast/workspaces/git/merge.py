@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, Refused
-from holdfast.base.folders import listed, plainly
+from holdfast.base.files import listed, plainly
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git
 

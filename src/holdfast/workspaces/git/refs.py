@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-from holdfast.base.folders import NotPlain, plainly
+from holdfast.base.files import NotPlain, plainly
 from holdfast.workspaces.git.git import Git
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

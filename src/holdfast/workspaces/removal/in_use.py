@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
 
 FOLDER = "leases"
 FRESH = 1.0  # seconds for which one look at what processes have open serves many removals

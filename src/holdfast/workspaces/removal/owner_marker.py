@@ -7,7 +7,7 @@ import json
 import os
 
 from holdfast.base import faults
-from holdfast.base.folders import plainly, privately
+from holdfast.base.files import plainly, privately
 from holdfast.core.model import Workspace
 from holdfast.workspaces.names import OWNER_SUFFIX
 

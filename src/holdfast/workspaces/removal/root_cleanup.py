@@ -1,8 +1,8 @@
 """What root deletes before a service starts: things in the trash of the homes that the unit names, and nothing else.
 
 Started by `holdfast-cleanup`, as `python3 -I -S root_cleanup.py WORKSPACES TRASH TRASHED_SUFFIX STRANDED_PREFIX`: the
-names come from there. Root runs a copy beside a copy of `delete_tree.py`, both in a directory of root's; nothing that the
-user can write is imported, executed or believed (docs/adr/0018-privileged-deleter.md):
+names come from there. Root runs a copy beside a copy of `delete_tree.py`, both in a directory of root's; nothing that
+the user can write is imported, executed or believed (docs/adr/0018-privileged-deleter.md):
 
 - Homes come from the unit's environment. Every directory on the way is opened by name below the one before it, without
   following a symlink; from the home on no mount is crossed either.

@@ -20,7 +20,7 @@ from holdfast.workspaces import names
 from holdfast.workspaces.git import worktree_entries
 from holdfast.workspaces.git.delete_branch import delete_branch
 from holdfast.workspaces.git.git import Git, GitFailed, call
-from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.repo_lock import repo_lock
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.inventory import SPARE, Inventory, read_mark
 from holdfast.workspaces.removal.trash import delete_tree, is_needed_marker

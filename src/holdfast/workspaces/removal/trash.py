@@ -1,4 +1,4 @@
-"""Putting trees away and deleting them, as the user who owns them. `delete_tree.py` has the walk, which root uses too."""
+"""Putting trees away and deleting them, as the user who owns them. `delete_tree.py` has the walk."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import shlex
 
 from holdfast.base import faults
+from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import NoPermission, WorkspaceProblem
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
+from holdfast.core.model import Workspace
 from holdfast.workspaces import names
+from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.delete_tree import Deleter
 
 
@@ -92,3 +95,19 @@ def _remedy(path: str) -> str:
         f". Look at it, then `sudo rm -rf --one-file-system -- {shlex.quote(path)}`; "
         "`sudo holdfast service install --system` has root remove such things before every start"
     )
+
+
+async def delete_remains(home: str, workspace: Workspace) -> None:
+    """May take long; may be interrupted and repeated. Deleting runs in a thread: it starts no process."""
+    trash = os.path.dirname(names.trash_path(home, workspace.id))
+    # Also what was half made (`-half-made`), and the marker (`.trashed.json`): it comes last, in the order of names.
+    ours = [
+        name
+        for name in listed(trash)
+        if name == workspace.id or name.startswith((f"{workspace.id}-", f"{workspace.id}."))
+    ]
+    for name in (workspace.id, f"{workspace.id}-half-made"):
+        await in_thread(delete_tree, names.stranded_path(workspace.path, name))
+    for name in ours:
+        await in_thread(delete_tree, os.path.join(trash, name))
+    owner_marker.remove(workspace)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import errno
 import json
 import os
 import sys
@@ -16,17 +18,107 @@ from collections.abc import Mapping, Sequence
 from holdfast.base import faults
 from holdfast.base.errors import WorkspaceProblem
 from holdfast.base.ids import new_id
-from holdfast.base.text import one_line
+from holdfast.base.text import clean, one_line
 from holdfast.base.units import show_duration
-from holdfast.core.model import Repo, Workspace
-from holdfast.core.workflows.result import GateResult
+from holdfast.core.model import Repo, Strategy, Workspace
+from holdfast.core.workflows.result import MOST_GATE, GateResult
 from holdfast.workspaces.git.git import Git, environment
 from holdfast.workspaces.names import setup_log
 from holdfast.workspaces.port import CommandRunner, Copied, Failed
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.setup import copy_files
-from holdfast.workspaces.setup.gating import run_gate
-from holdfast.workspaces.setup.logroom import Bounded
+
+HEAD_KEPT = 1 << 20
+TAIL_KEPT = 4 << 20
+PUNCH_AT_LEAST = 4 << 20
+LOOK_EVERY = 0.2  # seconds
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+_libc = ctypes.CDLL(None)
+if hasattr(_libc, "fallocate"):
+    _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+class Bounded:
+    """`with Bounded(log):` around a command that prints into it. Looks by a timer: nothing of it is awaited."""
+
+    def __init__(self, log: int) -> None:
+        self._log = log
+        self._punched = HEAD_KEPT
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._look_later()
+
+    def __exit__(self, *_why: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._make_room()
+
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        self._make_room()
+        self._look_later()
+
+    def _make_room(self) -> None:
+        end = (os.fstat(self._log).st_size - TAIL_KEPT) & ~0xFFF  # whole blocks
+        if end - self._punched < PUNCH_AT_LEAST:
+            return
+        mode, size = _PUNCH_HOLE | _KEEP_SIZE, end - self._punched
+        if _libc.fallocate(self._log, mode, self._punched, size) == 0:  # else: this file system cannot
+            self._punched = end
+
+
+_NEVER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.E2BIG})  # however often it is tried
+
+
+async def run_gate(
+    runner: CommandRunner, log: str, workspace: Workspace, command: str, env: Mapping[str, str], timeout: float
+) -> GateResult:
+    """Its output goes to `log`, which begins anew; the end of it comes back. What its agent did to the workspace may
+    leave nothing to run it in: then it fails, and does not run anywhere else."""
+    is_link = workspace.strategy is not Strategy.NONE and os.path.islink(workspace.path)
+    if is_link or not os.path.isdir(workspace.path):
+        return _never(command, "its workspace is not there any more")
+    faults.effect("gate.log")
+    os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    output = os.open(log, flags, 0o600)
+    try:
+        os.write(output, f"$ {command}\n".encode(errors="surrogateescape"))
+        began = os.fstat(output).st_size
+        faults.effect("gate.command")
+        with Bounded(output):
+            code, _out, err = await runner(
+                ["/bin/sh", "-c", command], cwd=workspace.path, env=env, timeout=timeout, output=output, mark=new_id()
+            )
+        faults.passed("gate.commanded")
+        how = _gate_failure(code, err, timeout)
+        end = os.fstat(output).st_size
+        tail = os.pread(output, MOST_GATE, max(began, end - MOST_GATE)).replace(b"\0", b"")
+        os.write(output, f"({how})\n".encode())
+    except OSError as error:
+        if error.errno not in _NEVER:
+            raise  # the machine's trouble: it is tried again
+        return _never(command, os.strerror(error.errno or 0))
+    finally:
+        os.close(output)
+    return GateResult(
+        command=one_line(command, 200), passed=code == 0, how=how, output=clean(tail.decode(errors="replace"))
+    )
+
+
+def _never(command: str, why: str) -> GateResult:
+    return GateResult(command=one_line(command, 200), passed=False, how=f"could not be run: {why}")
+
+
+def _gate_failure(code: int, err: bytes, timeout: float) -> str:
+    if code == TIMED_OUT and err.startswith(LATE):
+        return f"timed out after {show_duration(timeout)}"
+    return f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
+
 
 COPY_PATIENCE = 3600.0
 TAIL = 600  # characters of its output that a failure shows

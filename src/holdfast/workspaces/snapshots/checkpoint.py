@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.base.folders import NotPlain, listed, plainly
+from holdfast.base.files import NotPlain, listed, plainly
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state as gitstate
@@ -27,8 +27,16 @@ from holdfast.workspaces.git.index_entries import Entry
 from holdfast.workspaces.port import Kept
 from holdfast.workspaces.snapshots.private_index import Desk, desk
 from holdfast.workspaces.snapshots.shadow_repo import Shadow
-from holdfast.workspaces.snapshots.snapshot import Source, source_of, stored
-from holdfast.workspaces.snapshots.zz_snapshot import Snapshot, commit, keep_index, may_be_taken, take
+from holdfast.workspaces.snapshots.snapshot import (
+    Snapshot,
+    Source,
+    commit,
+    keep_index,
+    may_be_taken,
+    source_of,
+    stored,
+    take,
+)
 
 TRIES = 3  # an agent that commits while it is looked at; afterwards it is kept as it was seen
 BRANCHES = "branches"  # in the state's tree: `<id> <ref>` per line, of a clone

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
 from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.git_state import LOOKING
 from holdfast.workspaces.git.index_entries import QUESTION, parse, touched

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from holdfast.base.concurrency import in_thread
-from holdfast.base.folders import plainly
+from holdfast.base.files import plainly
 from holdfast.core.model import Repo, Workspace
 from holdfast.core.task_settings import SalvageRules
 from holdfast.workspaces.git import git_state, refs

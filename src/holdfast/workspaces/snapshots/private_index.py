@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from holdfast.base import faults
 from holdfast.base.concurrency import in_thread
-from holdfast.base.folders import NotPlain, listed, plainly
+from holdfast.base.files import NotPlain, listed, plainly
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git.git import GitFailed
 from holdfast.workspaces.git.index_entries import QUESTION, Entry, parse, touched

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from holdfast.base import faults
 from holdfast.base.errors import Unavailable
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
 from holdfast.core.model import Repo
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.repolock import PATIENCE, file_lock
+from holdfast.workspaces.git.repo_lock import PATIENCE, file_lock
 from holdfast.workspaces.names import CHECKPOINT_REFS, SALVAGE_REFS
 from holdfast.workspaces.snapshots.shadow_repo import Shadow
 

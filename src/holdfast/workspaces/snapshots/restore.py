@@ -22,7 +22,7 @@ from holdfast.workspaces import scratch
 from holdfast.workspaces.git import git_state, refs
 from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.index_entries import QUESTION, parse
-from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.repo_lock import repo_lock
 from holdfast.workspaces.git.worktree_entries import is_checked_out
 from holdfast.workspaces.names import salvage_ref
 from holdfast.workspaces.port import Unsaved

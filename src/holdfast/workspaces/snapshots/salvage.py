@@ -19,11 +19,19 @@ from holdfast.workspaces.git import git_state, refs
 from holdfast.workspaces.git.git import Git
 from holdfast.workspaces.names import salvage_ref
 from holdfast.workspaces.port import Saved
+from holdfast.workspaces.snapshots.collect_files import Staged
 from holdfast.workspaces.snapshots.private_index import Desk, desk
 from holdfast.workspaces.snapshots.shadow_repo import Shadow
-from holdfast.workspaces.snapshots.snapshot import Source, bring_branch, source_of
-from holdfast.workspaces.snapshots.staged import Staged
-from holdfast.workspaces.snapshots.zz_snapshot import Snapshot, commit, keep_index, may_be_taken, take
+from holdfast.workspaces.snapshots.snapshot import (
+    Snapshot,
+    Source,
+    bring_branch,
+    commit,
+    keep_index,
+    may_be_taken,
+    source_of,
+    take,
+)
 
 
 async def salvage(

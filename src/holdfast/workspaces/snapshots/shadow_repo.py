@@ -17,11 +17,11 @@ from contextlib import asynccontextmanager
 
 from holdfast.base import faults
 from holdfast.base.errors import WorkspaceProblem
-from holdfast.base.folders import listed
+from holdfast.base.files import listed
 from holdfast.core.model import Repo
 from holdfast.workspaces import scratch
 from holdfast.workspaces.git.git import Git, GitFailed
-from holdfast.workspaces.git.repolock import file_lock
+from holdfast.workspaces.git.repo_lock import file_lock
 from holdfast.workspaces.names import shadow_path
 from holdfast.workspaces.removal.trash import delete_tree
 

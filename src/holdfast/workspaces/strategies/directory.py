@@ -15,8 +15,7 @@ from holdfast.workspaces import names
 from holdfast.workspaces.git.git import Git, environment
 from holdfast.workspaces.port import CommandRunner, Kept, Plan, Saved
 from holdfast.workspaces.removal import owner_marker
-from holdfast.workspaces.removal.remains import delete_remains
-from holdfast.workspaces.removal.trash import delete_tree, move_away
+from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_away
 from holdfast.workspaces.snapshots.checkpoint import checkpoint
 from holdfast.workspaces.snapshots.restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.salvage import restore_into, salvage

@@ -14,25 +14,24 @@ from holdfast.core.task_settings import DEFAULT_SALVAGE, SalvageRules
 from holdfast.workspaces import names
 from holdfast.workspaces.git import refs
 from holdfast.workspaces.git.delete_branch import delete_branch, heal
-from holdfast.workspaces.git.entry import can_make_entry, make_entry
 from holdfast.workspaces.git.git import Git, GitFailed
 from holdfast.workspaces.git.git_state import LOOKING
 from holdfast.workspaces.git.hardening import ANY_PROTOCOL
-from holdfast.workspaces.git.repo_lock import UsersGc
-from holdfast.workspaces.git.repolock import repo_lock
+from holdfast.workspaces.git.repo_lock import UsersGc, repo_lock
 from holdfast.workspaces.git.worktree_entries import (
+    can_make_entry,
     drop_branch_lock,
     drop_entry,
     drop_entry_locks,
     entry_of,
     is_checked_out,
+    make_entry,
 )
 from holdfast.workspaces.port import Kept, Plan, Saved
 from holdfast.workspaces.removal import owner_marker
-from holdfast.workspaces.removal.remains import delete_remains
-from holdfast.workspaces.removal.trash import delete_tree, move_away
+from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_away
 from holdfast.workspaces.snapshots.checkpoint import checkpoint
-from holdfast.workspaces.snapshots.contents import refuse_pipes, refuse_what_git_cannot_hold
+from holdfast.workspaces.snapshots.collect_files import refuse_pipes, refuse_what_git_cannot_hold
 from holdfast.workspaces.snapshots.nothing_to_save import is_pristine
 from holdfast.workspaces.snapshots.restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.salvage import restore_into, salvage

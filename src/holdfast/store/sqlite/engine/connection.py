@@ -17,8 +17,8 @@ from holdfast.base import clock, faults
 from holdfast.base.errors import DiskFull, NewerStore, Unavailable, UsageError
 from holdfast.base.stored_json import damaged
 from holdfast.store.sqlite.engine.disk_reserve import free_bytes, is_full
-from holdfast.store.sqlite.engine.holders import holders, told
-from holdfast.store.sqlite.engine.sql import migrations
+from holdfast.store.sqlite.engine.statements import migrations
+from holdfast.store.sqlite.engine.write_queue import holders, told
 
 BUSY_TIMEOUT_MS = 30_000
 SMALLEST = 512  # no SQLite database is smaller, except one that was never written

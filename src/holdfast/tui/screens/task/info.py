@@ -44,7 +44,7 @@ class InfoPage(Page):
 
     def read(self, queries: Queries) -> object:
         """In a thread apart: a living agent's processes are looked at twice."""
-        from holdfast.api.tasks.explaining import complete, facts, why
+        from holdfast.api.tasks.why import complete, facts, why
 
         began = time.monotonic()
         try:

@@ -89,7 +89,7 @@ def _cost(run: Row) -> str:
 
 
 def details(run: Row, task: Row) -> list[Line]:
-    from holdfast.api.fleet.crashes import crash_line
+    from holdfast.api.fleet.alerts import crash_line
     from holdfast.api.tasks.usage import details as usage
 
     worker = f"  worker {run['worker']}" if run["worker"] else ""

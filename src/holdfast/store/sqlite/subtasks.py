@@ -1,4 +1,4 @@
-"""Subtasks in the store: whether one may be added, and who goes with a task that was cancelled (core/tasks/subtasks.py)."""
+"""Subtasks in the store: whether one may be added, and who goes with a task that was cancelled ."""
 
 from __future__ import annotations
 

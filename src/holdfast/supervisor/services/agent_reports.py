@@ -8,9 +8,9 @@ from holdfast.base.clock import Clock
 from holdfast.base.errors import Conflict
 from holdfast.core.model import StopWhy
 from holdfast.supervisor.context import Bell
+from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.runs.attempts import Attempts
 from holdfast.supervisor.runs.run import RunDriver
-from holdfast.supervisor.saying import say_trouble
 
 LOOK_EVERY = 10.0  # a stat per running agent, in case a hint was missed (`changed`; health.py sees changes at once)
 

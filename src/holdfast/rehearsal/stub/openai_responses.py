@@ -6,7 +6,7 @@ import json
 import re
 from contextlib import suppress
 
-from holdfast.rehearsal.stub import zz_openai
+from holdfast.rehearsal.stub import openai_common
 from holdfast.rehearsal.stub.messages import (
     Call,
     Conversation,
@@ -21,16 +21,16 @@ from holdfast.rehearsal.stub.messages import (
 )
 
 name = "responses"
-headers = zz_openai.headers
+headers = openai_common.headers
 _MORE_TOOLS = "additional_tools"
 _LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 _USAGE = {
-    "input_tokens": zz_openai.INPUT_TOKENS,
-    "input_tokens_details": {"cached_tokens": zz_openai.CACHED_TOKENS},
-    "output_tokens": zz_openai.OUTPUT_TOKENS,
+    "input_tokens": openai_common.INPUT_TOKENS,
+    "input_tokens_details": {"cached_tokens": openai_common.CACHED_TOKENS},
+    "output_tokens": openai_common.OUTPUT_TOKENS,
     "output_tokens_details": {"reasoning_tokens": 0},
-    "total_tokens": zz_openai.INPUT_TOKENS + zz_openai.OUTPUT_TOKENS,
+    "total_tokens": openai_common.INPUT_TOKENS + openai_common.OUTPUT_TOKENS,
 }
 
 
@@ -91,12 +91,12 @@ def error_frame() -> bytes:
 
 def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
     too_long = "Your input exceeds the context window of this model. Please adjust your input and try again."
-    answer = zz_openai.problem(failure, too_long=too_long, now=now)
+    answer = openai_common.problem(failure, too_long=too_long, now=now)
     if failure.kind == "credit" and conversation.stream and "codex" in conversation.client.lower():
         # Its own endpoint tells it inside the stream; the public one answers with 429.
         created = _frame({"type": "response.created", "response": _response(conversation, "in_progress")})
         return Problem(
-            status=200, body={}, frames=(created, _failed(conversation, "insufficient_quota", zz_openai.QUOTA))
+            status=200, body={}, frames=(created, _failed(conversation, "insufficient_quota", openai_common.QUOTA))
         )
     return answer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from holdfast.rehearsal.stub import zz_openai
+from holdfast.rehearsal.stub import openai_common
 from holdfast.rehearsal.stub.messages import (
     Call,
     Conversation,
@@ -19,13 +19,13 @@ from holdfast.rehearsal.stub.messages import (
 )
 
 name = "chat"
-headers = zz_openai.headers
+headers = openai_common.headers
 _CREATED = 1_700_000_000
 _USAGE = {
-    "prompt_tokens": zz_openai.INPUT_TOKENS,
-    "completion_tokens": zz_openai.OUTPUT_TOKENS,
-    "total_tokens": zz_openai.INPUT_TOKENS + zz_openai.OUTPUT_TOKENS,
-    "prompt_tokens_details": {"cached_tokens": zz_openai.CACHED_TOKENS},
+    "prompt_tokens": openai_common.INPUT_TOKENS,
+    "completion_tokens": openai_common.OUTPUT_TOKENS,
+    "total_tokens": openai_common.INPUT_TOKENS + openai_common.OUTPUT_TOKENS,
+    "prompt_tokens_details": {"cached_tokens": openai_common.CACHED_TOKENS},
 }
 
 
@@ -71,7 +71,7 @@ def frames(reply: Text | Call, conversation: Conversation) -> list[bytes]:
 
 def error_frame() -> bytes:
     message = "The server had an error while processing your request. Sorry about that!"
-    return _frame(zz_openai.error("server_error", None, message))
+    return _frame(openai_common.error("server_error", None, message))
 
 
 def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
@@ -79,7 +79,7 @@ def problem(failure: Failure, conversation: Conversation, now: int) -> Problem:
         "This model's maximum context length is 128000 tokens. However, your messages resulted in 250000 tokens. "
         "Please reduce the length of the messages."
     )
-    return zz_openai.problem(failure, too_long=too_long, now=now)
+    return openai_common.problem(failure, too_long=too_long, now=now)
 
 
 def _arguments(call: Json) -> str:
