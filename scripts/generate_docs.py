@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from tests.harness.campaign.pages import reliability as campaign_words
 
+from holdfast.base.instant import Instant
 from holdfast.cli.help.pages import PAGES, description_of
 from holdfast.cli.main import COMMANDS, parser_of
 from holdfast.config import OF_THE_SUPERVISOR, SETTINGS, shown, variable_of
@@ -26,7 +27,7 @@ from holdfast.config.tables.workflow_keys import MEANINGS as STAGE_MEANINGS
 from holdfast.config.values import takes
 from holdfast.core.dispatch.workers import WORKER_MOVES
 from holdfast.core.event_kinds import EVENTS
-from holdfast.core.model import Instant, TaskSpec
+from holdfast.core.model import TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import POLICY, Action, Decision, Rule, decide
 from holdfast.core.runs.retry_budgets import Budget, Limits, Spend

@@ -24,12 +24,12 @@ import pytest
 
 from holdfast.base.errors import Conflict, HoldfastError, LeaseLost, NotFound, NotOwner, Unavailable
 from holdfast.base.ids import new_id
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.accounts import Parking, ShutOut
 from holdfast.core.dispatch.terms import ForOperators, Lane, Terms
 from holdfast.core.model import (
     Claim,
     Event,
-    Instant,
     Level,
     PauseReason,
     Report,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import NotFound, NotOwner
-from holdfast.core.model import Instant, PauseReason, Repo, Task, TaskSpec
+from holdfast.base.instant import Instant
+from holdfast.core.model import PauseReason, Repo, Task, TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.store.port.transaction import Grip, Host

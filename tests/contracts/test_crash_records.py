@@ -11,7 +11,7 @@ from tests.contracts.store_contract import CLEAN, COMPLETE, COMPLETED, FAIL, KEE
 from tests.contracts.test_sqlite_store import SqliteBench
 
 from holdfast.base.errors import NotOwner
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Decision, decide
 from holdfast.core.runs.retry_budgets import Limits

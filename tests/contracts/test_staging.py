@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import Conflict, NotOwner
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.accounts import ShutOut
 from holdfast.core.dispatch.terms import Terms
-from holdfast.core.model import Instant, PauseReason, Task, TaskSpec
+from holdfast.core.model import PauseReason, Task, TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.runs.retry_budgets import Budget, lost_without_progress

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.accounts import NOBODY, Choice, ShutAccount, choose, shut_out
-from holdfast.core.model import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import decide
 from holdfast.core.runs.retry_budgets import Budget, Limits, Spend

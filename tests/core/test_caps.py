@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.base.instant import Instant
 from holdfast.core.agents.events import Usage
 from holdfast.core.dispatch.spending import Meter, Purse, Till, held_to, since, used_of
 from holdfast.core.dispatch.spending_caps import (
@@ -23,7 +24,7 @@ from holdfast.core.dispatch.spending_caps import (
     sum_of,
 )
 from holdfast.core.health.signs import Sign, SignKind, Talk
-from holdfast.core.model import Instant, PauseReason
+from holdfast.core.model import PauseReason
 from holdfast.core.runs.outcome import RunUsage
 from holdfast.core.runs.policy import Action, Decision
 

@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from holdfast.core.model import Claim, Instant, ReportKind, StopWhy
+from holdfast.base.instant import Instant
+from holdfast.core.model import Claim, ReportKind, StopWhy
 from holdfast.core.runs.claimed_result import conclude
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict, classify
 

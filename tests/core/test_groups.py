@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.workflows.parallel_stage import (
     COLLECTING,

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents.claude import CLAUDE
+from holdfast.base.instant import Instant
 from holdfast.core.agents.events import AgentEvent, Retry, SessionStarted, StepStarted, Stream, Text, Trouble
 from holdfast.core.dispatch.holds import (
     LONGEST_PROBE,
@@ -31,7 +32,6 @@ from holdfast.core.dispatch.holds import (
 )
 from holdfast.core.dispatch.mass_death import Death, after_fleet, after_mass, among, is_mass, may_become_mass
 from holdfast.core.health.signs import NearLimit, Talk, signs_of
-from holdfast.core.model import Instant
 from holdfast.core.runs.outcome import Outcome, RunUsage, Verdict
 from holdfast.core.states import TaskState
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.model import Instant, Level
+from holdfast.base.instant import Instant
+from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import (
     LEVELS,
     LONGEST_WAIT,

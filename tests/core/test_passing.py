@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.base.instant import Instant
 from holdfast.core.cleanup.clock_jumps import MOST, OFF_AT_MOST, SMALL, Passing, as_json, of_json
-from holdfast.core.model import Instant
 
 DAY, YEAR = 86400.0, 365 * 86400.0
 START = Instant(wall=1_800_000_000.0, boottime=1000.0, boot_id="one")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.model import Instant, PauseReason
+from holdfast.base.instant import Instant
+from holdfast.core.model import PauseReason
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import POLICY, Action, Decision, decide, with_the_clock
 from holdfast.core.runs.resume import decide_resume

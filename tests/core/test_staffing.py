@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.workers import (
     WORKER_MOVES,
     CrashDecision,
@@ -17,7 +18,6 @@ from holdfast.core.dispatch.workers import (
     bench_is_over,
     recent,
 )
-from holdfast.core.model import Instant
 from holdfast.core.runs.crashes import CRASHES as ALL_CRASHES
 from holdfast.core.runs.crashes import Answer
 from holdfast.core.runs.outcome import Outcome

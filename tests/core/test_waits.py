@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.model import Instant, PauseReason, Request, RequestKind, StopWhy, outranks
+from holdfast.base.instant import Instant
+from holdfast.core.model import PauseReason, Request, RequestKind, StopWhy, outranks
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, decide
 from holdfast.core.runs.resume import decide_resume, end_of_pause

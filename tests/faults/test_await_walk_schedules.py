@@ -16,7 +16,7 @@ from tests.faults.stage import Work
 from tests.harness.await_walker import Ended, walk
 from tests.integration.timetable import Board
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.schedules.schedule import Overlap, Schedule
 from holdfast.store.port.transaction import Host, Transaction, Writer
 from holdfast.store.sqlite.engine.group_commit import GroupWriter

@@ -15,10 +15,12 @@ from tests.fleet import Fleet
 from tests.harness.await_case import Case, Mode, run_case
 from tests.swarm import draft
 
-from holdfast.api.commands import Commands, NewTask
 from holdfast.base import clock, faults
-from holdfast.core.model import Instant, Repo, Task
+from holdfast.base.instant import Instant
+from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule
+from holdfast.intake.new_task import NewTask
+from holdfast.intake.resolve import resolve_task
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.context import Timetable
@@ -45,10 +47,10 @@ class Nightly:
     def read(self, repos: Sequence[Repo]) -> Timetable:
         return Timetable(schedules={FILE: (self.schedule,)})
 
-    async def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
+    async def resolve_task(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         new = NewTask(prompt="review", directory=str(self._stage.fleet.repo), workflow=SWARM)
         place = str(self._stage.fleet.repo), str(self._stage.fleet.repo / ".git")
-        return Commands.accepting(self._stage.home, new, place)[0]
+        return resolve_task(self._stage.home, new, place).add
 
 
 def an_hour_ago() -> Instant:

@@ -20,11 +20,12 @@ from typing import Any
 
 from holdfast.agents.port import Account, Capabilities, Command, Ended, Surroundings, WorkOrder
 from holdfast.base.ids import new_id
+from holdfast.base.instant import Instant
 from holdfast.core.agents.events import AgentEvent, Stream
 from holdfast.core.dispatch.holds import Sight
 from holdfast.core.dispatch.workers import Staff
 from holdfast.core.health.signs import Sign
-from holdfast.core.model import Instant, StopWhy, Strategy, TaskSpec
+from holdfast.core.model import StopWhy, Strategy, TaskSpec
 from holdfast.core.runs.outcome import Cause, Outcome, ProcessEnd, Verdict
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.workflows.result import GateResult

@@ -33,7 +33,7 @@ from tests.core.test_occurrences import is_shown
 from tests.integration.timetable import Board
 from tests.sampling import amount
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.core.states import TaskState
 from holdfast.store.port.transaction import Host, Operation, T
@@ -503,7 +503,7 @@ class Walk(RuleBasedStateMachine):
     def somebody_fires_by_hand(self) -> None:
         if self.board.refuses is not None:
             return
-        accept = self.runner.run(self.board.accepting(self.model.schedule, 0.0, "ada"))
+        accept = self.runner.run(self.board.resolve_task(self.model.schedule, 0.0, "ada"))
         key = self.model.schedule.key
         self.stores[1].write(lambda tx: tx.schedules.fire_by_hand(key, accept(tx).id, "ada", self.now))
         self.model.going, self.model.failures, self.model.tried = self.model.going + 1, 0, None

@@ -38,11 +38,11 @@ class TestNoOtherWorkIsHeldUp:
         """R-CRON-03: the record of trust cannot be read, say: the fire is refused, all other tasks are claimed."""
 
         async def play(world: Clockwork) -> None:
-            async def accepting(*_: object) -> None:
+            async def resolve_task(*_: object) -> None:
                 raise Unavailable("The record of trust cannot be read.")
 
             with monkeypatch.context() as broken:
-                broken.setattr(world.board, "accepting", accepting)
+                broken.setattr(world.board, "resolve_task", resolve_task)
                 other = world.add()
                 await world.at(hour(1))
                 assert world.row(other)["state"] == "running"
@@ -58,14 +58,14 @@ class TestNoOtherWorkIsHeldUp:
 
         async def play(world: Clockwork) -> None:
             monkeypatch.setattr(schedules, "HASTE", 0.0)
-            answers, prepare = asyncio.Event(), world.board.accepting
+            answers, prepare = asyncio.Event(), world.board.resolve_task
 
-            async def accepting(schedule: Schedule, fire_time: float, by: str) -> Any:
+            async def resolve_task(schedule: Schedule, fire_time: float, by: str) -> Any:
                 if schedule.name == EVERY_SECOND.name:
                     await answers.wait()
                 return await prepare(schedule, fire_time, by)
 
-            monkeypatch.setattr(world.board, "accepting", accepting)
+            monkeypatch.setattr(world.board, "resolve_task", resolve_task)
             start = world.wall()
             other = world.add()
             async with asyncio.timeout(60):

@@ -21,7 +21,8 @@ from tests.sampling import amount
 
 from holdfast.base.errors import Conflict, HoldfastError, NotOwner
 from holdfast.base.ids import new_id
-from holdfast.core.model import Instant, PauseReason, StopWhy, Strategy, TaskSpec
+from holdfast.base.instant import Instant
+from holdfast.core.model import PauseReason, StopWhy, Strategy, TaskSpec
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.runs.retry_budgets import Budget

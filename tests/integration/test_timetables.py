@@ -67,7 +67,7 @@ class Scene:
         return self.accept(self.timetables, schedule)
 
     def accept(self, timetables: RepoTimetables, schedule: Schedule) -> Task:
-        return self.store.write(asyncio.run(timetables.accepting(schedule, MONDAY, "me")))
+        return self.store.write(asyncio.run(timetables.resolve_task(schedule, MONDAY, "me")))
 
 
 def test_trust_decides_about_a_repositorys_schedules(scene: Scene) -> None:

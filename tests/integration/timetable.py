@@ -40,7 +40,7 @@ class Board:
             return Timetable(schedules={}, problems={FILE: self._problem})
         return Timetable(schedules={FILE: self._schedules})
 
-    async def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
+    async def resolve_task(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         self.asked += 1
         await asyncio.sleep(0)
         self.meanwhile()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from holdfast.base.errors import UsageError
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 
 LONGEST_OFFSET = 300 * 365.25 * 86400
 Clock = Callable[[], Instant]

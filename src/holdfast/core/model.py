@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.base.instant import Instant
 from holdfast.core.event_kinds import EVENTS
 from holdfast.core.states import RunState, TaskState, WorkspaceState
 from holdfast.core.task_settings import (
@@ -104,21 +105,6 @@ class Level(StrEnum):
     INFO = "info"
     WARNING = "warning"
     CRITICAL = "critical"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Instant:
-    """One reading of the clocks that durable decisions need."""
-
-    wall: float  # seconds since the epoch; may jump
-    boottime: float  # CLOCK_BOOTTIME; never jumps, counts sleep, starts anew at boot
-    boot_id: str  # which boot the second number belongs to
-
-    def since(self, earlier: Instant) -> float:
-        """Seconds since `earlier`: exact within one boot, clamped wall time across boots (never negative)."""
-        if self.boot_id == earlier.boot_id:
-            return self.boottime - earlier.boottime
-        return max(0.0, self.wall - earlier.wall)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

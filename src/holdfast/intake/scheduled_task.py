@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
-from holdfast.api.commands import Commands, NewTask
 from holdfast.config.read_file import Layer
 from holdfast.config.tables.schedule_keys import LABEL
-from holdfast.core.model import Task
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake import repository
+from holdfast.intake.new_task import NewTask
+from holdfast.intake.resolve import ResolvedTask, resolve_task
 
 
-def accepting(
+def resolve_scheduled_task(
     home: str,
     schedule: Schedule,
     fire_time: float,
     *,
     before: Mapping[str, Layer] | None = None,
     commits: Mapping[str, str] | None = None,
-) -> Callable[[Any], Task]:
-    """All that can be refused is refused now; what remains is to be done in the transaction of the fire. `before`:
-    files as they were when they last read well, for those that have a mistake now; `commits`: of names that were looked
-    up already, so that git is not waited for."""
+) -> ResolvedTask:
+    """Resolve the task of one occurrence. HoldfastError says why no task can be made of it.
+
+    `before`: files as they were when they last read well, for those that have a mistake now. `commits`: commits of
+    names that were looked up already, so that git is not asked.
+    """
     task = dict(schedule.task)
     new = NewTask(
         prompt=_text(task, "prompt") or "",  # a workflow may have its own
@@ -41,8 +42,7 @@ def accepting(
         fire_time=rfc3339(fire_time),
     )
     place, head = repository.located(schedule.repo), repository.head_at(schedule.repo)
-    accept, _notes = Commands.accepting(home, new, place, head, before, commits)
-    return accept
+    return resolve_task(home, new, place, head, before, commits)
 
 
 def rfc3339(moment: float) -> str:

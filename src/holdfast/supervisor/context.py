@@ -10,12 +10,13 @@ from typing import Protocol
 from holdfast.agents.port import USERS_OWN, Account, AgentAdapter, Surroundings
 from holdfast.alerts.port import Target
 from holdfast.base.clock import Clock
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.holds import HoldRules, Sight
 from holdfast.core.dispatch.pressure import Pressure, PressureLimits
 from holdfast.core.dispatch.spending import Meter, Till
 from holdfast.core.dispatch.workers import Staff
 from holdfast.core.health.signs import SignReader
-from holdfast.core.model import Instant, Repo, StopWhy, Task, TaskSpec, Workspace
+from holdfast.core.model import Repo, StopWhy, Task, TaskSpec, Workspace
 from holdfast.core.runs.intervals import CheckpointRules
 from holdfast.core.runs.liveness import Identity
 from holdfast.core.runs.outcome import ProcessEnd
@@ -271,7 +272,7 @@ class Trackers(Protocol):
     """Where work comes from besides `holdfast add`."""
 
     def of(self, repo: Repo) -> TrackerSetup: ...
-    def accepting(self, repo: Repo, issue: Issue) -> Callable[[Transaction], Task]:
+    def resolve_task(self, repo: Repo, issue: Issue) -> Callable[[Transaction], Task]:
         """The task that an issue becomes, to be added in a transaction. HoldfastError when it cannot become one."""
         ...
 
@@ -294,7 +295,7 @@ class Timetables(Protocol):
         ...
 
     def read(self, repos: Sequence[Repo]) -> Timetable: ...
-    async def accepting(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
+    async def resolve_task(self, schedule: Schedule, fire_time: float, by: str) -> Callable[[Transaction], Task]:
         """The task of an occurrence, to be added in the transaction of its fire. HoldfastError when it cannot be."""
         ...
 

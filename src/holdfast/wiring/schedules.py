@@ -12,7 +12,7 @@ from holdfast.config.schedule_files import read_timetable, stamp_of
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake.repository import head_at
-from holdfast.intake.scheduled_task import accepting
+from holdfast.intake.scheduled_task import resolve_scheduled_task
 from holdfast.supervisor.context import Timetable
 from holdfast.workspaces.git.git import Git
 
@@ -35,10 +35,11 @@ class RepoTimetables:
         self._before |= found.layers
         return Timetable(schedules=found.schedules, problems=found.problems, absent=found.absent)
 
-    async def accepting(self, schedule: Schedule, fire_time: float, _by: str) -> Callable[[Any], Task]:
-        """Raises HoldfastError when no task can be made of it (its repository is gone, say)."""
+    async def resolve_task(self, schedule: Schedule, fire_time: float, _by: str) -> Callable[[Any], Task]:
+        """Return the operation that adds the task of an occurrence. HoldfastError says why there is none."""
         commits = await self._commits(schedule) if os.path.isdir(schedule.repo) else {}
-        return accepting(self._home, schedule, fire_time, before=self._before, commits=commits)
+        resolved = resolve_scheduled_task(self._home, schedule, fire_time, before=self._before, commits=commits)
+        return resolved.add
 
     async def _commits(self, schedule: Schedule) -> dict[str, str]:
         """What its `base` and `ref` stand for at this moment."""

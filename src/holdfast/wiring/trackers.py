@@ -9,13 +9,14 @@ from typing import Any
 
 from holdfast import config
 from holdfast.agents.common.environment import allowed
-from holdfast.api.commands import Commands, NewTask
 from holdfast.base.errors import HoldfastError
 from holdfast.config import layers as config_layers
 from holdfast.config.values import expanded
 from holdfast.core.model import Repo, Task
 from holdfast.core.tasks.trackers import Issue, prompt_of, task_priority
 from holdfast.intake import repository
+from holdfast.intake.new_task import NewTask
+from holdfast.intake.resolve import resolve_task
 from holdfast.supervisor.context import TrackerSetup
 from holdfast.trackers.beads import Beads
 from holdfast.trackers.builtin import Builtin
@@ -43,13 +44,12 @@ class RepoTrackers:
             known = self._known[repo.id] = stamp, self._read(repo, None if known is None else known[1])
         return known[1]
 
-    def accepting(self, repo: Repo, issue: Issue) -> Callable[[Any], Task]:
-        """Raises HoldfastError when no task can be made of it (no agent is chosen, say)."""
+    def resolve_task(self, repo: Repo, issue: Issue) -> Callable[[Any], Task]:
+        """Return the operation that adds the task of `issue`. HoldfastError says why there is none."""
         new = NewTask(
             prompt=prompt_of(issue), directory=repo.path, labels={"issue": issue.id}, priority=task_priority(issue)
         )
-        accept, _notes = Commands.accepting(self._home, new, (repo.path, repo.common_dir), repository.head_of(repo))
-        return accept
+        return resolve_task(self._home, new, (repo.path, repo.common_dir), repository.head_of(repo)).add
 
     def _others(self, repo: Repo) -> tuple[str, ...]:
         return os.path.join(self._home, "trust.json"), os.path.join(repo.path, FOLDER)

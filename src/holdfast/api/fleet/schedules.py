@@ -77,15 +77,15 @@ def upcoming(row: Row, count: int) -> list[float]:
 def fire(home: str, row: Row) -> tuple[Row, bool]:
     """A task out of turn, now; its times stay as they are. The task, and whether a supervisor is there for it."""
     from holdfast.api.commands import who
-    from holdfast.intake.scheduled_task import accepting
+    from holdfast.intake.scheduled_task import resolve_scheduled_task
     from holdfast.store.open import open_store
 
     schedule = _schedule(row)
-    accept = accepting(home, schedule, clock.now().wall)
+    resolved = resolve_scheduled_task(home, schedule, clock.now().wall)
 
     def add(tx: Transaction) -> Task:
         _enrol(tx, row, schedule)
-        task = accept(tx)
+        task = resolved.add(tx)
         tx.schedules.fire_by_hand(schedule.key, task.spec.id, who(), clock.now())
         return task
 

@@ -12,9 +12,9 @@ from holdfast.base.errors import NotFound
 from holdfast.base.stored_json import recorded
 
 if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
+    from holdfast.base.instant import Instant
     from holdfast.core.dispatch.terms import Lane
     from holdfast.core.dispatch.workers import Worker, WorkerRecord
-    from holdfast.core.model import Instant
     from holdfast.core.runs.retry_budgets import Limits
     from holdfast.store.port.transaction import Transaction
 
@@ -29,8 +29,8 @@ def workers(home: str) -> list[Row]:
 def workers_of(queries: Queries) -> list[Row]:
     """Every worker of the settings, and those that are there without: at work still, or because a supervisor goes on
     with its settings of before (a mistake in the file, say)."""
+    from holdfast.base.instant import Instant
     from holdfast.config.retry_budgets import limits_of, staff_of
-    from holdfast.core.model import Instant
 
     settings = config.best_effort()
     known = {str(row["name"]): row for row in queries.view("workers")}

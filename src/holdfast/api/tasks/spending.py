@@ -10,8 +10,8 @@ from holdfast.base.stored_json import recorded, understood
 
 if TYPE_CHECKING:  # who only lists tasks has to start fast
     from holdfast.api.queries import Queries
+    from holdfast.base.instant import Instant
     from holdfast.core.dispatch.spending_caps import Cap, Caps, Entry, Used
-    from holdfast.core.model import Instant
 
 Row = dict[str, Any]
 _IN_TIME = ("outage", "wait")
@@ -45,7 +45,7 @@ def spent_in_all(queries: Queries, task: Row) -> Row:
 
 
 def _tries(task: Row, limits: Any, now: Instant) -> Row:
-    from holdfast.core.model import Instant
+    from holdfast.base.instant import Instant
     from holdfast.core.runs.retry_budgets import (
         Budget,
         Spend,
@@ -131,8 +131,8 @@ def _parts(name: str, cap: Cap, used: Used) -> Row:
 
 
 def _lately(queries: Queries, now: Instant) -> list[Entry]:
+    from holdfast.base.instant import Instant
     from holdfast.core.dispatch.spending_caps import CLOCK_WAS_SET_BACK, DAY, Entry, Used
-    from holdfast.core.model import Instant
 
     rows = queries.view(
         "usage_lately",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
+from holdfast.api.commands import Commands, NewTask
 from holdfast.api.format import duration_of
 from holdfast.api.queries import Queries
 from holdfast.base import clock
@@ -30,6 +30,7 @@ from holdfast.core.tasks.task_lists import (
 from holdfast.core.tasks.task_lists import Listed as Listed  # interfaces see it from here
 from holdfast.core.tasks.task_lists import Problem as Problem
 from holdfast.intake.repository import current_base
+from holdfast.intake.resolve import BIGGEST_PROMPT, ResolvedTask, resolve_task
 
 BIGGEST_LIST = 16 * 1024 * 1024  # bytes
 FORMATS = ("prompt", "checklist", "jsonl", "folder")
@@ -164,20 +165,18 @@ class Intake:
         problems += _unmet(items, known)
         items, circles = in_order(items)
         problems += circles
-        accepting: dict[str, tuple[Any, list[str]]] = {}  # by key: what adds it, and where its needs go
+        resolved: dict[str, ResolvedTask] = {}
         notes: list[str] = []
         for item in items:
             if item.key in known:
                 continue
-            needs: list[str] = []  # filled in when they have ids
             try:
-                new = _new(self._template, item, needs)
-                accept, said = self._commands.accepting(self._commands.home, new, self._place, self._head)
+                task = resolve_task(self._commands.home, _new(self._template, item), self._place, self._head)
             except HoldfastError as error:
                 problems.append(Problem(where=item.where, text=str(error)))
                 continue
-            accepting[item.key] = accept, needs
-            notes += [note for note in said if note not in notes]
+            resolved[item.key] = task
+            notes += [note for note in task.notes if note not in notes]
         if problems:
             return Taken(problems=problems)
         if rehearse:
@@ -187,11 +186,11 @@ class Intake:
                 repeated=repeated,
                 notes=notes,
             )
-        queued, before = self._commands.write(lambda tx: self._add(tx, items, accepting, wanted))
+        queued, before = self._commands.write(lambda tx: self._add(tx, items, resolved, wanted))
         return Taken(queued=queued, known=before, repeated=repeated, notes=notes)
 
     def _add(
-        self, tx: Any, items: Sequence[Item], accepting: Mapping[str, Any], wanted: Sequence[str]
+        self, tx: Any, items: Sequence[Item], resolved: Mapping[str, ResolvedTask], wanted: Sequence[str]
     ) -> tuple[list[tuple[Item, str]], list[tuple[Item, Known]]]:
         """In one transaction: another process may have taken in the same list since we looked."""
         repo = tx.workspaces.register_repo(*self._place, clock.now()).id
@@ -202,11 +201,10 @@ class Intake:
             if item.key in known:
                 before.append((item, known[item.key]))
                 continue
-            if item.key not in accepting:
+            if item.key not in resolved:
                 raise Conflict("The repository was forgotten meanwhile. Nothing was queued; try again.")
-            accept, needs = accepting[item.key]
-            needs[:] = [*self._template.after, *(ids[key] for key in item.after if key in ids)]
-            task = accept(tx)
+            needs = [*self._template.after, *(ids[key] for key in item.after if key in ids)]
+            task = resolved[item.key].add(tx, needs)
             ids[item.key] = task.id
             tx.intake.take(repo, item.key, task.id, clock.now())
             queued.append((item, task.id))
@@ -242,7 +240,7 @@ def _unmet(items: Sequence[Item], known: Mapping[str, Known]) -> list[Problem]:
     return problems
 
 
-def _new(template: NewTask, item: Item, needs: list[str]) -> NewTask:
+def _new(template: NewTask, item: Item) -> NewTask:
     """What the list says of a task comes before what the command line says of all."""
     said = dict(item.said)
     if "agent" in said and (template.command or template.scenario is not None):
@@ -261,4 +259,4 @@ def _new(template: NewTask, item: Item, needs: list[str]) -> NewTask:
         raise UsageError("a label is not text (it has NUL or undecodable bytes)")
     if not is_text("".join(value for value in said.values() if isinstance(value, str))):
         raise UsageError("it is not text (it has NUL or undecodable bytes)")
-    return replace(template, prompt=item.prompt, labels=labels, after=needs, **said)
+    return replace(template, prompt=item.prompt, labels=labels, after=(), **said)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 
 SMALL = 60.0  # seconds; less is drift, or a daemon that keeps the time
 OFF_AT_MOST = 7 * 86400.0  # seconds for which a machine that was off is believed to have been off

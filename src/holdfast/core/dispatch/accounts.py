@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome
 
 PARKING = frozenset({Outcome.USAGE_LIMITED, Outcome.RATE_LIMITED})

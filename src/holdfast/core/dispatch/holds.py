@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.accounts import PARKING, STOPPING, ShutAccount
-from holdfast.core.model import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.retry_budgets import backoff
 from holdfast.core.states import TaskState

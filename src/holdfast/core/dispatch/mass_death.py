@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.holds import Hold, HoldRules, Scope, held_again
-from holdfast.core.model import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
 
 EVERYTHING = "all"  # the name of the one hold of its scope

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the settings need these words too, and have to be read fast
-    from holdfast.core.model import Instant
+    from holdfast.base.instant import Instant
 
 DAY = 86400.0
 CLOCK_WAS_SET_BACK = 60.0  # an entry from so far in the future is of a clock that nobody can believe

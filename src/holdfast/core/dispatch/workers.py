@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.terms import Lane
-from holdfast.core.model import Instant
 from holdfast.core.runs.crashes import CRASHES, Answer
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.retry_budgets import Limits

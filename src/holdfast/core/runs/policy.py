@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from holdfast.base.instant import Instant
 from holdfast.core.agents.limit_reset import LONGEST
 from holdfast.core.dispatch.accounts import PARKING, STOPPING, Parking
-from holdfast.core.model import Instant, PauseReason
+from holdfast.core.model import PauseReason
 from holdfast.core.runs.crashes import CRASHES, Recent
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.retry_budgets import (

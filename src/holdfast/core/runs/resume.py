@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.model import Instant, PauseReason, Request
+from holdfast.base.instant import Instant
+from holdfast.core.model import PauseReason, Request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.spending_caps import NO_CAPS, Caps
-from holdfast.core.model import Instant
 
 
 class Budget(StrEnum):

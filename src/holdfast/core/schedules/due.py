@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.schedules.cron import first_from, last_until
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.core.model import Instant, Level
+from holdfast.base.instant import Instant
+from holdfast.core.model import Level
 from holdfast.core.runs.crashes import is_about_crashes
 from holdfast.core.runs.retry_budgets import backoff
 

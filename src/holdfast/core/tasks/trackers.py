@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TASK_TERMINAL, TaskState
 

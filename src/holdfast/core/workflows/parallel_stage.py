@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.workflows.result import Result
 from holdfast.core.workflows.workflow import Member, Progress, Stage

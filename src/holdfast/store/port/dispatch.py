@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.spending import Purse
 from holdfast.core.dispatch.spending_caps import Allowance, Cap, Entry, Used
-from holdfast.core.model import Instant, Task
+from holdfast.core.model import Task
 from holdfast.core.runs.outcome import RunUsage
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.core.model import Instant, Repo
+from holdfast.base.instant import Instant
+from holdfast.core.model import Repo
 from holdfast.core.tasks.alerts import Delivery, Notice, Plan
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.schedules.schedule import Schedule, ScheduleRecord
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.model import Instant, Task
+from holdfast.base.instant import Instant
+from holdfast.core.model import Task
 from holdfast.core.workflows.workflow import Progress
 from holdfast.store.port.values import Grip
 from holdfast.store.port.workspaces import Checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.trackers import Link, LinkState

@@ -10,20 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.terms import ANY, NO_OPERATORS, ForOperators, Terms
-from holdfast.core.model import (
-    Event,
-    Instant,
-    Level,
-    Repo,
-    Request,
-    RequestKind,
-    Run,
-    StopWhy,
-    Task,
-    TaskSpec,
-    Workspace,
-)
+from holdfast.core.model import Event, Level, Repo, Request, RequestKind, Run, StopWhy, Task, TaskSpec, Workspace
 from holdfast.core.runs.intervals import Allotted
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Decision

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
 from holdfast.core.cleanup.observed import Holding, KnownTask, Ledger, Scene
-from holdfast.core.model import Instant, Strategy, Workspace
+from holdfast.core.model import Strategy, Workspace
 from holdfast.core.runs.preserve import Disposition
 from holdfast.core.states import TaskState, WorkspaceState
 from holdfast.store.port.values import Grip

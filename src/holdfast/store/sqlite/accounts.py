@@ -9,9 +9,10 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
 from holdfast.core.dispatch.accounts import Parking, ShutAccount, full_name
-from holdfast.core.model import Event, Instant, Level, PauseReason, Task
+from holdfast.core.model import Event, Level, PauseReason, Task
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.runs.resume import FREE_TO_RESUME
 from holdfast.store.port.dispatch import account_alert

@@ -9,8 +9,9 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
-from holdfast.core.model import Event, Instant, Level
+from holdfast.core.model import Event, Level
 from holdfast.core.tasks.alerts import Delivery, Notice, Plan, Transition
 from holdfast.store.sqlite.engine.statements import Cursor, Row
 from holdfast.store.sqlite.events import SqliteEvents

@@ -9,8 +9,9 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import NotFound
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
-from holdfast.core.model import Event, Instant, Level
+from holdfast.core.model import Event, Level
 from holdfast.store.port.transaction import Grip
 from holdfast.store.port.workspaces import Checkpoint, GoingBack
 from holdfast.store.sqlite import rows

@@ -5,7 +5,8 @@ from __future__ import annotations
 import apsw
 
 from holdfast.base import faults
-from holdfast.core.model import Event, Instant, Level
+from holdfast.base.instant import Instant
+from holdfast.core.model import Event, Level
 from holdfast.core.runs.crashes import Answer, Recovered, answer_to, crash_alert, last_words
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Action, Decision

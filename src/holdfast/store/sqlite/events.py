@@ -8,8 +8,9 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import NotFound
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import recorded
-from holdfast.core.model import Event, Instant, Level
+from holdfast.core.model import Event, Level
 from holdfast.core.runs.crashes import crash_alert
 from holdfast.secrets.redact import redacted
 from holdfast.store.port.transaction import stuck_alert, unended_alert

@@ -7,10 +7,11 @@ from collections.abc import Collection, Sequence
 import apsw
 
 from holdfast.base import faults
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
 from holdfast.core.dispatch.holds import Hold, Probe, Scope
 from holdfast.core.dispatch.mass_death import Death, calmed
-from holdfast.core.model import Event, Instant, Level
+from holdfast.core.model import Event, Level
 from holdfast.core.states import TaskState
 from holdfast.store.port.dispatch import MASS_DEATH_ALERT, provider_alert
 from holdfast.store.sqlite.engine.statements import Cursor, Row

@@ -9,7 +9,8 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import LeaseLost, NotFound
-from holdfast.core.model import Event, Instant, Level, Request, RequestKind
+from holdfast.base.instant import Instant
+from holdfast.core.model import Event, Level, Request, RequestKind
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.engine.statements import Cursor

@@ -10,8 +10,9 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
+from holdfast.base.instant import Instant
 from holdfast.base.units import show_duration
-from holdfast.core.model import Event, Instant, Task, Workspace
+from holdfast.core.model import Event, Task, Workspace
 from holdfast.core.runs.preserve import Disposition
 from holdfast.core.states import TASK_TERMINAL, TaskState, WorkspaceState, can_move
 from holdfast.store.port.workspaces import workspace_of

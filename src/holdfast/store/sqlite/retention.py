@@ -9,7 +9,8 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
-from holdfast.core.model import Event, Instant, Repo
+from holdfast.base.instant import Instant
+from holdfast.core.model import Event, Repo
 from holdfast.store.port.history import EventWindow, OldTask, RepoRecords
 from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.events import SqliteEvents

@@ -8,11 +8,11 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import recorded, understood
 from holdfast.core.model import (
     Claim,
     Heard,
-    Instant,
     PauseReason,
     Repo,
     ReportKind,

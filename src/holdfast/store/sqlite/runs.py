@@ -11,7 +11,8 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.core.model import Claim, Event, Heard, Instant, Level, Report, ReportKind, Run, StopWhy
+from holdfast.base.instant import Instant
+from holdfast.core.model import Claim, Event, Heard, Level, Report, ReportKind, Run, StopWhy
 from holdfast.core.runs.intervals import Allotted
 from holdfast.core.runs.outcome import EXPECTED, Outcome, Verdict, reason_word
 from holdfast.core.workflows.workflow import WORK

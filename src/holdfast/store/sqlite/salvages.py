@@ -9,7 +9,8 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.core.model import Event, Instant
+from holdfast.base.instant import Instant
+from holdfast.core.model import Event
 from holdfast.core.states import TASK_TERMINAL
 from holdfast.store.port.workspaces import Dropped
 from holdfast.store.sqlite.engine.statements import Cursor

@@ -10,8 +10,9 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import recorded, understood
-from holdfast.core.model import Event, Instant, Level
+from holdfast.core.model import Event, Level
 from holdfast.core.schedules.due import COUNTED
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord, merged_spans
 from holdfast.core.states import TASK_TERMINAL, TaskState

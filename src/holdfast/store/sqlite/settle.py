@@ -8,7 +8,8 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
-from holdfast.core.model import Event, Instant, Level, PauseReason, Task
+from holdfast.base.instant import Instant
+from holdfast.core.model import Event, Level, PauseReason, Task
 from holdfast.core.runs.crashes import CRASHES
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Action, Decision

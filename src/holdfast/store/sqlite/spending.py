@@ -8,10 +8,11 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
 from holdfast.core.dispatch.spending import since, used_of
 from holdfast.core.dispatch.spending_caps import CLOCK_WAS_SET_BACK, DAY, Allowance, Cap, Entry, Used, labels_of
-from holdfast.core.model import Event, Instant, Level, Task
+from holdfast.core.model import Event, Level, Task
 from holdfast.core.runs.outcome import RunUsage
 from holdfast.store.port.dispatch import SpentBudget, budget_alert
 from holdfast.store.sqlite import rows

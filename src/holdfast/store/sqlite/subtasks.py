@@ -8,7 +8,8 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict
-from holdfast.core.model import Event, Instant, RequestKind, Task
+from holdfast.base.instant import Instant
+from holdfast.core.model import Event, RequestKind, Task
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.subtasks import Fate, fate, reaches_children, refusal
 from holdfast.store.sqlite.engine.statements import Cursor

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import apsw
 
 from holdfast.base import faults
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.core.tasks.task_lists import Known
 from holdfast.store.sqlite.engine.statements import Cursor
 from holdfast.store.sqlite.fence import refusing_duplicates

@@ -10,9 +10,10 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound, NotOwner
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.accounts import ShutOut
 from holdfast.core.dispatch.terms import ANY, NO_OPERATORS, ForOperators, Lane, Terms
-from holdfast.core.model import Event, Instant, Level, PauseReason, Task, TaskSpec
+from holdfast.core.model import Event, Level, PauseReason, Task, TaskSpec
 from holdfast.core.runs.outcome import Verdict
 from holdfast.core.runs.policy import Decision
 from holdfast.core.runs.preserve import Disposition

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import apsw
 
 from holdfast.base import faults
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
-from holdfast.core.model import Event, Instant, Level
+from holdfast.core.model import Event, Level
 from holdfast.core.runs.outcome import Outcome
 from holdfast.core.states import TaskState
 from holdfast.core.tasks.trackers import CRASHES, Link, LinkState, backoff

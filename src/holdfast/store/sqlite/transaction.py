@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from holdfast.base import faults
-from holdfast.core.model import Instant
+from holdfast.base.instant import Instant
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
 from holdfast.store.sqlite.engine.statements import Cursor

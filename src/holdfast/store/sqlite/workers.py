@@ -8,9 +8,10 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
 from holdfast.core.dispatch.workers import WORKER_MOVES, WorkerRecord, WorkerState
-from holdfast.core.model import Event, Instant, Level
+from holdfast.core.model import Event, Level
 from holdfast.core.runs.crashes import Answer, last_words, worker_alert
 from holdfast.store.port.dispatch import WorkerCrash
 from holdfast.store.sqlite.engine.statements import Cursor, Row

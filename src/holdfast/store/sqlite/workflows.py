@@ -9,8 +9,9 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
-from holdfast.core.model import Event, Instant, Level, Task, TaskSpec
+from holdfast.core.model import Event, Level, Task, TaskSpec
 from holdfast.core.states import TaskState
 from holdfast.core.workflows.next_stage import Following, Step, approved, is_over, place, retried, sent_back
 from holdfast.core.workflows.result import GateResult, Result

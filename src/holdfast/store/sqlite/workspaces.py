@@ -10,8 +10,9 @@ import apsw
 from holdfast.base import faults
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.base.ids import new_id
+from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
-from holdfast.core.model import Event, Instant, Level, Repo, TaskSpec, Workspace
+from holdfast.core.model import Event, Level, Repo, TaskSpec, Workspace
 from holdfast.core.runs.preserve import Disposition, resolve
 from holdfast.core.states import TaskState, WorkspaceState, can_move
 from holdfast.store.port.transaction import Grip, Salvaged

@@ -6,12 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.base.errors import LaunchError
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch import holds as rules_of
 from holdfast.core.dispatch.accounts import full_name
 from holdfast.core.dispatch.holds import OUTAGE, Hold, Scope
 from holdfast.core.dispatch.mass_death import after_fleet
 from holdfast.core.dispatch.terms import Lane
-from holdfast.core.model import Instant, PauseReason, Task
+from holdfast.core.model import PauseReason, Task
 from holdfast.core.runs.outcome import Outcome, Verdict
 from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.workflows.workflow import stage_of

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.base.errors import Conflict
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.accounts import full_name
 from holdfast.core.dispatch.holds import Hold, Scope, proving
-from holdfast.core.model import Instant, PauseReason
+from holdfast.core.model import PauseReason
 from holdfast.core.states import TaskState
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context

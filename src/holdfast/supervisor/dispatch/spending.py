@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from holdfast.base.instant import Instant
 from holdfast.core.dispatch.spending import Meter, Till, held_to, since, used_of
 from holdfast.core.dispatch.spending_caps import Allowance, Entry, Used, free_in, in_window, labels_of, sum_of
-from holdfast.core.model import Instant, Task
+from holdfast.core.model import Task
 from holdfast.core.runs.outcome import RunUsage, Verdict
 from holdfast.core.runs.policy import Decision
 from holdfast.store.port.dispatch import SpentBudget, purses_of

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.base.instant import Instant
 from holdfast.core.health.diagnosis import Condition, Diagnosis
-from holdfast.core.model import Event, Instant, Level
+from holdfast.core.model import Event, Level
 from holdfast.store.port.transaction import Transaction, stuck_alert, unended_alert
 from holdfast.supervisor.context import Context, Patient
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.model import Claim, Instant, Report, ReportKind, Run
+from holdfast.base.instant import Instant
+from holdfast.core.model import Claim, Report, ReportKind, Run
 from holdfast.processes.port import Batch, ReportChannel
 from holdfast.store.port.transaction import AgentNews, Grip
 from holdfast.supervisor.context import Context

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from holdfast.core.model import Event, Instant, Level, Run, StopWhy, Strategy, Task, Workspace
+from holdfast.base.instant import Instant
+from holdfast.core.model import Event, Level, Run, StopWhy, Strategy, Task, Workspace
 from holdfast.core.runs.outcome import Outcome, ProcessEnd, Verdict
 from holdfast.core.runs.policy import Action, Decision, decide
 from holdfast.core.workflows.parallel_stage import (

@@ -6,9 +6,10 @@ import json
 import os
 
 from holdfast.base import faults
+from holdfast.base.instant import Instant
 from holdfast.base.units import show_duration
 from holdfast.core.cleanup.clock_jumps import OFF_AT_MOST, Passing, as_json, of_json
-from holdfast.core.model import Event, Instant, Level
+from holdfast.core.model import Event, Level
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.base.errors import HoldfastError, NotFound, Unavailable
-from holdfast.core.model import Instant, Level, Repo, RequestKind, Task
+from holdfast.base.instant import Instant
+from holdfast.core.model import Level, Repo, RequestKind, Task
 from holdfast.core.schedules.due import Due, Step, back_off, due, leaves_out, let_in, next_moment, next_step
 from holdfast.core.schedules.schedule import Overlap, Schedule, ScheduleRecord
 from holdfast.store.port.schedules import file_alert
@@ -209,7 +210,7 @@ class Scheduling:
         """What adds the task, or why it cannot be added. The store is not asked, so nothing of it is unavailable."""
         by = f"schedule '{record.schedule.name}'"
         try:
-            return await timetables.accepting(record.schedule, occurrence, by), None
+            return await timetables.resolve_task(record.schedule, occurrence, by), None
         except HoldfastError as error:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - told, and tried again: one schedule holds no other up

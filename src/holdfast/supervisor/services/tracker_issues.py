@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.base.concurrency import in_thread
-from holdfast.core.model import Event, Instant, Level, Repo, Task
+from holdfast.base.instant import Instant
+from holdfast.core.model import Event, Level, Repo, Task
 from holdfast.core.states import TASK_TERMINAL, TaskState
 from holdfast.core.tasks.trackers import Issue, Link, LinkState, Step
 from holdfast.store.port.trackers import overwritten_alert
@@ -44,7 +45,7 @@ class Linking:
 
     async def take(self, issue: Issue) -> bool | str:
         """A ready issue becomes a task. Whether it did, or why the tracker did not answer."""
-        operation = await in_thread(self._accepting, issue)  # whatever can be refused is refused before the claim
+        operation = await in_thread(self._resolve_task, issue)  # whatever can be refused is refused before the claim
         link = await self._write(lambda tx: tx.links.intend(self._repo.id, issue.id, self._name, self._now()))
         return False if link is None else await self._claim_new(link, operation)
 
@@ -58,7 +59,7 @@ class Linking:
         if isinstance(shown, Missing) or not (shown.issue.is_free or shown.issue.is_held_by(link.assignee)):
             await self._write(lambda tx: tx.links.drop(link, "it is not ours", self._now()))
             return None
-        taken = await self._claim_new(link, await in_thread(self._accepting, shown.issue))
+        taken = await self._claim_new(link, await in_thread(self._resolve_task, shown.issue))
         return taken if isinstance(taken, str) else None
 
     async def _claim_new(self, link: Link, operation: Callable[[Transaction], Task]) -> bool | str:
@@ -227,9 +228,9 @@ class Linking:
             task_id=link.task_id,
         )
 
-    def _accepting(self, issue: Issue) -> Callable[[Transaction], Task]:
+    def _resolve_task(self, issue: Issue) -> Callable[[Transaction], Task]:
         assert self._context.trackers is not None
-        return self._context.trackers.accepting(self._repo, issue)
+        return self._context.trackers.resolve_task(self._repo, issue)
 
     def _now(self) -> Instant:
         return self._context.clock()

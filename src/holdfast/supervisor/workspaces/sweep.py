@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.base.errors import NoPermission, NotFound
+from holdfast.base.instant import Instant
 from holdfast.core.cleanup.compare import Action, Finding, compare
 from holdfast.core.cleanup.observed import Container, Mark, Scene
 from holdfast.core.cleanup.sweep_report import MANY, Swept, warning
-from holdfast.core.model import Event, Instant, Level, Repo, Request, Workspace
+from holdfast.core.model import Event, Level, Repo, Request, Workspace
 from holdfast.core.runs.preserve import resolve
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
 from holdfast.store.port.transaction import Transaction

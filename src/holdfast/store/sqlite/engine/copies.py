@@ -11,7 +11,8 @@ import apsw
 
 from holdfast.base import faults
 from holdfast.base.errors import Refused, Unavailable
-from holdfast.core.model import Event, Instant
+from holdfast.base.instant import Instant
+from holdfast.core.model import Event
 from holdfast.store.sqlite.engine import connection as opening
 from holdfast.store.sqlite.engine.reader import DATABASE
 from holdfast.store.sqlite.engine.write_queue import Turnstile

@@ -1,0 +1,214 @@
+"""From a request to a task: every check, every setting, in one place for the CLI, schedules and trackers."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast import config
+from holdfast.base import clock
+from holdfast.base.errors import UsageError
+from holdfast.base.ids import new_id
+from holdfast.base.text import is_text
+from holdfast.config.env_secrets import environment_of
+from holdfast.config.known_secrets import without_secrets
+from holdfast.config.read_file import Layer
+from holdfast.core.model import Strategy, Task, TaskSpec
+from holdfast.core.task_settings import (
+    ContainerRules,
+    HealthRules,
+    RunLimits,
+    SalvageRules,
+    SubtaskRules,
+    WorkspaceRules,
+)
+from holdfast.intake.new_task import NewTask, provider_of
+from holdfast.intake.workflow import crew_of, rules_of, span_of
+
+BIGGEST_PROMPT = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResolvedTask:
+    """A request that passed every check. `add` records it as a task."""
+
+    checkout: str
+    git_directory: str
+    spec: TaskSpec  # `repo_id` is empty until `add`
+    notes: Sequence[str]  # for whoever adds the task
+
+    def add(self, tx: Any, needs: Sequence[str] | None = None) -> Task:
+        """Record the task in the transaction `tx`. `needs` replaces the tasks that it waits for."""
+        repo = tx.workspaces.register_repo(self.checkout, self.git_directory, clock.now())
+        spec = replace(self.spec, repo_id=repo.id, needs=self.spec.needs if needs is None else tuple(needs))
+        task: Task = tx.tasks.add(spec, clock.now())
+        return task
+
+
+def resolve_task(
+    home: str,
+    new: NewTask,
+    place: tuple[str, str],
+    head: str | None = None,
+    before: Mapping[str, Layer] | None = None,
+    commits: Mapping[str, str] | None = None,
+) -> ResolvedTask:
+    """Check `new` and look up its settings. HoldfastError says why no task can be made of it.
+
+    `place`: the repository's checkout and git directory. `head` and `commits`: the base and the commits of names that
+    are known already, so that git is not asked. `before`: layers of settings as config.load takes them.
+    """
+    if new.prompt.strip() or not new.workflow:  # some workflows do without
+        check_prompt(new.prompt)
+    top, common = place
+    settings = config.load(
+        repo=top,
+        flags={
+            "agent": new.agent,
+            "workspace.strategy": new.workspace,
+            "resume.max_attempts": new.max_resumes,
+            "gate.command": new.gate,
+        },
+        home=home,
+        before=before,
+    )
+    crew = crew_of(new, settings)
+    for argv in crew.commands:
+        _refuse_unlaunchable(argv, settings["env.set"])
+    settings, budget, notes = rules_of(new, crew, settings)
+    health, limits = _rules(new, settings)
+    strategy, _, variant = str(settings["workspace.strategy"]).partition(":")
+    base, range_base = span_of(top, new, strategy, crew, head, commits)
+    if strategy == "container" and not settings["container.image"]:
+        raise UsageError(
+            "Tasks in containers need an image: set container.image in your config (docs/howto/containers.md)."
+        )
+    environment = environment_of(settings)
+    task_id = new_id()
+    spec = TaskSpec(
+        id=task_id,
+        repo_id="",  # `ResolvedTask.add` knows it
+        prompt=without_secrets(crew.prompt, home) if "HOLDFAST_RUN_ID" in os.environ else crew.prompt,
+        agent=crew.agent,
+        agent_options=crew.options,
+        workflow=crew.workflow,
+        stages=crew.stages,
+        range_base=range_base,
+        strategy=Strategy(strategy),
+        directory_copy=variant == "copy",
+        base_ref=base,
+        priority=new.priority,
+        labels=new.labels,
+        parent_id=new.parent,
+        base_from_parent=new.parent is not None and new.base is None and new.ref is None,
+        needs=tuple(new.after),
+        not_before=None if new.delay is None else clock.now().wall + new.delay,
+        timeout=crew.timeout(new, settings),
+        grace=settings["health.grace"],
+        orphan_grace=settings["health.orphan_grace"],
+        max_resumes=settings["resume.max_attempts"],
+        schedule=new.schedule,
+        fire_time=new.fire_time,
+        preserve_on_failure=new.preserve_on_failure,
+        preserve_strategy_default=settings_of_strategy(settings, strategy),
+        preserve_global_default=settings["workspace.preserve_on_failure"],
+        cleanup_on_complete=settings["workspace.cleanup_on_complete"],
+        keep_workspace=new.keep_workspace,
+        commit_leftovers=settings["workspace.commit_leftovers"],
+        environment=environment,
+        health=health,
+        limits=limits,
+        workspace=_workspace_rules(settings),
+        salvage=_salvage_rules(settings),
+        container=_container_rules(settings),
+        budget=budget,
+        subtasks=SubtaskRules(max_depth=settings["subtasks.max_depth"], most=settings["subtasks.max"]),
+        provider=provider_of(crew.agent, crew.options, settings),
+        adaptive_floor=settings["health.adaptive_floor"] if settings["health.adaptive_timeout"] else None,
+    )
+    return ResolvedTask(checkout=top, git_directory=common, spec=spec, notes=notes)
+
+
+def check_prompt(prompt: str) -> None:
+    if not prompt.strip():
+        raise UsageError("The prompt is empty: say what the agent should do.")
+    if len(prompt.encode(errors="surrogatepass")) > BIGGEST_PROMPT:
+        raise UsageError(
+            f"The prompt is larger than {BIGGEST_PROMPT // 1024} KiB. Put the material into a file instead."
+        )
+    if not is_text(prompt):
+        raise UsageError("The prompt is not text (it has NUL or undecodable bytes).")
+
+
+def settings_of_strategy(settings: config.Config, strategy: str) -> bool | None:
+    key = f"workspace.{strategy}.preserve_on_failure"
+    value: bool | None = settings[key] if key in config.SETTINGS else None
+    return value
+
+
+def _rules(new: NewTask, settings: config.Config) -> tuple[HealthRules, RunLimits]:
+    health = HealthRules(
+        stuck_after=settings["health.stuck_after"] if new.stuck_after is None else new.stuck_after,
+        tool_silence=settings["health.tool_silence"],
+        startup_timeout=_startup_timeout(new, settings),
+        on_stuck=new.on_stuck or settings["health.on_stuck"],
+        loop_steps=settings["health.loop_steps"],
+        doomed_after=settings["health.doomed_after"],
+        retry_patience=settings["health.retry_patience"],
+        claim_grace=settings["health.claim_grace"],
+    )
+    limits = {
+        "memory": settings["limits.memory"] or None,
+        "processes": settings["limits.processes"] or None,
+        "cpu_weight": settings["limits.cpu_weight"] or None,
+        "output": settings["limits.output"] or None,
+        "output_kept": settings["limits.output_kept"],
+    }
+    return health, RunLimits(**{**limits, **new.limits})
+
+
+def _workspace_rules(settings: config.Config) -> WorkspaceRules:
+    return WorkspaceRules(
+        setup=tuple(settings["workspace.setup"]),
+        setup_timeout=settings["workspace.setup_timeout"],
+        teardown=tuple(settings["workspace.teardown"]),
+        copy=tuple(settings["workspace.copy"]),
+        preserve_ttl=settings["workspace.preserve_ttl"],
+    )
+
+
+def _salvage_rules(settings: config.Config) -> SalvageRules:
+    return SalvageRules(
+        max_size=settings["salvage.max_size"],
+        max_files=settings["salvage.max_files"],
+        ignored=tuple(settings["salvage.ignored"]),
+    )
+
+
+def _container_rules(settings: config.Config) -> ContainerRules:
+    names = ("image", "engine", "network", "user")
+    return ContainerRules(**{name: settings[f"container.{name}"] for name in names})
+
+
+def _startup_timeout(new: NewTask, settings: config.Config) -> float:
+    """Who switches stuck off for a run wants its silence not to matter, from its first moment on."""
+    if new.startup_timeout is not None:
+        return new.startup_timeout
+    return math.inf if new.stuck_after == math.inf else float(settings["health.startup_timeout"])
+
+
+def _refuse_unlaunchable(argv: Sequence[str], variables: Mapping[str, str]) -> None:
+    """What no process can be started with: better said now than when the supervisor tries."""
+    if argv and not argv[0]:
+        raise UsageError("The command's first word is empty: say which program to run.")
+    if any("\0" in word for word in argv):
+        raise UsageError("The command has a NUL character in it, which no program can be given.")
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise UsageError(
+                f"env.set: '{name}' cannot be an environment variable: its name may not be empty or have '=' in it, "
+                "and neither name nor value may have a NUL character."
+            )
