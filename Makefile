@@ -53,7 +53,7 @@ faults-long: $(STAMP)
 	HOLDFAST_WALK_ALL=1 $(BIN)/pytest -q -n $$(nproc) tests/faults -k walk
 	HOLDFAST_FUZZ_COUNT=10000 HOLDFAST_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -n $$(nproc) tests/fuzz
 	HOLDFAST_TREE_FUZZ_COUNT=1000 HOLDFAST_TREE_FUZZ_SEED=$$(date +%s) $(BIN)/pytest -q -s -n $$(nproc) tests/fuzz/test_tree_states.py
-	HOLDFAST_LEAKED_COUNT=1000 $(BIN)/pytest -q -s tests/acceptance/test_leaked.py
+	HOLDFAST_LEAKED_COUNT=1000 $(BIN)/pytest -q -s tests/acceptance/workspaces/test_leaked.py
 	HOLDFAST_ROOT_RACES=10000 HOLDFAST_ROOT_SYSTEMD=1 $(BIN)/pytest -q tests/hostile/test_root_sweep.py tests/hostile/test_systemd.py
 
 # Git against us: killed at 120 of its system calls, failing, hanging or dying at its every call; many tasks and the

@@ -1,6 +1,6 @@
 """A soak: a fleet that misbehaves, an operator who types everything, and kill -9 for whoever is there. By a seed.
 
-`python -m tests.soak --seconds 300 --seed 7` plays it by hand; tests/acceptance/test_soak.py behind HOLDFAST_TEST_SOAK.
+`python -m tests.soak --seconds 300 --seed 7` plays it by hand; test_soak.py where HOLDFAST_TEST_SOAK is set.
 What must hold afterwards is in tests/soak_checks.py. Threads make the order differ from run to run: a seed gives the
 same mixture, not the same moments.
 """

@@ -27,7 +27,7 @@ US, ANN = "holdfast-here-1", "ann"
 
 
 async def run(argv: Sequence[str], *, cwd: str, env: Mapping[str, str], timeout: float) -> tuple[int, bytes, bytes]:
-    """The stand-in in this process, which costs nothing: as a command it is in tests/acceptance/test_trackers.py."""
+    """The stand-in in this process, which costs nothing; acceptance tests run it as a command."""
     if argv[0] != "br":
         raise FileNotFoundError(2, "No such file or directory")
     if json.loads(Path(cwd, ".beads", "standin.json").read_text())["how"].get("slow", 0) > timeout:

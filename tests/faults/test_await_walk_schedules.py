@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 from tests.faults.stage import Work
 from tests.harness.await_walker import Ended, walk
-from tests.integration.timetable import Board
+from tests.integration.supervisor.timetable import Board
 
 from holdfast.base.instant import Instant
 from holdfast.core.schedules.schedule import Overlap, Schedule

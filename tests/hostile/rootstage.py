@@ -18,7 +18,7 @@ from tests.other_user import OTHER_USER, is_root, reachable_directory
 
 import holdfast
 
-PROGRAMS = Path(holdfast.__file__).parent / "workspaces"
+PROGRAMS = Path(holdfast.__file__).parent / "workspaces" / "removal"
 INSTALLED = ("holdfast-cleanup", "root_cleanup.py", "delete_tree.py")
 LINE = re.compile(r"holdfast-cleanup: swept=(\d+) failed=(\d+) skipped=(\d+) roots=(.+)\n")
 STRANGER = OTHER_USER + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.acceptance import test_walking_skeleton as skeleton
+from tests.acceptance.runs import test_walking_skeleton as skeleton
 from tests.fleet import Fleet
 from tests.other_user import OTHER_USER
 from tests.sampling import sampled

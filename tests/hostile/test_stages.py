@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tests.acceptance.test_stages import Workshop, results
+from tests.acceptance.workflows.test_stages import Workshop, results
 from tests.clis import fake_cli, recorded
 from tests.fleet import Fleet, lives, wait_until
 

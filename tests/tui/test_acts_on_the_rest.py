@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.acceptance.test_config import user_file
+from tests.acceptance.config.test_config import user_file
 from tests.fleet import Fleet
-from tests.integration.test_mending import hold
+from tests.integration.api.test_alerts import hold
 from tests.tui.hands import Hands
 from tests.tui.screen import play
 from tests.tui.test_crashes import raise_alert

@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from tests.acceptance.test_config import user_file
+from tests.acceptance.config.test_config import user_file
 from tests.fleet import Fleet
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot

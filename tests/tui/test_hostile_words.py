@@ -6,8 +6,8 @@ import os
 import random
 import re
 
-from tests.acceptance.test_config import user_file
-from tests.acceptance.test_workers import WEB
+from tests.acceptance.config.test_config import user_file
+from tests.acceptance.dispatch.test_workers import WEB
 from tests.fleet import Fleet, wait_until
 from tests.tui.screen import play, text_of, until, until_seen
 from tests.tui.terminal import needs_tmux, terminal

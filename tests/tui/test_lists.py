@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.acceptance.test_schedules import table, write
+from tests.acceptance.schedules.test_schedules import table, write
 from tests.fleet import Fleet
 from tests.tui.screen import play, text_of, until, until_seen
 from textual.pilot import Pilot

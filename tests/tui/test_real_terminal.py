@@ -6,8 +6,8 @@ import os
 import re
 import signal
 
-from tests.acceptance.test_config import user_file
-from tests.acceptance.test_workers import WEB, Crew
+from tests.acceptance.config.test_config import user_file
+from tests.acceptance.dispatch.test_workers import WEB, Crew
 from tests.fleet import Fleet, lives, wait_until
 from tests.tui.terminal import Terminal, is_sane, needs_tmux, terminal
 

@@ -1,4 +1,4 @@
-"""What a way to reach people must do. `tests/contracts/test_notify_targets.py` is the same promise as code.
+"""What a way to reach people must do. `tests/contracts/test_alert_targets.py` is the same promise as code.
 
 A notice may be sent again with the same key: after a failure, or because we died before its success was recorded.
 """
