@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.base.instant import Instant
-from holdfast.core.dispatch.spending import Meter, Till, held_to, since, used_of
+from holdfast.core.dispatch.spending import Meter, Till, since, used_of
 from holdfast.core.dispatch.spending_caps import Allowance, Entry, Used, free_in, in_window, labels_of, sum_of
 from holdfast.core.model import Task
 from holdfast.core.runs.outcome import RunUsage, Verdict
-from holdfast.core.runs.policy import Decision
 from holdfast.store.port.dispatch import SpentBudget, purses_of
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
@@ -52,10 +51,10 @@ def refuse_spent(tx: Transaction, task: Task) -> None:
         raise NothingLeft
 
 
-def held_to_budgets(context: Context, decision: Decision, spent: str, crossed: Sequence[str]) -> Decision:
-    """What the policy decided, within what the task may use (`spent`: what of that is) and what it shares."""
+def names_of_caps(context: Context, keys: Sequence[str]) -> list[str]:
+    """Return the names of shared caps, for people."""
     names = {one.key: one.name for one in context.limits.caps.all()}
-    return held_to(decision, spent, [names.get(key, f"the budget '{key}'") for key in crossed])
+    return [names.get(key, f"the budget '{key}'") for key in keys]
 
 
 def spent_now(tx: Transaction) -> tuple[bool, frozenset[str]]:
