@@ -278,7 +278,7 @@ class World:
         self.supervisor = Supervisor(context)
         self.context = context
         context.health = PlayedWatch(self) if self._watched else None  # the real one's clock is the machine's
-        self.supervisor._sweep.tick = lambda: None  # type: ignore[method-assign]  # there is nothing on this disk
+        self.supervisor._sweep.tick = _nothing  # type: ignore[method-assign]  # there is nothing on this disk
         await recover(context, self.supervisor._attempts)
         await self.look()
 
@@ -384,3 +384,7 @@ class World:
     def row(self, task_id: str) -> dict[str, Any]:
         [row] = self.store.view("task", id=task_id)
         return row
+
+
+async def _nothing() -> None:
+    return None

@@ -370,7 +370,7 @@ class Walk(RuleBasedStateMachine):
         for _ in range(times):
             if end:
                 self.end_last_task()
-            due = self.hosts[0].due
+            due = self.hosts[0]._due
             if due is not None and due > self.now.wall and due < LATEST:
                 event("on time")
                 self.set_clock(due, passed=due - self.now.wall)

@@ -18,9 +18,10 @@ from holdfast.supervisor.dispatch.accounts import NoAccountNow, account_for
 from holdfast.supervisor.dispatch.probes import take_account
 from holdfast.supervisor.dispatch.terms import terms_now
 from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.service import Service
 
 
-class Claims:
+class Claims(Service):
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts

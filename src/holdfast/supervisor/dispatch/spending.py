@@ -16,6 +16,7 @@ from holdfast.core.runs.outcome import RunUsage, Verdict
 from holdfast.store.port.dispatch import SpentBudget, purses_of
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.service import Service
 
 WORTH_WRITING = 5.0  # seconds by which the end of an episode has to move
 
@@ -97,7 +98,7 @@ def _summed_session(context: Context, task: Task, session_id: str | None) -> str
     return session_id if context.agents[task.spec.agent].capabilities.session_usage else None
 
 
-class Allowances:
+class Allowances(Service):
     """A service: shared budgets that are spent come back when their window slides on, or when they are raised."""
 
     def __init__(self, context: Context) -> None:

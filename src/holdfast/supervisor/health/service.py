@@ -24,6 +24,7 @@ from holdfast.supervisor.context import Bell, Context, Patient
 from holdfast.supervisor.health import alerts
 from holdfast.supervisor.health.run_facts import Watch
 from holdfast.supervisor.log import debug, say_trouble
+from holdfast.supervisor.service import Service
 from holdfast.workspaces.snapshots.change_detection import Change, changed_since
 
 TICK = 30.0  # the backstop (R-TERM-03)
@@ -36,7 +37,7 @@ BREATH = 0.02  # between two looks at a run that writes faster than we read
 SNAPSHOT_SHARE = 50.0  # a snapshot is followed by so many times its cost without one: at most 2 % of a core
 
 
-class Health:
+class Health(Service):
     """A service of the supervisor. Attempts tell which runs begin, are being ended, and are over."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:

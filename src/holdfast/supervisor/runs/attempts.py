@@ -21,6 +21,7 @@ from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.runs.launch import agents_word
 from holdfast.supervisor.runs.member import with_agent_of
 from holdfast.supervisor.runs.settle import settle
+from holdfast.supervisor.service import Service
 
 LONGEST_PAUSE = 30.0
 ALERT_FROM = 4.0  # the fourth failure in a row is no passing trouble any more
@@ -31,7 +32,7 @@ def _beats_wanted(task: Task) -> float:
     return task.spec.orphan_grace / 3
 
 
-class Attempts:
+class Attempts(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._attempts: dict[str, Attempt] = {}
@@ -62,6 +63,10 @@ class Attempts:
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
         return list(self._tasks.values())
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._tasks)
 
     @property
     def running(self) -> int:

@@ -18,6 +18,7 @@ from holdfast.core.model import Event, Level, Repo, Strategy, Task
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say
+from holdfast.supervisor.service import Service
 from holdfast.workspaces.git.fingerprint import Changes, shared_locks
 
 SHOWN, TOLD = 8, 200  # names in a message, names in an event
@@ -128,7 +129,7 @@ def _folder(context: Context, run_id: str) -> str:
     return os.path.join(context.home, "runs", run_id)
 
 
-class LockAlerts:
+class LockAlerts(Service):
     """Closes the alert of a lock when the lock is gone."""
 
     def __init__(self, context: Context) -> None:

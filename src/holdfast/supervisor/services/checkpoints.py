@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.base import clock
 from holdfast.base.concurrency import in_thread
@@ -25,6 +26,7 @@ from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.store.port.workspaces import Checkpoint
 from holdfast.supervisor.context import Bell, Context, Subject
 from holdfast.supervisor.log import debug, say_trouble
+from holdfast.supervisor.service import Service
 from holdfast.supervisor.workspaces.restore_checkpoint import rules_for
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import NO_CHECKPOINTS
@@ -91,7 +93,7 @@ class _Watch:
         return self.asked is not None and self.rested <= now
 
 
-class Checkpoints:
+class Checkpoints(Service):
     """A service of the supervisor. Attempts tell which runs begin and are over."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float] = clock.monotonic) -> None:
@@ -183,12 +185,9 @@ class Checkpoints:
     # -- now and then ------------------------------------------------------------------------------------------------
 
     @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        return [] if self._current is None else [self._current[1]]
-
-    @property
-    def pruning(self) -> list[asyncio.Task[int]]:
-        return [] if self._pruning is None else [self._pruning]
+    def tasks(self) -> Sequence[asyncio.Task[Any]]:
+        current = None if self._current is None else self._current[1]
+        return [task for task in (current, self._pruning) if task is not None]
 
     async def run(self) -> None:
         while True:

@@ -11,6 +11,7 @@ import os
 from holdfast.base.errors import HoldfastError
 from holdfast.core.model import Event, Level
 from holdfast.supervisor.context import Context, Tuning
+from holdfast.supervisor.service import Service
 
 _NEVER = object()
 SETTLE = 0.3  # a file that is just being written is read when it has kept still for this long
@@ -37,7 +38,7 @@ class Stillness:
         return left
 
 
-class Reloading:
+class Reloading(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._seen: object = _NEVER  # so the first look reads: they may have changed while we started

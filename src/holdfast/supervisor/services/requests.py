@@ -13,9 +13,10 @@ from holdfast.core.states import TaskState
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.runs.attempts import Attempts
+from holdfast.supervisor.service import Service
 
 
-class Requests:
+class Requests(Service):
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts

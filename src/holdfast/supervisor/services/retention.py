@@ -25,6 +25,7 @@ from holdfast.store.port.transaction import Transaction
 from holdfast.store.port.workspaces import Dropped
 from holdfast.supervisor.context import Context, SalvageReclaimer
 from holdfast.supervisor.log import rotate, say
+from holdfast.supervisor.service import Service
 from holdfast.supervisor.services.checkpoints import prune_checkpoints
 from holdfast.workspaces.names import setup_logs
 from holdfast.workspaces.removal.trash import delete_tree
@@ -89,7 +90,7 @@ class _Removed:
         return bool(self.events or self.runs or self.tasks or self.salvages or self.records)
 
 
-class Retention:
+class Retention(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._next = -1.0  # on the loop's clock: the first tick is due
@@ -99,7 +100,7 @@ class Retention:
     def busy(self) -> bool:
         return self._work is not None and not self._work.done()
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
         """Start a pass if one is due; at most one at a time."""
         rotate(self._context.home, self._context.settings.keeping.log_size)
         now = asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from holdfast.core.tasks.trackers import Link, LinkState, Step, next_step
 from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context, TrackerSetup
 from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.service import Service
 from holdfast.supervisor.services.tracker_issues import Linking
 from holdfast.trackers.port import Unknown
 
@@ -38,7 +39,7 @@ class Errand:
     room: int
 
 
-class Tracking:
+class Tracking(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._work: dict[str, asyncio.Task[None]] = {}
@@ -60,8 +61,7 @@ class Tracking:
         look is. A claim that is under way is `owed`."""
         return bool(self._more or self._matters & self._work.keys())
 
-    def until_next(self) -> float:
-        """Seconds until something is due by itself."""
+    async def next_wake(self) -> float:
         return self._wait
 
     async def tick(self) -> None:

@@ -26,6 +26,7 @@ from holdfast.store.port.transaction import Transaction
 from holdfast.store.port.workspaces import fates, read_ledger
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.service import Service
 from holdfast.supervisor.workspaces.cleanup import Cleanup
 
 
@@ -101,7 +102,7 @@ class Begun:
     late: asyncio.Task[Sequence[Container]] | None  # an engine that has not told its containers yet
 
 
-class Sweep:
+class Sweep(Service):
     """One at a time. Made once per supervisor, or alone for a sweep without one."""
 
     def __init__(self, context: Context, cleanup: Cleanup) -> None:
@@ -132,7 +133,7 @@ class Sweep:
         """An operator wants one. Heard again and again until it is answered."""
         self._asked[request.id] = request
 
-    def tick(self) -> None:
+    async def tick(self) -> None:
         if self._asked and (self._work is None or self._work.done()):
             self._work = asyncio.create_task(_told(self._on_demand()), name="sweep")
 
