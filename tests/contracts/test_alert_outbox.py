@@ -20,8 +20,9 @@ from holdfast.core.model import Level
 from holdfast.core.runs.retry_budgets import Limits
 from holdfast.core.tasks.alerts import Delivery, Notice, NoticeRules, Plan
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.context import Context, Settings
+from holdfast.supervisor.context import Context, Ports
 from holdfast.supervisor.services.alerts import Notifying
+from holdfast.supervisor.settings import Settings
 
 BOTH = Plan(targets=("command", "webhook"))
 
@@ -165,13 +166,15 @@ def serve(scene: Scene, outlets: Outlets, work: Callable[[Notifying], Awaitable[
             jitter=lambda: 0.0,
             store=scene.store,
             writer=scene.bench.writer(),
-            processes=cast(Any, None),
-            strategy_of=cast(Any, None),
-            agents={},
-            environment=cast(Any, None),
             limits=Limits(),
             settings=Settings(agents=1),
-            outlets=outlets,
+            ports=Ports(
+                processes=cast(Any, None),
+                strategy_of=cast(Any, None),
+                agents={},
+                environment=cast(Any, None),
+                outlets=outlets,
+            ),
         )
         await work(Notifying(context))
 

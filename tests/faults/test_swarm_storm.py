@@ -23,7 +23,7 @@ from holdfast.intake.new_task import NewTask
 from holdfast.intake.resolve import resolve_task
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.context import Timetable
+from holdfast.supervisor.ports import Timetable
 from holdfast.supervisor.runs.attempt import Attempt
 from holdfast.supervisor.services.schedules import Scheduling
 
@@ -79,7 +79,7 @@ async def fire_and_drive(stage: Stage) -> None:
     faults.arm(broken="cursor")
     with contextlib.ExitStack() as closing:
         context = stage.context(closing)
-        context.timetables = Nightly(stage)
+        context.ports = replace(context.ports, timetables=Nightly(stage))
         scheduling = Scheduling(context)
         scheduling._seen = 1, (str(stage.fleet.repo),)  # its file was read before, and did not change
         await scheduling.tick()

@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 
 from holdfast.api.fleet.status import LEASE
 from holdfast.store.sqlite.engine import copies
-from holdfast.supervisor.context import Settings
+from holdfast.supervisor.settings import Settings
 from holdfast.tui.actions import background
 from holdfast.tui.app import Top
 from holdfast.tui.widgets import status

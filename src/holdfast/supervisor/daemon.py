@@ -61,9 +61,9 @@ class Supervisor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        clock = context.timekeeper = Timekeeping(context)
-        self._health = context.health = Health(context)
-        self._checkpoints = context.checkpoints = Checkpoints(context)
+        clock = context.services.timekeeper = Timekeeping(context)
+        self._health = context.services.health = Health(context)
+        self._checkpoints = context.services.checkpoints = Checkpoints(context)
         self._attempts = Attempts(context)
         self._reports = Reports(self._attempts, context.clock)
         self._health.on_channel = self._reports.changed
@@ -145,7 +145,7 @@ class Supervisor:
     async def _until_stopped(self) -> None:
         while self._stop is None:
             try:
-                if not self._context.home_is_ours():
+                if not self._context.ports.home_is_ours():
                     say("holdfast: the lock of this home was removed under us; stopping, because another may start")
                     self.on_lease_lost()
                     return

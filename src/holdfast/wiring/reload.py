@@ -11,7 +11,8 @@ from holdfast.config.known_secrets import learn_settings
 from holdfast.config.retry_budgets import checkpoint_rules_of, hold_rules_of, limits_of, staff_of
 from holdfast.config.tables.accounts import Accounts
 from holdfast.core.dispatch.pressure import PressureLimits
-from holdfast.supervisor.context import Keeping, Settings, Tuning
+from holdfast.supervisor.ports import Tuning
+from holdfast.supervisor.settings import Keeping, Settings
 
 
 class UserSettings:

@@ -13,7 +13,7 @@ from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.intake.repository import head_at
 from holdfast.intake.scheduled_task import resolve_scheduled_task
-from holdfast.supervisor.context import Timetable
+from holdfast.supervisor.ports import Timetable
 from holdfast.workspaces.git.git import Git
 
 PATIENCE = 30.0  # seconds for git to name a commit: a disk that hangs holds up this schedule only

@@ -41,10 +41,11 @@ from holdfast.store.sqlite.engine.connection import refuse_network_filesystem
 from holdfast.store.sqlite.engine.disk_reserve import Reserve
 from holdfast.store.sqlite.engine.group_commit import GroupWriter
 from holdfast.store.sqlite.engine.store import SqliteStore
-from holdfast.supervisor.context import Bell, Context, Settings
+from holdfast.supervisor.context import Bell, Context, Ports
 from holdfast.supervisor.daemon import Supervisor
 from holdfast.supervisor.home_lock import HomeLock
 from holdfast.supervisor.log import say
+from holdfast.supervisor.settings import Settings
 from holdfast.supervisor.workspaces.cleanup import Cleanup
 from holdfast.supervisor.workspaces.sweep import Sweep
 from holdfast.wiring.alerts import UserOutlets
@@ -168,30 +169,32 @@ async def _supervise_locked(
         jitter=random.random,
         store=store,
         writer=writer,
-        processes=processes,
-        strategy_of=strategies(home, git, runner, engines),
-        agents=dict(AGENTS),  # all of them now: what is installed may change under us
-        environment=partial(agent_environment, home=home),
-        surroundings=surroundings_of,
-        accounts=UserAccounts(source.held),
-        outlets=UserOutlets(source.held, runner),
         limits=limits,
         settings=how,
-        enclosure=Enclosure(home, engines),
-        containers=ContainerSweeper(home, engines),
-        source=source,
-        trackers=RepoTrackers(home, runner),
-        timetables=RepoTimetables(home, git),
-        reclaimer=Reclaimer(home, git),
-        sweeper=DiskSweeper(home, git),
-        pressure=Machine(home=home).pressure,
-        activity=activity,
-        home_is_ours=lock.is_held,
         news=news,
-        so_far=SoFar(home, git).read,
-        touched=touched_by(git),
-        furnishing=Furnisher(home, git, runner),
-        may_be_held=may_be_held,
+        ports=Ports(
+            processes=processes,
+            strategy_of=strategies(home, git, runner, engines),
+            agents=dict(AGENTS),  # all of them now: what is installed may change under us
+            environment=partial(agent_environment, home=home),
+            surroundings=surroundings_of,
+            accounts=UserAccounts(source.held),
+            outlets=UserOutlets(source.held, runner),
+            enclosure=Enclosure(home, engines),
+            containers=ContainerSweeper(home, engines),
+            source=source,
+            trackers=RepoTrackers(home, runner),
+            timetables=RepoTimetables(home, git),
+            reclaimer=Reclaimer(home, git),
+            sweeper=DiskSweeper(home, git),
+            pressure=Machine(home=home).pressure,
+            activity=activity,
+            home_is_ours=lock.is_held,
+            so_far=SoFar(home, git).read,
+            touched=touched_by(git),
+            furnishing=Furnisher(home, git, runner),
+            may_be_held=may_be_held,
+        ),
     )
     try:
         supervisors.append(Supervisor(context))
@@ -260,15 +263,17 @@ async def _sweep_locked(home: str, settings: config.Config, lock: HomeLock) -> S
             jitter=random.random,
             store=store,
             writer=writer,
-            processes=processes,
-            strategy_of=strategies(home, git, runner, engines),
-            agents=dict(AGENTS),
-            environment=partial(agent_environment, home=home),
             limits=limits_of(settings),
             settings=Settings(agents=1),
-            home_is_ours=lock.is_held,
-            sweeper=DiskSweeper(home, git),
-            containers=ContainerSweeper(home, engines),
-            furnishing=Furnisher(home, git, runner),
+            ports=Ports(
+                processes=processes,
+                strategy_of=strategies(home, git, runner, engines),
+                agents=dict(AGENTS),
+                environment=partial(agent_environment, home=home),
+                home_is_ours=lock.is_held,
+                sweeper=DiskSweeper(home, git),
+                containers=ContainerSweeper(home, engines),
+                furnishing=Furnisher(home, git, runner),
+            ),
         )
         return await Sweep(context, Cleanup(context)).once()

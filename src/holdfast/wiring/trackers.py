@@ -17,7 +17,7 @@ from holdfast.core.tasks.trackers import Issue, prompt_of, task_priority
 from holdfast.intake import repository
 from holdfast.intake.new_task import NewTask
 from holdfast.intake.resolve import resolve_task
-from holdfast.supervisor.context import TrackerSetup
+from holdfast.supervisor.ports import TrackerSetup
 from holdfast.trackers.beads import Beads
 from holdfast.trackers.builtin import Builtin
 from holdfast.trackers.port import Runner

@@ -28,7 +28,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.config.retry_budgets import hold_rules_of, staff_of
 from holdfast.core.dispatch.pressure import PressureLimits
 from holdfast.processes.cgroups import Bases
-from holdfast.supervisor.context import Keeping, Settings
+from holdfast.supervisor.settings import Keeping, Settings
 from holdfast.wiring import supervisor
 
 PATIENCE = 150.0  # a recovery that takes longer than this does not end

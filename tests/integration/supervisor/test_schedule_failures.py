@@ -28,7 +28,7 @@ from holdfast.core.schedules import cron as occurrences
 from holdfast.core.schedules import due
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
 from holdfast.store.port.transaction import Host
-from holdfast.supervisor.context import Timetable
+from holdfast.supervisor.ports import Timetable
 from holdfast.supervisor.services import schedules
 
 __all__ = ["at_once"]

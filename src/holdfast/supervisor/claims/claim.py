@@ -34,7 +34,7 @@ class Claims(Service):
         while not self.closed and self._roll.may_have_room:
             if not await self._gate.lets_in():
                 return
-            with self._context.places.claiming():
+            with self._context.shared.places.claiming():
                 faults.passed("claim.ask")  # who comes to a halt here may be declared lost before it asks
                 task = await self._context.writer.write(self._take)
                 if task is None:

@@ -39,7 +39,7 @@ def note_death(context: Context, tx: Transaction, task: Task, run_id: str, at: f
 def _who(context: Context, tx: Transaction, deaths: Sequence[Death]) -> tuple[int, int, int]:
     """Whose agents died, live, and ran at all meanwhile: tasks, for one that was started again is no second one."""
     dead = {death.task_id for death in deaths}
-    alive, ended = tx.holds.ran(list(context.agents), deaths[0].at)
+    alive, ended = tx.holds.ran(list(context.ports.agents), deaths[0].at)
     return len(dead), len(alive - dead), len(alive | ended | dead)
 
 

@@ -79,7 +79,7 @@ def at_work(context: Context, meter: Meter | None, run_id: str) -> Meter | None:
     """While it runs it sees what others of its family use beside it."""
     if meter is None or meter.family is None:
         return meter
-    till = context.tills.setdefault(meter.family, Till())
+    till = context.shared.tills.setdefault(meter.family, Till())
     till.at_work[run_id] = Used()
     return replace(meter, run_id=run_id, till=till, mark=till.ended)
 
@@ -89,13 +89,13 @@ def at_rest(context: Context, meter: Meter | None, told: RunUsage | None = None)
     if meter is None or meter.till is None or meter.family is None:
         return
     meter.till.over(meter.run_id, None if told is None else used_of(since(told, meter.before)))
-    if not meter.till.at_work and context.tills.get(meter.family) is meter.till:
-        del context.tills[meter.family]
+    if not meter.till.at_work and context.shared.tills.get(meter.family) is meter.till:
+        del context.shared.tills[meter.family]
 
 
 def _summed_session(context: Context, task: Task, session_id: str | None) -> str | None:
     """The session whose sum its agent tells; None: it tells what one run took."""
-    return session_id if context.agents[task.spec.agent].capabilities.session_usage else None
+    return session_id if context.ports.agents[task.spec.agent].capabilities.session_usage else None
 
 
 class Allowances(Service):

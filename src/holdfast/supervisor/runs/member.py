@@ -197,7 +197,7 @@ class MemberRun(RunDriver):
     async def _commit_leftovers(self, workspace: Workspace) -> None:
         """Of a tree of its own: what comes after finds its work on its branch."""
         repo = await self._write(lambda tx: tx.workspaces.repo(workspace.repo_id))
-        await self._context.strategy_of(self.task.spec).tidy(repo, workspace)
+        await self._context.ports.strategy_of(self.task.spec).tidy(repo, workspace)
         await commit_leftovers(self._context, self.task, repo, workspace)
 
     # -- pieces --------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class MemberRun(RunDriver):
     def _forget(self, run_id: str) -> None:
         """Its records, once it is settled; what stays of them is in nobody's way."""
         try:
-            self._context.processes.forget(run_id)
+            self._context.ports.processes.forget(run_id)
         except OSError as trouble:
             say_trouble(f"something of run {run_id} could not be removed: ", trouble)
 

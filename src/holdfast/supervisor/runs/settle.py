@@ -50,7 +50,7 @@ async def settle(
         result = await result_at_end(context, task, run_id, verdict)
     await _checkpoint(context, task, grip, run_id, verdict, expected)
     if run_id is not None:
-        context.processes.forget(run_id)  # before: nothing may fail after the task is settled
+        context.ports.processes.forget(run_id)  # before: nothing may fail after the task is settled
     faults.passed("settle.ask")  # a supervisor that stops here may be declared lost before it settles
 
     def record(tx: Transaction) -> TaskState:
@@ -58,8 +58,8 @@ async def settle(
 
     state = await context.writer.write(record)
     context.bell.ring()
-    if context.checkpoints is not None and state in TASK_TERMINAL:
-        context.checkpoints.ended(task.id)
+    if state in TASK_TERMINAL:
+        context.services.checkpoints.ended(task.id)
     return state in TASK_TERMINAL
 
 
@@ -80,7 +80,7 @@ def _read_facts(
         spent=spent_of(tx, task),
         crossed=names_of_caps(context, tx.spending.crossed(run_id or "")),
         death=_death(tx, run_id),
-        loses_session=task.spec.strategy is Strategy.CONTAINER and bool(context.accounts.names(task.spec.agent)),
+        loses_session=task.spec.strategy is Strategy.CONTAINER and bool(context.ports.accounts.names(task.spec.agent)),
     )
 
 
@@ -131,16 +131,16 @@ async def _checkpoint(
     decision, following = expected.decision, expected.following
     stage = stage_of(task.spec.stages, task.progress)
     has_run = run_id is not None or following is not None or (stage is not None and stage.is_parallel)
-    if context.checkpoints is None or not has_run or decision.action in _TERMINAL:
+    if not has_run or decision.action in _TERMINAL:
         return
     session_id = (verdict.session_id or task.session_id) if decision.keeps_session else None
     if following is None:
         word = "paused" if decision.action is Action.PAUSE else "requeued"
-        await context.checkpoints.at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
+        await context.services.checkpoints.at_end(task, grip, run_id, session_id, f"{word}: {verdict.outcome}")
         return
     why = f"at the end of {place(task.spec.stages, task.progress.stage)}"
     follows = None if following.keeps_session else following.progress.stage
-    await context.checkpoints.at_end(task, grip, run_id, session_id, why, always=True, next_stage=follows)
+    await context.services.checkpoints.at_end(task, grip, run_id, session_id, why, always=True, next_stage=follows)
 
 
 async def _save(context: Context, task: Task, decision: Decision) -> Disposition | None:
@@ -160,7 +160,7 @@ async def _save_one(
     context: Context, task: Task, repo: Repo, workspace: Workspace, ending: TaskState, disposition: Disposition
 ) -> Disposition:
     """Its own, or that of a member of a parallel stage. What cannot be saved of one preserves all of them."""
-    await context.strategy_of(task.spec).tidy(repo, workspace)
+    await context.ports.strategy_of(task.spec).tidy(repo, workspace)
     if ending is TaskState.COMPLETED and not workspace.member:  # a member's are committed when it completes
         await commit_leftovers(context, task, repo, workspace)
     problem = await deliver_work(context, task.spec, repo, workspace)
@@ -178,7 +178,7 @@ async def commit_leftovers(context: Context, task: Task, repo: Repo, workspace: 
     title = task.spec.prompt.strip().splitlines()[0][:60] if task.spec.prompt.strip() else task.id
     message = f"{title} (leftovers)\n\nLeft uncommitted by the agent of Holdfast task {task.id}; committed by Holdfast."
     leave = (*task.spec.workspace.copy, *litter_of(context, task.spec))
-    commit = await context.strategy_of(task.spec).commit_leftovers(
+    commit = await context.ports.strategy_of(task.spec).commit_leftovers(
         repo, workspace, task.spec.commit_leftovers, message, leave
     )
     if commit is not None:

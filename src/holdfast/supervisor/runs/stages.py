@@ -33,7 +33,7 @@ MOST_BEGINNINGS = 5  # as often as a run may be lost
 
 async def ask_gate(context: Context, task: Task, grip: Grip, stage: Stage, workspace: Workspace | None) -> GateResult:
     """Ended at once when its caller is cancelled."""
-    if workspace is None or context.furnishing is None:
+    if workspace is None or context.ports.furnishing is None:
         how = "could not be run: there is no workspace"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
     begun = task.progress.asked
@@ -43,7 +43,7 @@ async def ask_gate(context: Context, task: Task, grip: Grip, stage: Stage, works
     await context.writer.write(lambda tx: _count(context, tx, grip, begun + 1))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
     env = commands_environment(context, task, repo, workspace) | {"HOLDFAST_STAGE": stage.name}
-    return await context.furnishing.gate(workspace, gate_kind(task, stage), stage.gate, env, stage.gate_timeout)
+    return await context.ports.furnishing.gate(workspace, gate_kind(task, stage), stage.gate, env, stage.gate_timeout)
 
 
 def _count(context: Context, tx: Transaction, grip: Grip, begun: int) -> None:

@@ -44,7 +44,7 @@ class Notifying(Service):
 
     async def tick(self) -> None:
         """Plan what is new, and begin one attempt for every target that is free and has one due."""
-        outlets = self._context.outlets
+        outlets = self._context.ports.outlets
         rules, names = outlets.rules(), outlets.names()
         heads = await self._context.writer.write(lambda tx: self._look(tx, rules, names))
         now = self._context.clock()

@@ -49,11 +49,11 @@ class EngineAlerts(Service):
         return [spec for spec in specs if spec.strategy is Strategy.CONTAINER]
 
     async def _look(self, told: list[str]) -> None:
-        if self._context.enclosure is None:
+        if self._context.ports.enclosure is None:
             return
         try:
             named = [key.removeprefix(ALERT) for key in told]
-            silent = await self._context.enclosure.silent(self._waiting(), named)
+            silent = await self._context.ports.enclosure.silent(self._waiting(), named)
             self._missed = {socket: self._missed.get(socket, 0) + 1 for socket in silent}
             for socket, why in silent.items():
                 if self._missed[socket] >= TWICE and ALERT + socket not in told:

@@ -18,8 +18,9 @@ from holdfast.core.schedules.due import Due, Step, back_off, due, leaves_out, le
 from holdfast.core.schedules.schedule import Overlap, Schedule, ScheduleRecord
 from holdfast.store.port.schedules import file_alert
 from holdfast.store.port.transaction import Transaction
-from holdfast.supervisor.context import Context, Timetable, Timetables
+from holdfast.supervisor.context import Context
 from holdfast.supervisor.log import say_trouble
+from holdfast.supervisor.ports import Timetable, Timetables
 from holdfast.supervisor.service import Service, seconds_until
 from holdfast.supervisor.services.reload import Stillness
 
@@ -66,7 +67,7 @@ class Scheduling(Service):
         return seconds_until(self._due, self._context.clock())
 
     async def tick(self) -> None:
-        timetables = self._context.timetables
+        timetables = self._context.ports.timetables
         if timetables is None:
             return
         repos, records = await self._context.writer.write(lambda tx: (tx.workspaces.repos(), tx.schedules.all()))
@@ -102,7 +103,7 @@ class Scheduling(Service):
 
     def owed(self, tx: Transaction) -> int:
         """Occurrences that wait for nothing but us: not the time to leave."""
-        return tx.schedules.owed() if self._context.timetables is not None else 0
+        return 0 if self._context.ports.timetables is None else tx.schedules.owed()
 
     # -- the files -----------------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class Cleanup(Service):
     async def _waiting(self) -> Sequence[Workspace]:
         # What a guard has in hand is put away by it. Asked before the reading: one that was left before has done its
         # part, and that is read; one that is entered later settles its task after this reading.
-        in_hand = frozenset(self._context.in_hand)
+        in_hand = frozenset(self._context.shared.in_hand)
         waiting = await self._context.writer.write(lambda tx: tx.workspaces.to_clean(self._context.clock()))
         return [one for one in waiting if one.state is WorkspaceState.TRASHED or one.task_id not in in_hand]
 
@@ -82,7 +82,7 @@ class Cleanup(Service):
                     break
 
     def _is_short_of_disk(self) -> bool:
-        return short_of_disk(self._context.settings.pressure, self._context.pressure(), ("disk",))
+        return short_of_disk(self._context.settings.pressure, self._context.ports.pressure(), ("disk",))
 
     async def _one(self, workspace: Workspace) -> None:
         try:
@@ -96,7 +96,7 @@ class Cleanup(Service):
 
     async def _delete(self, task: Task, workspace: Workspace) -> None:
         began = time.monotonic()
-        await self._context.strategy_of(task.spec).delete_trash(workspace)
+        await self._context.ports.strategy_of(task.spec).delete_trash(workspace)
         details = {"method": "delete", "duration_ms": round((time.monotonic() - began) * 1000, 1)}
         await self._context.writer.write(
             lambda tx: tx.workspaces.move(workspace, WorkspaceState.GONE, "deleted", self._context.clock(), details)
@@ -124,7 +124,7 @@ class Expiry(Service):
         if self._due is None or self._due > context.clock().wall:
             return
         now = context.clock()
-        shown = partial(context.timekeeper.shown, now=now)
+        shown = partial(context.services.timekeeper.shown, now=now)
         for workspace in await context.writer.write(lambda tx: tx.keeps.expired(now, shown)):
             await self._expire(workspace)
         self._due = await context.writer.write(lambda tx: tx.keeps.next_expiry())

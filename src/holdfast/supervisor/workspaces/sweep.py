@@ -163,19 +163,19 @@ class Sweep(Service):
     async def begin(self) -> Begun:
         began = time.monotonic()
         context = self._context
-        assert context.sweeper is not None
+        assert context.ports.sweeper is not None
         await context.writer.write(lambda tx: tx.workspaces.retry_at_once())
         repos = await context.writer.write(lambda tx: tx.workspaces.repos())
         asked = asyncio.create_task(self._containers(), name="sweep-containers")
         self._asking = asked
-        seen = await context.sweeper.look(repos)
+        seen = await context.ports.sweeper.look(repos)
         await asyncio.wait([asked], timeout=ENGINE_PATIENCE)
         containers = asked.result() if asked.done() else ()
-        scene = replace(seen, strays=context.processes.strays(), containers=containers)
+        scene = replace(seen, strays=context.ports.processes.strays(), containers=containers)
         ledger = read_ledger(context.store.view, scene)
         findings = compare(scene, ledger)
         swept = Swept(odd=len(scene.odd), failed=[f"{where}: {why}" for where, why in scene.unseen])
-        swept.cgroups_removed = context.processes.sweep(ledger.open_runs)
+        swept.cgroups_removed = context.ports.processes.sweep(ledger.open_runs)
         swept.prune_succeeded = not scene.unseen
         await self._end_strays(findings, swept)
         undecided = await self._put_right(findings, swept)
@@ -194,14 +194,14 @@ class Sweep(Service):
 
     async def _containers(self) -> Sequence[Container]:
         try:
-            return await self._context.containers.find()
+            return await self._context.ports.containers.find()
         except Exception:  # noqa: BLE001 - an engine's trouble must not stop the sweep of everything else
             return ()
 
     async def _end_strays(self, findings: Sequence[Finding], swept: Swept) -> None:
         """Before anything is adopted or removed: what they work on has to keep still."""
         strays = [f.stray for f in findings if f.action is Action.END_PROCESS and f.stray is not None]
-        ended = await asyncio.gather(*(self._context.processes.end_stray(stray) for stray in strays))
+        ended = await asyncio.gather(*(self._context.ports.processes.end_stray(stray) for stray in strays))
         swept.processes_ended = sum(ended)
         swept.failed += [
             f"pid {stray.pid} of run {stray.run} outlives SIGKILL"
@@ -212,11 +212,11 @@ class Sweep(Service):
     async def _put_right(self, findings: Sequence[Finding], swept: Swept) -> list[Undecided]:
         """What somebody could build on: the ledger, in one transaction, and the markers of what goes on or goes now.
         Returns the workspaces of finished tasks about which nobody has decided: that can wait for the background."""
-        assert self._context.sweeper is not None
+        assert self._context.ports.sweeper is not None
         wrong = [
             finding
             for finding in findings
-            if finding.action in (Action.LET_GO, Action.TAKE_IN) and self._context.sweeper.is_still_so(finding)
+            if finding.action in (Action.LET_GO, Action.TAKE_IN) and self._context.ports.sweeper.is_still_so(finding)
         ]
         taken = await self._context.writer.write(lambda tx: correct(tx, wrong, self._context.clock())) if wrong else []
         swept.healed += len(wrong)
@@ -282,12 +282,12 @@ class Sweep(Service):
             findings = compare(scene, read_ledger(self._context.store.view, scene))
         gone = [finding.where for finding in findings if finding.action is Action.DROP_CONTAINER]
         if gone:
-            swept.containers_removed = await self._context.containers.remove(gone)
+            swept.containers_removed = await self._context.ports.containers.remove(gone)
 
     async def _try(self, finding: Finding, repo: Repo | None, swept: Swept) -> bool:
-        assert self._context.sweeper is not None
+        assert self._context.ports.sweeper is not None
         try:
-            return await self._context.sweeper.carry_out(finding, repo)
+            return await self._context.ports.sweeper.carry_out(finding, repo)
         except (NoPermission, PermissionError) as error:
             swept.skipped.append(f"{finding.where}: {error}")
         except Exception as error:  # noqa: BLE001 - one leftover must never stop the sweep of all others
@@ -315,7 +315,7 @@ class Sweep(Service):
                 swept.swept_count += 1
             elif any(denied in words for denied in _DENIED):
                 swept.skipped.append(words)
-            elif row["id"] in self._context.in_use:
+            elif row["id"] in self._context.shared.in_use:
                 swept.in_use.append(str(row["path"]))
             elif row["state"] != WorkspaceState.PRESERVED:
                 swept.failed.append(words)
