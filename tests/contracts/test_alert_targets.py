@@ -203,7 +203,7 @@ class TestWebhook:
     def test_the_signature_is_what_the_manual_says(self) -> None:
         """The receiver's side is the snippet of docs/howto/alerts.md itself."""
         page = (Path(__file__).parents[2] / "docs" / "howto" / "alerts.md").read_text()
-        found = re.search(r"test_notify_targets.py runs this -->\n```python\n(.*?)```", page, re.DOTALL)
+        found = re.search(r"test_alert_targets.py runs this -->\n```python\n(.*?)```", page, re.DOTALL)
         assert found is not None
         said: dict[str, Callable[..., bool]] = {}
         exec(found.group(1), said)
