@@ -1,5 +1,7 @@
-"""Copies named files from one checkout into another, as a process (`python -I carrying.py FROM TO < names`): a thread
-cannot be ended. Follows no symbolic link on either side, and never overwrites anything."""
+"""Copy of named files from one checkout into another, run as a process (`python -I copy_files.py FROM TO < names`).
+
+It is a process because a thread cannot be ended. It follows no symbolic link on either side, and never overwrites.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Left(Exception):
-    """Why a file was not copied."""
+    """The reason why a file was not copied."""
 
 
 def carry(source: str, target: str, names: list[str]) -> dict[str, object]:
-    """Which were copied, and which were not and why."""
+    """Copy the files. Return the names of those copied, and the reason for each of the others."""
     copied: list[str] = []
     left: dict[str, str] = {}
     for name in names:
@@ -54,7 +56,7 @@ def _carry_one(source: str, target: str, name: str) -> None:
 
 
 def _enter(root: str, folders: list[str], closing: contextlib.ExitStack, *, make: bool) -> int:
-    """A descriptor of the last folder, reached step by step without following a link."""
+    """Return a descriptor of the last folder, opened step by step without following a link."""
     at = os.open(root, _FOLDER)
     closing.callback(os.close, at)
     for name in folders:
