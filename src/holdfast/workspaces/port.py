@@ -84,6 +84,8 @@ class Plan:
 
 
 class WorkspaceStrategy(Protocol):
+    """One kind of workspace: how it is created, saved, restored and removed."""
+
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
         """Resolve the base commit and choose path and branch. Raises LaunchError if the task cannot start there."""
         ...

@@ -29,6 +29,8 @@ _STATUS = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames
 
 
 class _WhatChanged:
+    """Names of the changed files of a workspace, for the result of a task."""
+
     def __init__(self, git: Git) -> None:
         self._git = git
 
@@ -81,6 +83,8 @@ _SETTINGS = ("core.bigFileThreshold=64k", "log.showSignature=false")
 
 
 class SoFar:
+    """The changes of a task so far, as a short extract for its next agent."""
+
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git

@@ -31,6 +31,8 @@ _OUR_SECTION = re.compile(rb'\s*\[branch "' + re.escape(BRANCH_PREFIX.encode()))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fingerprint:
+    """The state of a repository outside our branch prefix."""
+
     files: Mapping[str, str]  # name → digest, of configuration and hooks
     loose: Mapping[str, str]  # ref → value
     packed: str  # digest of packed-refs

@@ -8,8 +8,8 @@ of this file. So the file imports only the standard library (docs/adr/0018-privi
   equal across a bind mount.
 - Nothing is looked up by a path, so swapping a directory while we work cannot lead us out of the tree. Nothing is
   executed.
-- `owners` limits whose directories we enter. A name in a directory may be removed whoever owns the file: only a user
-  who may remove it could have put it there.
+- `owners` limits whose directories we enter. A name in a directory may be removed, no matter who owns the
+  file: only a user who may remove it could have put it there.
 - The number of descriptors is bounded and there is no recursion. Directories that are too deep are first renamed up
   into the top of the same tree.
 """

@@ -31,6 +31,8 @@ PATIENCE = 20.0  # seconds for the list of branches of one repository
 
 
 class DiskSweeper:
+    """The Sweeper port, on the disk and the repositories."""
+
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git

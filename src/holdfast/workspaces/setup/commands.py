@@ -135,6 +135,8 @@ LATE = b"timed out after"
 
 
 class Furnisher:
+    """Copies files into a workspace, and runs its set-up, gate and teardown commands."""
+
     def __init__(self, home: str, git: Git, runner: CommandRunner) -> None:
         self._home = home
         self._git = git

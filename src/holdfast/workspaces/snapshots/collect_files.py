@@ -28,6 +28,8 @@ _CLOSED = "could not open directory"
 
 @dataclass(kw_only=True, slots=True)
 class Taken:
+    """The collected work tree."""
+
     size: int = 0  # bytes of what was new or changed
     untracked: int = 0
     committed: int = 0  # the number of entries in HEAD
@@ -339,6 +341,8 @@ def _refuse_links(git_dir: str) -> None:
 
 @dataclass(kw_only=True, slots=True)
 class Staged:
+    """The content of the agent's index."""
+
     tree: str | None = None  # None: there is no index, or it is unmerged
     stages: list[Entry] = field(default_factory=list)  # for an unmerged index: all entries that HEAD does not have
     damaged: bool = False

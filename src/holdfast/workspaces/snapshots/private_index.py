@@ -37,6 +37,8 @@ class Listing:
 
 
 class Desk:
+    """A scratch git directory with a private index, over the shadow's objects and a work tree."""
+
     def __init__(self, shadow: Shadow, path: str, work_tree: str) -> None:
         self.path = path
         self.shadow = shadow

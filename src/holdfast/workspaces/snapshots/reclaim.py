@@ -24,6 +24,8 @@ REPACK, PRUNE = PATIENCE * 0.6, PATIENCE * 0.25
 
 
 class Reclaimer:
+    """Deletes dropped salvages and checkpoints from the shadow repositories."""
+
     def __init__(self, home: str, git: Git) -> None:
         self._home = home
         self._git = git

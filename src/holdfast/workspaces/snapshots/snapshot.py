@@ -138,6 +138,8 @@ async def stored(git: Git, git_dir: str, common_dir: str, name: str) -> str | No
 
 @dataclass(kw_only=True, slots=True)
 class Snapshot:
+    """The saved trees of a workspace, and what was found there."""
+
     tree: str
     head_tree: str | None
     taken: Taken
@@ -202,7 +204,7 @@ async def keep_index(shadow: Shadow, source: Source, seen: Snapshot) -> str | No
 
 
 async def changed(shadow: Shadow, before: str | None, after: str) -> int:
-    """Return how many paths differ between two trees. None stands for the empty tree."""
+    """Return how many paths differ between two trees. None means the empty tree."""
     if before == after:
         return 0
     against = before if before is not None else (await shadow.run("mktree")).strip()

@@ -120,7 +120,7 @@ async def _refs(git: Git, git_dir: str) -> dict[str, str]:
 
 
 def _stashes(git_dir: str) -> list[str]:
-    """Return all stashes, newest first. Only the newest stash is a ref; the others are in the stash reflog."""
+    """Return all stashes, newest first. Only the newest stash is a ref. The others are in the reflog."""
     path = os.path.join(git_dir, "logs", "refs", "stash")
     if os.path.islink(path) or not os.path.isfile(path) or os.path.getsize(path) > _MOST_LOG:
         return []

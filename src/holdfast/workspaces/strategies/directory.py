@@ -23,6 +23,8 @@ from holdfast.workspaces.strategies import copy_checkout
 
 
 class DirectoryStrategy:
+    """A plain directory per task, without git. `copy`: it begins as a copy of the user's checkout."""
+
     def __init__(self, home: str, git: Git, runner: CommandRunner, *, copy: bool) -> None:
         self._home = home
         self._git = git

@@ -13,6 +13,8 @@ from holdfast.workspaces.port import NO_CHECKPOINTS, Kept, Plan, Saved
 
 
 class NoneStrategy:
+    """The user's own checkout. Nothing is created, saved or removed."""
+
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
         if not os.path.isdir(repo.path):
             raise LaunchError(gone(repo.path, task_id))

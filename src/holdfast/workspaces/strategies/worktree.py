@@ -42,6 +42,8 @@ TRIES = 5
 
 
 class WorktreeStrategy:
+    """A git worktree per task, as a checkout of the task's branch in the user's repository."""
+
     own_git = False  # True for clones: the workspace's `.git` is a repository of its own
 
     def __init__(self, home: str, git: Git) -> None:
