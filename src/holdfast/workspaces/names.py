@@ -79,6 +79,6 @@ def setup_logs(home: str) -> str:
 def gone(repo_path: str, task_id: str) -> str:
     """Return the message for a repository that is no longer at its path, with the commands that fix it."""
     return (
-        f"The repository {repo_path} is gone. Put it back; or, if it was moved, go to its new place and type "
+        f"The repository {repo_path} is gone. Put it back; or, if it was moved, go to its new directory and type "
         f"`holdfast init --moved-from {shlex.quote(repo_path)}`. Then `holdfast retry {task_id}`."
     )

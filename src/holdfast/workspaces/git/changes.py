@@ -96,12 +96,12 @@ class SoFar:
         would be shown to the next agent.
         """
         if not os.path.lexists(os.path.join(workspace.path, ".git")):
-            return Changes(note="Its directory is no git repository, so what is new in it is not known.")
+            return Changes(note="The workspace is not a git repository, so its changes are not known.")
         folder = scratch.make(self._home, "sofar")  # no await before the `try` that deletes it
         try:
             return await self._read(workspace, folder, leave)
         except (WorkspaceProblem, OSError) as error:
-            return Changes(note=f"What was changed could not be read: {error}")
+            return Changes(note=f"The changes could not be read: {error}")
         finally:
             await in_thread(scratch.drop, folder)
 
@@ -123,7 +123,7 @@ class SoFar:
             files=_named(counted),
             diff=as_text(diff),
             left_out=len(counted) - len(small),
-            note="The directory is the user's own checkout: not all of this need be the agent's." if is_users else "",
+            note="The directory is the user's own checkout: some changes may not be the agent's." if is_users else "",
         )
 
     async def _environment(self, path: str, folder: str) -> dict[str, str]:

@@ -316,6 +316,6 @@ def refuse_unusable() -> None:
     """Raise UsageError if git is too old, before work is queued or started that git could not carry out."""
     found = version()
     if found < OLDEST:
-        shown = f"is {'.'.join(map(str, found))}" if found else "does not tell its version"
+        shown = f"is {'.'.join(map(str, found))}" if found else "does not report its version"
         needed = ".".join(map(str, OLDEST))
         raise UsageError(f"The git in PATH {shown}; Holdfast needs {needed} or newer. Upgrade it, then try again.")

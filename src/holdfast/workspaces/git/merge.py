@@ -129,7 +129,7 @@ def checkout_of(repo: str, branch: str) -> str | None:
     """Return the work tree that has `branch` checked out, or None."""
     code, out, err = git.call("worktree", "list", "--porcelain", cwd=repo)
     if code != 0:
-        raise Refused(f"git could not say whether {branch} is checked out: {err.strip()} Nothing was changed.")
+        raise Refused(f"git could not determine whether {branch} is checked out: {err.strip()} Nothing was changed.")
     found, path = [], ""
     for line in out.split("\n"):
         if line.startswith("worktree "):
@@ -156,7 +156,7 @@ def refuse_dirty(checkout: str, branch: str) -> None:
     folder = git.call("rev-parse", "--absolute-git-dir", cwd=checkout)[1].strip()
     for name in _IN_PROGRESS:
         if os.path.lexists(os.path.join(folder, name)):
-            raise Refused(f"{checkout} is in the middle of something ({name}). Finish that first. Nothing was changed.")
+            raise Refused(f"{checkout} has an unfinished operation ({name}). Finish it first. Nothing was changed.")
 
 
 def refuse_rebased(repo: str, branch: str) -> None:

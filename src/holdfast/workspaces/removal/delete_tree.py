@@ -207,7 +207,7 @@ class Deleter:
         owner = os.fstat(fd).st_uid
         if self._owners is not None and not self._owners(owner):
             os.close(fd)
-            self._stays(name, f"a directory of uid {owner}, who is not among the owners that were named")
+            self._stays(name, f"a directory of uid {owner}, who is not an allowed owner")
             return None
         return fd
 
@@ -294,7 +294,7 @@ def place_of(fd: int) -> tuple[int, int]:
         for line in file:
             if line.startswith("mnt_id:"):
                 return os.fstat(fd).st_dev, int(line.split()[1])
-    raise OSError(errno.ENOTSUP, "the kernel does not tell mounts apart")
+    raise OSError(errno.ENOTSUP, "the kernel does not report mount ids")
 
 
 _probed: list[Callable[[int, str, int], int] | None] = []

@@ -106,7 +106,7 @@ class Sweep:
         except Skip as why:
             self._skip(f"{shown}: {why}")
         except TimeIsUp:
-            self._skip(f"{shown}: the time was up; the next start goes on")
+            self._skip(f"{shown}: the time was up; the next start continues")
         except OSError as error:
             self.failed += 1
             self.words.append(f"{shown}: {error.strerror}")
@@ -118,7 +118,7 @@ class Sweep:
         """
         ours = ENTRY.fullmatch(entry)
         if ours is None:
-            raise Skip("not a name that we give")
+            raise Skip("not a name that Holdfast uses")
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
             fd = os.open(entry + self._suffix, flags, dir_fd=trash)
@@ -145,7 +145,7 @@ class Sweep:
         found = os.fstat(fd)
         allowed = self._owners(found.st_uid if owner is None else owner)
         if not allowed(found.st_uid):
-            raise Skip(f"{shown} belongs to uid {found.st_uid}, who is not among the owners that were named")
+            raise Skip(f"{shown} belongs to uid {found.st_uid}, who is not an allowed owner")
         if found.st_mode & 0o022 and not closed:
             raise Skip(f"{shown} can be written by others (mode {found.st_mode & 0o7777:o})")
         return found.st_uid
@@ -168,13 +168,13 @@ def open_whole_path(path: str) -> int:
     """
     names = [name for name in path.split("/") if name]
     if not path.startswith("/") or not names or ".." in names or "." in names:
-        raise Skip("not a whole path")
+        raise Skip("not an absolute path")
     fd = os.open("/", _DIRECTORY)
     for name in names:
         try:
             below = os.open(name, _DIRECTORY, dir_fd=fd)
         except NotADirectoryError:
-            raise Skip(f"{name} is a link or no directory; the unit has to name the real path") from None
+            raise Skip(f"{name} is a link or not a directory; the unit has to name the real path") from None
         finally:
             os.close(fd)
         fd = below

@@ -43,7 +43,7 @@ def _carry_one(source: str, target: str, name: str) -> None:
         except FileNotFoundError:
             raise Left("it is gone") from None
         if not stat.S_ISREG(found.st_mode):
-            raise Left("it is a symbolic link" if stat.S_ISLNK(found.st_mode) else "it is no plain file")
+            raise Left("it is a symbolic link" if stat.S_ISLNK(found.st_mode) else "it is not a plain file")
         reading = closing.enter_context(open(os.open(last, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=there), "rb"))
         here = _enter(target, folders, closing, make=True)
         try:
@@ -68,7 +68,7 @@ def _enter(root: str, folders: list[str], closing: contextlib.ExitStack, *, make
         try:
             at = os.open(name, _FOLDER, dir_fd=at)
         except OSError:
-            raise Left(f"'{name}' on its way is no directory") from None
+            raise Left(f"'{name}' in its path is not a directory") from None
         closing.callback(os.close, at)
     return at
 

@@ -312,7 +312,7 @@ def refuse_pipes(tree: str, git_dir: str | None) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((entry.path, names))
                 elif (names is None or entry.name in names) and blocks(entry):
-                    raise WorkspaceProblem(f"{entry.path} is no plain file: git would wait for what comes out of it")
+                    raise WorkspaceProblem(f"{entry.path} is not a plain file: git would wait for it forever")
 
 
 def blocks(entry: os.DirEntry[str]) -> bool:
@@ -336,7 +336,7 @@ def _refuse_links(git_dir: str) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
                 elif not entry.is_file(follow_symlinks=False):
-                    raise WorkspaceProblem(f"{entry.path} is no plain file, so it is not trusted")
+                    raise WorkspaceProblem(f"{entry.path} is not a plain file, so it is not trusted")
 
 
 @dataclass(kw_only=True, slots=True)

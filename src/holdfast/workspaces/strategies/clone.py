@@ -94,7 +94,7 @@ async def _wanted(git: Git, repo: Repo, workspace: Workspace, git_dir: str) -> d
     """Return branch → commit: the branches to write in the user's repository."""
     found = await _refs(git, git_dir)
     if len(found) > MOST_REFS:
-        raise WorkspaceProblem(f"it has {len(found)} branches, tags and stashes of its own; {MOST_REFS} are brought in")
+        raise WorkspaceProblem(f"it has {len(found)} branches, tags and stashes of its own, more than {MOST_REFS}")
     wanted = {}
     tip = found.pop(f"refs/heads/{workspace.branch}", None)
     is_empty = ("merge-base", "--is-ancestor", str(tip), str(workspace.base_commit))

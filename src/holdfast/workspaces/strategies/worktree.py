@@ -64,7 +64,7 @@ class WorktreeStrategy:
             raise LaunchError(names.gone(repo.path, task_id))
         if await refs.tip(self._git, repo.common_dir, "refs/heads/holdfast") is not None:
             raise LaunchError(
-                f"The repository {repo.path} has a branch named 'holdfast', which stands in the way of our branches "
+                f"The repository {repo.path} has a branch named 'holdfast', which blocks our branches "
                 f"'holdfast/…'. Rename it: git -C {repo.path} branch -m holdfast SOMETHING-ELSE"
             )
 
