@@ -16,7 +16,7 @@ the standard library and imports nothing later. docs/architecture.md has the pro
    `cgroup.kill` and to every descendant by its pidfd. The keeper reaps until the kernel returns ECHILD and the cgroup
    shows `populated 0`: then no process is left.
    Processes in a container are not descendants of the keeper. The ender that intent.json names (containers/client.py)
-   ends them through their engine; its exit code is the proof. Without that proof the keeper stays and tries again.
+   ends them through their engine, and its exit code is the proof. Without that proof the keeper stays and tries again.
 6. The cgroups are removed. Then exit.json and empty.json are overwritten in place, in space reserved at launch, fsynced
    and renamed. Only then the keeper exits, which frees the lock. If the records cannot be written, the keeper stays,
    holds the lock and tries again.

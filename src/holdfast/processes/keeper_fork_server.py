@@ -3,7 +3,7 @@
 A forked keeper starts several times as fast as a new interpreter and shares most of its memory with the others.
 Standard library only, one thread, nothing imported later.
 
-Run as `python -I -S -X utf8 keeper_fork_server.py SOCKET_FD ROOM`, where ROOM is only a long word. Each keeper
+Run as `python -I -S -X utf8 keeper_fork_server.py SOCKET_FD ROOM`, where ROOM is only a long text. Each keeper
 overwrites the command line that it inherits, so that `ps` shows whose keeper it is.
 
 A request begins with a length, sent together with the descriptors of lock, ready pipe and log. Then come that many

@@ -1,4 +1,4 @@
-"""`python -m holdfast.rehearsal.stub`: the stub beside a program, until SIGINT or SIGTERM."""
+"""`python -m holdfast.rehearsal.stub`: the stub as a process of its own, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _write_whole(path: str, text: str) -> None:
-    """Whoever waits for the file finds the port in it."""
+    """Write a file atomically, so that a program that waits for the file finds the port in it."""
     with open(f"{path}.new", "w", encoding="ascii") as file:
         file.write(text)
     os.replace(f"{path}.new", path)
