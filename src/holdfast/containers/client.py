@@ -126,7 +126,7 @@ class Box:
         whole = Pump(stream, self).run()
         while (code := self.wait()) is None:
             if not whole:
-                raise EngineLost("the connection broke before all of the agent's input was carried")
+                raise EngineLost("the connection broke before all of the agent's input was sent")
             self.attach_again()
         return code
 

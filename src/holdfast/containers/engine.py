@@ -159,7 +159,9 @@ class Engine:
                         pass  # it ended meanwhile; the check below finds out
         left = [one["Id"][:12] for one in self.found(labels) if one["State"] in ("running", "paused", "restarting")]
         if left:
-            raise Unavailable(f"Container {left[0]} still runs, though the engine at {self.socket} was told to end it.")
+            raise Unavailable(
+                f"Container {left[0]} still runs, although the engine at {self.socket} should have killed it."
+            )
 
     def remove(self, labels: Mapping[str, str]) -> int:
         """Stop and remove all containers with these labels. Return how many."""
@@ -194,10 +196,10 @@ class Engine:
         try:
             status, _answer = ask(self.socket, "GET", "/_ping", LITTLE_PATIENCE)
         except TimeoutError:
-            return f"no word within {LITTLE_PATIENCE:g} s"
+            return f"no answer within {LITTLE_PATIENCE:g} s"
         except (OSError, HTTPException) as error:
             return _cause(error)
-        return f"it says {status}" if status >= 500 else ""
+        return f"it answers with error {status}" if status >= 500 else ""
 
     @contextmanager
     def _talking(self, refusal: type[HoldfastError] = Unavailable) -> Iterator[tuple[Any, Any]]:
@@ -218,8 +220,8 @@ class Engine:
         except (errors.DockerException, RequestException, OSError) as error:
             self._client = None
             raise Unavailable(
-                f"The container engine at {self.socket} does not answer ({_cause(error)}). Start it, or set "
-                "container.engine; nothing was lost, and it is tried again."
+                f"The container engine at {self.socket} does not answer ({_cause(error)}). Nothing was lost, and it is "
+                "tried again. Start the engine, or set container.engine."
             ) from error
 
 

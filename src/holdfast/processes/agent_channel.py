@@ -137,22 +137,22 @@ def parse(line: bytes, token: str) -> Report | str:
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
-        return "a line that is no JSON"
+        return "a line that is not JSON"
     if not isinstance(said, dict):
-        return "a line that is no JSON object"
+        return "a line that is not a JSON object"
     if not token or said.get("token") != token:
         return "a wrong token"
     if said.get("report") not in tuple(ReportKind):
         return "an unknown kind of report"
     message, percent = said.get("message", ""), said.get("percent")
     if not isinstance(message, str):
-        return "a message that is no text"
+        return "a message that is not text"
     if percent is not None and not _is_percent(percent):
-        return "a percentage that is none"
+        return "a percentage that is not a number from 0 to 100"
     printable = message.encode(errors="replace").decode()  # a lone surrogate cannot be stored
     report = Report(kind=ReportKind(said["report"]), message=one_line(printable, MOST_MESSAGE), percent=percent)
     if report.kind is ReportKind.PROGRESS and not str(report):
-        return "a progress that says nothing"
+        return "a progress report without message and percentage"
     return report
 
 

@@ -52,7 +52,7 @@ class HelperLock:
                 if time.monotonic() - began > LOCK_PATIENCE:
                     raise Unavailable(
                         f"A helper of an earlier supervisor cannot be ended (it holds {self._path}). "
-                        "Look with `fuser`, end it, and start again."
+                        f"Find the process with `fuser {self._path}`, end it, then run `holdfast up` again."
                     ) from None
             faults.passed("helpers.end")
             number = signal.SIGTERM if time.monotonic() - began < TERM_PATIENCE else signal.SIGKILL

@@ -637,7 +637,7 @@ class Keeper:
         self.outside_ended = code in (0, ENDED_OUT_OF_MEMORY)
         if code == ENDED_OUT_OF_MEMORY and self.cause is None:
             self.cause = "out_of_memory"
-            self.detail = "the kernel killed in its container"
+            self.detail = "the kernel killed a process in its container"
 
     def tell_rest(self, now: float) -> None:
         """Send TERM to the rest of the tree, which gets the rest of the grace period.
@@ -707,7 +707,7 @@ class Keeper:
         """True if the kernel killed a process because of the run's own memory limit."""
         if self.cause is None and self.memory_limit and counter(self.cgroups.memory_events, "oom_kill"):
             self.cause = "out_of_memory"
-            self.detail = f"the kernel killed in its cgroup at the limit of {self.memory_limit} bytes"
+            self.detail = f"the kernel killed a process in its cgroup at the limit of {self.memory_limit} bytes"
             return True
         return False
 
@@ -823,7 +823,7 @@ def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: bytes) -> None:
     os.umask(0o077)
     intent = json.loads(read_file("intent.json.new" if "intent-file" in _broken else "intent.json"))
     if intent["protocol"] != PROTOCOL:
-        raise SystemExit(f"keeper: intent.json speaks protocol {intent['protocol']}, this keeper {PROTOCOL}")
+        raise SystemExit(f"keeper: intent.json has protocol {intent['protocol']}, this keeper has {PROTOCOL}")
     os.umask(int(intent.get("umask", 0o022)))  # so that the agent's files get the user's usual modes
     keeper = Keeper(intent, ready_fd, environment)
     keeper.start()

@@ -61,7 +61,7 @@ class KeptProcesses(Strays):
         with contextlib.ExitStack() as closing, contextlib.ExitStack() as on_failure:
             closing.callback(os.close, lock)
             if directory.is_given_up() and not faults.skips("given-up"):
-                raise LaunchError(f"Run {spec.run_id} was given up by another supervisor: it is not started any more.")
+                raise LaunchError(f"Run {spec.run_id} was given up by another supervisor and is not started any more.")
             ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
             on_failure.callback(os.close, ready_r)
             closing.callback(os.close, ready_w)
@@ -266,7 +266,9 @@ class KeptRun:
         identities = self._directory.identities()
         if identities is None and not self._started:
             if not (faults.skips("intent-file") or self._directory.give_up(clock.now().wall)):
-                raise OSError(errno.EBUSY, "somebody is about to start it")  # temporary: the caller tries again
+                raise OSError(
+                    errno.EBUSY, "another supervisor is about to start it"
+                )  # temporary: the caller tries again
             return ProcessEnd(cause=Cause.NEVER_STARTED)  # because of the go-pipe, an unrecorded agent never ran
         if not swept and self._directory.is_of_an_earlier_boot():
             return self._proven(REBOOTED, "reboot")

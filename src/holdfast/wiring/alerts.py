@@ -93,7 +93,7 @@ def _webhook(settings: config.Config, run: Runner, timeout: float, environment: 
         url = plain_address(looked_up["notify.webhook"] or "")
     except ValueError:
         return _Unusable(
-            WEBHOOK, "notify.webhook names a place that holds no http:// or https:// address without login"
+            WEBHOOK, "notify.webhook names a value that is not an http:// or https:// address without a login"
         )
     return WebhookTarget(
         url, looked_up["notify.secret"], allowed(environment, ()), run, timeout, _wall, f"holdfast/{__version__}"

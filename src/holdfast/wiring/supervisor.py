@@ -103,7 +103,7 @@ async def supervise(
     """Run a supervisor on `home` until it is asked to stop."""
     with contextlib.ExitStack() as closing:
         if Reserve(home).give_up_if_full():
-            say("holdfast: the disk is nearly full; the room that was kept back is used now")
+            say("holdfast: the disk is nearly full; the reserved space is used now")
         store = SqliteStore(home)
         closing.callback(store.close)
         try:
@@ -128,7 +128,7 @@ async def _supervise_locked(
 ) -> None:
     children = Children()
     if not children.become_subreaper():
-        raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
+        raise Unavailable("This system has no child subreapers, so agents could not be ended with proof. Use Linux.")
     protect_from_oom()
     helpers.take()
     scratch.clear(home)

@@ -18,8 +18,8 @@ def main() -> int:
         epilog=f"scenarios:\n{scenarios}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any that is free)")
-    parser.add_argument("--port-file", metavar="FILE", help="file to write the port to, once it listens")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free port)")
+    parser.add_argument("--port-file", metavar="FILE", help="file to write the port to, once the stub listens")
     parser.add_argument("--log", metavar="FILE", help="file to append every request to, as JSON lines")
     arguments = parser.parse_args()
     ended = threading.Event()

@@ -155,7 +155,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _not_found(self) -> None:
-        self._send_json(404, _error(f"The stub knows no {self.command} {self.path}."))
+        self._send_json(404, _error(f"The stub does not serve {self.command} {self.path}."))
 
     def _reset(self) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
