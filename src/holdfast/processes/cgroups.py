@@ -86,10 +86,7 @@ def base_name(home: str) -> str:
 
 
 def is_ours(leaf: object, home: str, run_id: str) -> bool:
-    """True if a recorded leaf belongs to that run.
-
-    The agent can write the record, which must not make us kill an unrelated cgroup.
-    """
+    """True if a recorded leaf belongs to that run. The agent can write the record and name an unrelated cgroup."""
     if not isinstance(leaf, str) or not os.path.isabs(leaf) or os.path.normpath(leaf) != leaf:
         return False
     parent, name = os.path.split(leaf)

@@ -1,8 +1,8 @@
 """The keeper: one small process per agent, which outlives the supervisor and ends the agent's process tree with proof.
 
-The keeper is forked by keeper_fork_server.py, or run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`.
-The keeper must keep working while Holdfast is upgraded underneath. So this is one file with one thread that uses only
-the standard library and imports nothing later. docs/architecture.md has the protocol. In short:
+Forked by keeper_fork_server.py, or run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. The keeper must
+keep working while Holdfast is upgraded underneath. So it is one file with one thread, uses only the standard library,
+and imports nothing later. docs/architecture.md has the protocol. In short:
 
 1. The launcher holds the run's flock and the keeper inherits the lock. While the keeper lives the lock is taken. A
    free lock proves that no keeper lives or will wake.
@@ -18,8 +18,7 @@ the standard library and imports nothing later. docs/architecture.md has the pro
    Processes in a container are not descendants of the keeper. The ender that intent.json names (containers/client.py)
    ends them through their engine, and its exit code is the proof. Without that proof the keeper stays and tries again.
 6. The cgroups are removed. Then exit.json and empty.json are overwritten in place, in space reserved at launch, fsynced
-   and renamed. Only then the keeper exits, which frees the lock. If the records cannot be written, the keeper stays,
-   holds the lock and tries again.
+   and renamed. Only then the keeper exits, which frees the lock. Until then it keeps the lock and tries again.
 """
 
 from __future__ import annotations
@@ -73,10 +72,7 @@ _hits: dict[str, int] = {}
 
 
 def arm(environment: bytes) -> None:
-    """Set the fault points from the agent's environment (JSON). They do nothing unless HOLDFAST_* variables name them.
-
-    The JSON is parsed only if such a variable is in it: apart from that, only the agent needs the environment.
-    """
+    """Set the fault points from the agent's environment (JSON), which is parsed only if it has variables for them."""
     set_faults(json.loads(environment) if b"HOLDFAST_FAULT" in environment or b"HOLDFAST_BREAK" in environment else {})
 
 
@@ -89,10 +85,7 @@ def set_faults(environment: dict[str, str]) -> None:
 
 
 def fault_point(name: str, may_fail: bool = False) -> None:
-    """Crash or fail here if the variables ask for it. A copy of faults.py, because the keeper imports nothing of ours.
-
-    Variables and their syntax are the same as in faults.py.
-    """
+    """Crash or fail here if HOLDFAST_FAULT asks for it. Same syntax as faults.py, which the keeper must not import."""
     if not (_fault or _trace):
         return
     _hits[name] = _hits.get(name, 0) + 1
@@ -219,10 +212,8 @@ def counter(path: str, word: str) -> int:
 
 
 class Cgroups:
-    """The run's own cgroups, as intent.json names them. Every method does nothing if there are none.
-
-    The v2 leaf can be killed and proven empty. On systems with v1 controllers, further groups only hold limits.
-    """
+    """The run's own cgroups, as intent.json names them. Without any, every method does nothing.
+    The v2 leaf can be killed and proven empty. On systems with v1 controllers, further groups only hold limits."""
 
     def __init__(self, wanted: dict[str, object]) -> None:
         self.leaf = str(wanted.get("leaf", ""))
@@ -271,10 +262,7 @@ class Cgroups:
                 return  # the keeper also signals the descendants one by one
 
     def is_full(self, limit: int) -> bool:
-        """True if the kernel refused a fork because of this group's own limit.
-
-        The counter alone is not enough: it also counts forks that were refused because of other groups' limits.
-        """
+        """True if the kernel refused a fork because of this group's limit. The counter has other groups' limits too."""
         if not counter(self.process_events, "max"):
             return False
         try:
@@ -291,8 +279,7 @@ class Cgroups:
         for group in self.groups:
             for _try in range(RMDIR_TRIES):
                 try:
-                    # Bottom up, because an agent may have made groups inside.
-                    for folder, _folders, _files in os.walk(group, topdown=False):
+                    for folder, _folders, _files in os.walk(group, topdown=False):  # an agent may make groups inside
                         os.rmdir(folder)
                     break
                 except OSError:
@@ -346,8 +333,7 @@ class Output:
         start = self.punched[number]
         mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
         fault_point("keeper.punch")
-        # False: this file system cannot punch holes.
-        return int(_libc.fallocate(self.files[number], mode, start, end - start)) == 0
+        return int(_libc.fallocate(self.files[number], mode, start, end - start)) == 0  # False: cannot punch holes here
 
 
 class Records:
@@ -384,14 +370,11 @@ class Records:
         return True
 
     def _without_room(self, name: str, content: dict[str, object]) -> bool:
-        """Write a record whose reserved space the agent removed or replaced.
-
-        Returns True if the agent removed the whole run directory: then the record would never be read.
-        """
+        """Write a record whose reserved space the agent removed or replaced. True also if the run directory is gone."""
         try:
             self.create(name, content)
         except FileNotFoundError:
-            return True
+            return True  # the record would never be read
         except OSError:
             return False
         self._filled.add(name)
@@ -496,10 +479,7 @@ class Keeper:
         self.deadline = time.monotonic() + self.timeout
 
     def tell_launcher(self) -> None:
-        """Send the agent's pid to the launcher, through a pipe: the agent could tamper with a file.
-
-        The launcher may be dead already.
-        """
+        """Send the agent's pid to the launcher (which may be dead) by a pipe: the agent could tamper with a file."""
         try:
             os.write(self.ready_fd, str(self.leader).encode())
         except OSError:
@@ -622,10 +602,7 @@ class Keeper:
         fault_point("keeper.leader_ended")
 
     def end_outside(self) -> None:
-        """End the agent's container, once its client process in this tree is gone.
-
-        Waits for the ender, which has a deadline of its own.
-        """
+        """End the agent's container once its client in this tree is gone. Waits for the ender, which has a deadline."""
         if self.outside_ended:
             return
         fault_point("keeper.end_outside")
@@ -640,10 +617,8 @@ class Keeper:
             self.detail = "the kernel killed a process in its container"
 
     def tell_rest(self, now: float) -> None:
-        """Send TERM to the rest of the tree, which gets the rest of the grace period.
-
-        A leader that only launches others ends at once and leaves them behind.
-        """
+        """Send TERM to the rest of the tree when the leader ended. It gets the rest of the grace period.
+        A leader that only launches others ends at once and leaves them behind."""
         self.kill_at = now + self.grace if self.kill_at is None else self.kill_at
         self.signal_tree(signal.SIGTERM)
 
@@ -712,10 +687,7 @@ class Keeper:
         return False
 
     def look_at_peak(self, status: int) -> None:
-        """Set the cause to out of memory if the agent failed and one of its processes was as large as the limit.
-
-        This is for runs without a memory cgroup.
-        """
+        """Set the cause "out of memory" if no cgroup holds the limit, the agent failed, and a process reached it."""
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
         is_held_by_us = self.memory_limit and not self.cgroups.memory_events
         if self.cause is None and is_held_by_us and status != 0 and peak >= self.memory_limit:
@@ -736,12 +708,9 @@ class Keeper:
                 signal_exactly(pid, start, signal.SIGCONT)  # a stopped process receives TERM only after CONT
 
     def kill_children(self) -> None:
-        """Kill the keeper's direct children.
-
-        The children of a process become the keeper's own once that process is reaped. A process that forks and exits
-        every few milliseconds is gone before a snapshot of /proc is complete. But the list of the keeper's own children
-        is one small file. They are not reaped yet, so their pids cannot be reused.
-        """
+        """Kill the keeper's direct children. Orphans become the keeper's children when their parent is reaped.
+        A process that forks and exits every few milliseconds is gone before a snapshot of /proc is complete. But the
+        list of the keeper's own children is one small file. They are not reaped yet, so their pids cannot be reused."""
         me = os.getpid()
         self.kill_at, self.kill_pause = time.monotonic() + KILL_EVERY, KILL_EVERY
         try:
@@ -771,10 +740,7 @@ class Keeper:
             self.note_beats(data)
 
     def note_beats(self, data: bytes) -> None:
-        """Record the supervisor's heartbeats by the time at which each was sent.
-
-        Old heartbeats that piled up in the pipe do not prove that the supervisor is alive now.
-        """
+        """Record the supervisor's heartbeats by their send time: old ones in the pipe do not prove that it is alive."""
         for line in data.split(b"\n"):
             try:
                 sent = float(line.split()[1]) if line.startswith(b"beat ") else 0.0
@@ -799,10 +765,8 @@ class Keeper:
         }
 
     def finish(self) -> None:
-        """Remove the cgroups and write the last records.
-
-        While the records cannot be written the keeper stays and holds the lock, so no supervisor takes it for dead.
-        """
+        """Remove the cgroups and write the last records. Until they are written the keeper holds its lock, so no
+        supervisor takes it for dead."""
         fault_point("keeper.finish")
         self.cgroups.remove()
         proof_of = "ECHILD and populated 0" if self.cgroups.leaf else "ECHILD"
