@@ -1,4 +1,4 @@
-"""The only place that picks concrete adapters."""
+"""The supervisor's wiring: chooses the concrete adapters, opens the home, and runs the supervisor or one sweep."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 
 def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]:
-    """The allow-list, what the task's settings pass on, what they set; of the latter, secrets from their file."""
+    """Return an agent's environment: the allow-list, and the variables that the task's settings pass on or set.
+    Values that look like secrets are not stored with the task. They are read now, from the settings file that has them.
+    """
     passed = wanted.get("pass", ())
     extra = wanted.get("set", {})
     assert isinstance(passed, list | tuple)
@@ -99,15 +101,15 @@ def strategies(home: str, git: Git, runner: CommandRunner, engines: Engines) -> 
 async def supervise(
     home: str, settings: config.Config, how: Settings, lock: HomeLock, flags: Mapping[str, object] | None = None
 ) -> None:
-    """Run a supervisor on `home` until it is told to stop."""
+    """Run a supervisor on `home` until it is asked to stop."""
     with contextlib.ExitStack() as closing:
         if Reserve(home).give_up_if_full():
-            say("holdfast: the disk is nearly full; the room that was kept back is used now")
+            say("holdfast: the disk is nearly full; the reserved space is used now")
         store = SqliteStore(home)
         closing.callback(store.close)
         try:
             store.backup("start")
-        except (Unavailable, OSError) as trouble:  # a full disk, say: clean-up may free room, so we go on
+        except (Unavailable, OSError) as trouble:  # for example a full disk: clean-up may free space, so continue
             say(f"holdfast: no backup was made: {trouble}")
         store.forget_old_operations(clock.now().wall - 86400)
         helpers = HelperLock(home)
@@ -127,7 +129,7 @@ async def _supervise_locked(
 ) -> None:
     children = Children()
     if not children.become_subreaper():
-        raise Unavailable("This system has no child subreapers (Linux has): agents could not be ended with proof.")
+        raise Unavailable("This system has no child subreapers, so agents could not be ended with proof. Use Linux.")
     protect_from_oom()
     helpers.take()
     scratch.clear(home)
@@ -175,7 +177,7 @@ async def _supervise_locked(
         ports=Ports(
             processes=processes,
             strategy_of=strategies(home, git, runner, engines),
-            agents=dict(AGENTS),  # all of them now: what is installed may change under us
+            agents=dict(AGENTS),  # loads all agents now, because the installed version may change while we run
             environment=partial(agent_environment, home=home),
             surroundings=surroundings_of,
             accounts=UserAccounts(source.held),
@@ -208,7 +210,7 @@ async def _supervise_locked(
 def run_supervisor(
     home: str, settings: config.Config, how: Settings, flags: Mapping[str, object] | None = None
 ) -> None:
-    """Blocks until the supervisor has stopped."""
+    """Run a supervisor on `home`. Blocks until it has stopped."""
     code = run_apart(lambda: _run_here(home, settings, how, flags))
     if code:
         raise SystemExit(code)
@@ -221,14 +223,17 @@ def _run_here(home: str, settings: config.Config, how: Settings, flags: Mapping[
     lock = HomeLock(home)
     lock.take()
     try:
-        # returns when its deleting threads are done too
+        # asyncio.run() returns only when the deleting threads are done too.
         asyncio.run(supervise(home, settings, how, lock, flags))
     finally:
         lock.release()
 
 
 def sweep_here(home: str, settings: config.Config) -> Swept:
-    """A whole sweep without a supervisor, under its lock. Running tasks of a dead one are left for the next `up`."""
+    """Run a whole sweep without a supervisor, under the home's lock.
+
+    Running tasks of a dead supervisor are left for the next `up`.
+    """
     refuse_network_filesystem(home)
     ensure_directories(home, "runs", "workspaces", "shadows", "backups")
     git_calls.refuse_unusable()

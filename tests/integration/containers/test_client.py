@@ -237,4 +237,4 @@ def test_an_engine_that_hangs_holds_up_nobody_else(engine_path: Path, tmp_path: 
 
     done, silent = asyncio.run(work())
     assert done == "done"
-    assert silent == {str(engine_path): "no word within 3 s"}
+    assert silent == {str(engine_path): "no answer within 3 s"}
