@@ -1,4 +1,4 @@
-"""The workflows that are there without any file. A file's workflow of the same name takes the place of one."""
+"""The built-in workflows. A workflow of the same name in a file replaces the built-in one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ READS = AgentChoice(permission="read")
 
 WORK = Draft(
     name="work",
-    about="One agent does the task, as without a workflow; its result is kept.",
+    about="One agent does the task, as without a workflow. Its result is kept.",
     stages=(StageDraft(name="work"),),
 )
 
