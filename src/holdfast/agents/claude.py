@@ -257,7 +257,7 @@ def _result(said: dict[str, Any]) -> Iterator[AgentEvent]:
         is_api_error = said.get("subtype") == "success" and said.get("terminal_reason") != "completed"
         yield _failure(said, text if text and is_api_error else "; ".join(spoken)[:4000])
     if denied := sorted({words(denial.get("tool_name")) for denial in tables(said.get("permission_denials"))}):
-        message = f"not permitted, so it did without: {', '.join(denied)[:400]}"
+        message = f"tools that were not permitted: {', '.join(denied)[:400]}"
         yield Failure(trouble=Trouble.OTHER, message=message, is_fatal=False)
     yield Result(ok=ok, text=text, turns=whole(said.get("num_turns")) or None)
 
@@ -377,7 +377,7 @@ def _refusal(options: Mapping[str, object], surroundings: Surroundings) -> str |
     return (
         "Claude Code refuses `full` permissions to root. Run Holdfast as another user, give the task a container as "
         "its workspace (--workspace container), choose --permission edit, or set `permissions.sandbox = true` if this "
-        "machine is a throw-away"
+        "machine is disposable"
     )
 
 

@@ -147,7 +147,7 @@ def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
         failed = _failure(words(error.get("type")), words(error.get("message"))) if error else None
         return (usage, *((failed,) if failed is not None else ()), Result(ok=False))
     if stats.get("models") == {} and not (usage.input or usage.output):
-        nothing = "the conversation does not fit into the model's context: it asked no model"
+        nothing = "the conversation does not fit into the model's context, so no model was asked"
         return (usage, Failure(trouble=Trouble.CONTEXT, message=nothing), Result(ok=False))
     return (usage, Result(ok=True))
 

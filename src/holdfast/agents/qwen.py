@@ -173,7 +173,7 @@ def _result(event: Mapping[str, Any]) -> Sequence[AgentEvent]:
     message = words(table(event.get("error")).get("message"))
     turns = whole(event.get("num_turns"))
     if event.get("num_turns") == 0 and not message:
-        message = "it took the prompt for a command of its own, because of its first word, and asked no model"
+        message = "the CLI read the first word of the prompt as one of its own commands, so no model was asked"
     if event.get("is_error") is False and event.get("subtype") == "success" and not message:
         text = words(event.get("result"))
         if (failure := _unspoken(text, event.get("usage"))) is not None:

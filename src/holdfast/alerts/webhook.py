@@ -69,7 +69,7 @@ class WebhookTarget:
         except OSError as error:
             return Answer(ok=False, told=f"the request could not be made: {error.strerror}")
         if code == -http_post.TOO_LATE:
-            return Answer(ok=False, told=f"no whole answer within {self._timeout:g} s")
+            return Answer(ok=False, told=f"no complete answer within {self._timeout:g} s")
         try:
             said = json.loads(out)
         except ValueError:

@@ -101,7 +101,7 @@ def _replace(path: str, text: str) -> None:
     """Replace the file in one step. A symbolic link and the file's mode are kept."""
     real = os.path.realpath(path)
     os.makedirs(os.path.dirname(real), exist_ok=True)
-    if os.path.exists(real) and not os.path.isfile(real):  # a link to /dev/null, say
+    if os.path.exists(real) and not os.path.isfile(real):  # for example a link to /dev/null
         raise UsageError(f"{path} leads to {real}, which is not a file. Nothing was changed.")
     aside = f"{real}.holdfast-{os.getpid()}"
     try:

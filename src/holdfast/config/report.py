@@ -68,8 +68,8 @@ def _warnings(files: list[Layer], withheld: list[str], unscheduled: list[str], u
         found.append(f"HOLDFAST_CONFIG names {files[0].place}, which does not exist. The defaults apply.")
     if holds_secrets(files[0].accounts) and _is_open(files[0].place):
         found.append(
-            f"{files[0].place} has keys of accounts in it and can be read by others: `chmod 600` it, or write "
-            '"env:NAME" or "file:PATH" in their place.'
+            f"{files[0].place} contains keys of accounts and can be read by others: `chmod 600` it, or write "
+            '"env:NAME" or "file:PATH" instead of the keys.'
         )
     if withheld:
         found.append(

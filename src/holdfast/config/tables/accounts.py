@@ -163,9 +163,9 @@ def _variables(value: object) -> dict[str, str]:
             raise ValueError(f"the value of {name} is not text; write it in quotes")
         place, _, rest = word.partition(":")
         if place == "env" and not _VARIABLE.fullmatch(rest):
-            raise ValueError(f'{name}: behind "env:" the name of a variable is expected')
+            raise ValueError(f'{name}: after "env:" the name of a variable is expected')
         if place == "file" and not os.path.isabs(os.path.expanduser(rest)):
-            raise ValueError(f'{name}: behind "file:" a whole path is expected, which begins with / or ~')
+            raise ValueError(f'{name}: after "file:" a whole path is expected, which begins with / or ~')
     return dict(value)
 
 

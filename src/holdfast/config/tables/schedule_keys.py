@@ -57,7 +57,7 @@ def cron_expression(value: object) -> str:
     except (ValueError, AssertionError, OverflowError):
         raise ValueError(f"'{shown(expression)}' cannot be read as cron: {_FIELDS}") from None
     if next(times, None) is None:
-        raise ValueError(f"'{shown(expression)}' never comes")
+        raise ValueError(f"'{shown(expression)}' never happens: no date matches it")
     return expression
 
 
