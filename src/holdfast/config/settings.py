@@ -71,7 +71,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "workspace.strategy": Setting("worktree", one_of(*STRATEGIES), "The kind of workspace that agents work in."),
     "workspace.cleanup_on_complete": Setting(
-        True, boolean, "true: the workspace of a completed task is removed. false: it stays."
+        True, boolean, "true: the workspace of a completed task is removed. false: it stays, also after a failure."
     ),
     "workspace.preserve_on_failure": Setting(
         False, boolean, "true: the workspace of a failed task is preserved. false: it is removed."
@@ -183,7 +183,7 @@ SETTINGS: dict[str, Setting] = {
         False,
         boolean,
         "true: the timeout is 1.5 × the mean of earlier runs of the same kind, from five runs on. false: it is "
-        "`health.max_runtime`.",
+        "the task's own timeout.",
     ),
     "health.adaptive_floor": Setting(600.0, parse_duration, "An adaptive timeout is never shorter than this."),
     "processes.cgroup": Setting(
