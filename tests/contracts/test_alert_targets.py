@@ -230,7 +230,7 @@ class TestWebhook:
         with web_receiver("drip") as receiver:
             answer = Bench(receiver).send(IMPATIENT)
         assert not answer.ok
-        assert "no whole answer within 0.4 s" in answer.told
+        assert "no complete answer within 0.4 s" in answer.told
 
     def test_it_is_heard_how_long_to_stay_away(self) -> None:
         with web_receiver("refuse") as receiver:

@@ -121,7 +121,7 @@ def test_variables_that_are_no_settings(fleet: Fleet) -> None:
     """Config: a slip in a variable's name is a warning, not an error; ours and others' are none."""
     slip = {"HOLDFAST_AGNETS": "3", "HOLDFAST_RUN_DIR": "/x", "HOLDFAST_OTHERS": "1"}
     done = fleet.cli("config", "check", env=slip)
-    assert "The variable HOLDFAST_AGNETS is no setting; did you mean HOLDFAST_AGENTS?" in done.stdout
+    assert "The variable HOLDFAST_AGNETS is not a setting; did you mean HOLDFAST_AGENTS?" in done.stdout
     assert "HOLDFAST_RUN_DIR" not in done.stdout
     assert "HOLDFAST_OTHERS" not in done.stdout
     assert "HOLDFAST_OTHERS is no setting and is ignored" in fleet.cli("config", "show", env=slip).stderr

@@ -1,4 +1,4 @@
-"""What an agent may see of our environment: an allow-list, from the first day."""
+"""The allow-list of environment variables that agents inherit."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ ALLOWED = (
 
 
 def allowed(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
-    """The part of `environment` that an agent gets: our list and what `env.pass` names.
+    """Return the part of `environment` that an agent gets: our list and the names in `env.pass`.
 
-    Our patterns are for settings of tools. A login that one of them would let through (UV_PUBLISH_TOKEN,
-    NPM_CONFIG__AUTH) is the user's to give, by its name.
+    Our patterns are for settings of tools. Some of them match logins too (UV_PUBLISH_TOKEN, NPM_CONFIG__AUTH). An agent
+    gets those only if the user names them in `env.pass`.
     """
     if faults.skips("allow-list"):
         return dict(environment)
