@@ -5,7 +5,8 @@ around) or get an OSError (ENOSPC, EIO, …) when the point `name` is reached fo
 `HOLDFAST_FAULT_TRACE=FILE` appends every point that is reached. Each name stands at exactly one call site, and no
 effect stands without one: tests/architecture/test_failpoints_are_complete.py. docs/faults.md explains the matrix.
 
-`HOLDFAST_BREAK=check` makes us skip one of our own checks. It is there to show that the matrix would notice.
+A crash point can only end a process or fail a call, which has to be survived anyway. No variable turns a protection
+off: to show that a test would notice a missing one, tests/harness/mutations.py edits the source.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from collections import Counter
 
 _plan: list[tuple[str, int, str]] = []
 _trace = ""
-_broken: frozenset[str] = frozenset()
 _armed = False
 _hits: Counter[str] = Counter()
 
@@ -40,17 +40,12 @@ def passed(name: str) -> None:
         _reached(name, may_fail=False)
 
 
-def skips(check: str) -> bool:
-    """Whether a deliberate break makes us leave out `check`. Only tests of the tests set it."""
-    return check in _broken
-
-
-def arm(plan: str = "", trace: str = "", broken: str = "") -> None:
-    """Set all of it anew: what the environment does at start, and the fork server in each child."""
-    global _plan, _trace, _broken, _armed
+def arm(plan: str = "", trace: str = "") -> None:
+    """Replace the plan and the trace file. Called at import with the environment, and by the fork servers of the tests
+    in each child."""
+    global _plan, _trace, _armed
     _plan = [_parsed(word) for word in plan.split(",") if word]
     _trace = trace
-    _broken = frozenset(broken.split(",")) - {""}
     _armed = bool(_plan or _trace)
     _hits.clear()
 
@@ -83,8 +78,4 @@ def _inject(action: str, name: str, may_fail: bool) -> None:
         raise OSError(number, f"injected at {name}: {os.strerror(number)}")
 
 
-arm(
-    os.environ.get("HOLDFAST_FAULT", ""),
-    os.environ.get("HOLDFAST_FAULT_TRACE", ""),
-    os.environ.get("HOLDFAST_BREAK", ""),
-)
+arm(os.environ.get("HOLDFAST_FAULT", ""), os.environ.get("HOLDFAST_FAULT_TRACE", ""))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from holdfast.base import faults
-
 # Whole escape sequences first, then whatever control characters are left (tabs and line ends stay), those that let a
 # text run the other way (they would turn what stands beside it too), and those without a width of their own, or with
 # one that terminals do not agree about.
@@ -22,7 +20,7 @@ _HALVES = re.compile("[\ud800-\udfff]")  # bytes that are no text
 
 def clean(text: object) -> str:
     """Printable text: escape sequences and control characters are gone, and nothing in it moves what stands beside."""
-    plain = str(text) if faults.skips("clean-text") else _ESCAPES.sub("", str(text))
+    plain = _ESCAPES.sub("", str(text))
     return plain if plain.isascii() else _HALVES.sub("�", plain)
 
 

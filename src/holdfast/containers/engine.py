@@ -132,7 +132,7 @@ class Engine:
         """Kill those that run, and see that none does. One that never ran goes: a start that the engine has not come to
         yet, of a client that died, must find nothing to start."""
         for one in self.found(labels):
-            if one["State"] in NEVER_RAN and not faults.skips("created-goes"):
+            if one["State"] in NEVER_RAN:
                 self.drop(str(one["Id"]))
             elif one["State"] in ("running", "paused", "restarting"):
                 with self._talking() as (api, errors):

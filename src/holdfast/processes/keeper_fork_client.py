@@ -16,9 +16,19 @@ CRADLE = os.path.join(os.path.dirname(__file__), "keeper_fork_server.py")
 PATIENCE = 10.0  # for an answer that usually takes milliseconds; the loop waits meanwhile
 LENGTH, ANSWER = 8, 24
 ROOM = 400  # for what `ps` shows of a keeper
+FAULT_PREFIX = "HOLDFAST_FAULT"  # variables that arm crash points: ours go to keepers, never to agents
+_PASSED = ("PATH", "LANG", FAULT_PREFIX)
 
 
-_PASSED = ("PATH", "LANG", "HOLDFAST_FAULT", "HOLDFAST_BREAK")
+def with_own_faults(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a keeper that is started without the cradle: the agent's plus our fault variables."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith(FAULT_PREFIX)}
+    return without_faults(environment) | ours
+
+
+def without_faults(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of an agent without any fault variable."""
+    return {name: value for name, value in environment.items() if not name.startswith(FAULT_PREFIX)}
 
 
 class Nursery:
@@ -33,7 +43,7 @@ class Nursery:
         """The pid of a new keeper, which is our child. OSError: there is none, or it is not known (see `close`)."""
         if self._channel is None:
             self._channel = self._open()
-        request = os.fsencode(directory) + b"\0" + json.dumps(dict(environment)).encode()
+        request = os.fsencode(directory) + b"\0" + json.dumps(without_faults(environment)).encode()
         faults.effect("nursery.ask")
         socket.send_fds(self._channel, [len(request).to_bytes(LENGTH, "big")], [lock, ready, log])
         self._channel.sendall(request)

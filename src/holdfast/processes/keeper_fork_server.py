@@ -131,7 +131,7 @@ def main() -> None:
     keeper.prctl(keeper.PR_SET_PDEATHSIG, signal.SIGKILL)  # the closed socket says the same, unless we are stopped
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
-    keeper.set_faults(dict(os.environ))
+    keeper.set_faults(os.environ)  # keepers inherit them: they look at no other environment
     warm_up()
     gc.collect()
     gc.disable()

@@ -63,15 +63,13 @@ class RunDirectory:
         if not os.path.exists(self.file("control")):
             os.mkfifo(self.file("control"), 0o600)
         self._write("intent.json.new", json.dumps({"protocol": PROTOCOL, **intent}, indent=1).encode())
-        if not faults.skips("intent-file"):
-            self.intend()
+        self.intend()
 
     def intend(self) -> None:
         """From now on there is a run, whoever comes to look."""
         faults.effect("rundir.intend")
         os.rename(self.file("intent.json.new"), self.file("intent.json"))
-        if not faults.skips("sync-folder-intent.json"):
-            self._sync()
+        self._sync()
         faults.passed("rundir.intent")
 
     def take_lock(self) -> int | None:
@@ -235,18 +233,9 @@ class RunDirectory:
             view = memoryview(content)
             while view:
                 view = view[os.write(fd, view) :]
-            if not (name == "intent.json.new" and faults.skips("sync-intent.json")):
-                self._sync_content(fd)
+            os.fsync(fd)  # one that fails is heeded: the next would succeed, though the content was lost
         finally:
             os.close(fd)
-
-    def _sync_content(self, fd: int) -> None:
-        """What could not be synced is lost, though the next try would say that all is well: it is written again."""
-        try:
-            os.fsync(fd)
-        except OSError:
-            if not faults.skips("heed-sync"):
-                raise
 
     def _sync(self) -> None:
         for folder in (self.path, os.path.dirname(self.path)):

@@ -147,8 +147,6 @@ class Git:
                 trusted[key] = value
         # Only what is set: an empty `process` would switch the user's own `clean` and `smudge` off.
         settings = [(key, trusted.get(key, _instead(key))) for key in sorted(effective)]
-        if faults.skips("git-filters"):
-            settings = []
         return {"GIT_WORK_TREE": worktree, **by_environment(settings)}, identity
 
     async def _settings(self, worktree: str, pattern: str) -> list[tuple[str, str, str]]:

@@ -14,8 +14,6 @@ from holdfast.workspaces.names import OWNER_SUFFIX
 
 def write(workspace: Workspace) -> None:
     """Before the directory exists."""
-    if faults.skips("intent") or faults.skips("marker"):
-        return  # the marker is an intent too: the sweep finds by it what the ledger has lost
     os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)
     target = workspace.path + OWNER_SUFFIX
     faults.effect("marker.write")
@@ -33,11 +31,9 @@ def write(workspace: Workspace) -> None:
             file,
         )
         file.flush()
-        if not faults.skips("sync-owner.json"):
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
     os.rename(target + ".new", target)
-    if not faults.skips("sync-folder-owner.json"):
-        _sync(os.path.dirname(target))  # without it a power loss could leave the workspace and not the marker
+    _sync(os.path.dirname(target))  # without it a power loss could leave the workspace and not the marker
     faults.passed("marker.written")
 
 
