@@ -10,7 +10,7 @@ from holdfast.config.service_settings import NOTIFY, TRACKERS, without_path
 from holdfast.config.setting_type import DANGEROUS as DANGEROUS
 from holdfast.config.setting_type import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.setting_type import Setting as Setting
-from holdfast.config.values import age, boolean, count, one_of, pairs, program, text, words, write
+from holdfast.config.values import age, boolean, count, one_of, pairs, program, text, variable_patterns, words, write
 from holdfast.core.task_settings import GIB, MIB
 
 # The modules of `agents/` that are real CLIs: the one place where they are registered (docs/howto/add-an-agent.md).
@@ -221,7 +221,9 @@ SETTINGS: dict[str, Setting] = {
         reload=True,
     ),
     "top.bell": Setting(False, boolean, "`holdfast top` rings the terminal's bell, once per critical alert."),
-    "env.pass": Setting([], words, "More environment variables that agents may see (patterns).", user_only=DANGEROUS),
+    "env.pass": Setting(
+        [], variable_patterns, "More environment variables that agents may see (patterns).", user_only=DANGEROUS
+    ),
     "env.set": Setting({}, pairs, "Environment variables set for agents.", user_only=DANGEROUS),
 }
 

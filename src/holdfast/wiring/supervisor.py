@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from holdfast import __version__, config
-from holdfast.agents.common.environment import allowed
+from holdfast.agents.common.environment import OWN_VARIABLES, allowed
 from holdfast.agents.registry import AGENTS
 from holdfast.base import clock
 from holdfast.base.errors import Unavailable
@@ -67,12 +67,15 @@ from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 
 def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]:
-    """The allow-list, what the task's settings pass on, what they set; of the latter, secrets from their file."""
+    """Return the allow-list, what the task's settings pass on, and what they set (secrets from their file).
+
+    A task of an earlier version may have set a variable of Holdfast itself: it is left out."""
     passed = wanted.get("pass", ())
     extra = wanted.get("set", {})
     assert isinstance(passed, list | tuple)
     assert isinstance(extra, dict)
-    chosen = {str(k): str(v) for k, v in extra.items()} | looked_up(wanted, home)
+    chosen = {str(k): str(v) for k, v in extra.items() if not str(k).startswith(OWN_VARIABLES)}
+    chosen |= looked_up(wanted, home)
     learn(secrets_in(chosen))
     return allowed(os.environ, tuple(str(name) for name in passed)) | chosen
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from holdfast.secrets.redact import is_secret_name
 
+OWN_VARIABLES = "HOLDFAST_"
 ALLOWED = (
     "PATH",
     "HOME",
@@ -53,14 +54,18 @@ ALLOWED = (
 
 
 def allowed(environment: Mapping[str, str], also: tuple[str, ...] = ()) -> dict[str, str]:
-    """The part of `environment` that an agent gets: our list and what `env.pass` names.
+    """Return the part of `environment` that an agent gets: our list and what `env.pass` names.
 
+    Variables of Holdfast itself are left out, whatever a pattern says: they are for the supervisor.
     Our patterns are for settings of tools. A login that one of them would let through (UV_PUBLISH_TOKEN,
     NPM_CONFIG__AUTH) is the user's to give, by its name.
     """
     return {
         name: value
         for name, value in environment.items()
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in also)
-        or (any(fnmatch.fnmatchcase(name, pattern) for pattern in ALLOWED) and not is_secret_name(name))
+        if not name.startswith(OWN_VARIABLES)
+        and (
+            any(fnmatch.fnmatchcase(name, pattern) for pattern in also)
+            or (any(fnmatch.fnmatchcase(name, pattern) for pattern in ALLOWED) and not is_secret_name(name))
+        )
     }
