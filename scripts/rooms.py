@@ -111,7 +111,10 @@ def page() -> str:
         if layer is not None and row is not None:
             cells.setdefault((row, layer), []).append(module)
     head = ["capability", *LAYERS]
-    rows = [[row, *(_cell(cells.get((row, layer), ())) for layer in LAYERS)] for row in (*CAPABILITIES, "(the layer itself)")]
+    rows = [
+        [row, *(_cell(cells.get((row, layer), ())) for layer in LAYERS)]
+        for row in (*CAPABILITIES, "(the layer itself)")
+    ]
     rows = [row for row in rows if any(row[1:])]
     lines = [head, ["---"] * len(head), *rows]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)

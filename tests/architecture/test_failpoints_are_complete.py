@@ -25,7 +25,6 @@ EXEMPT = {
     ("processes/keeper.py", "Keeper.bound_agent"): "the child after the fork, and a file of /proc",
     ("processes/run_dir.py", "RunDirectory.take_lock"): "a lock file: empty, and the kernel forgets the lock",
     ("processes/run_dir.py", "RunDirectory._sync"): "its callers, intend and declare_empty, have points on both sides",
-    ("processes/run_dir.py", "RunDirectory._sync_content"): "its caller, _write, has one",
     ("workspaces/removal/owner_marker.py", "_sync"): "its caller, write, has points on both sides",
     ("processes/helpers.py", "HelperLock.__init__"): "a lock file: empty, and the kernel forgets the lock",
     ("store/sqlite/engine/write_queue.py", "Turnstile.__init__"): "a lock file: empty, and the kernel forgets the lock",

@@ -13,9 +13,10 @@ import pytest
 from tests.faults.stage import Stage
 from tests.fleet import Fleet
 from tests.harness.await_case import Case, Mode, run_case
+from tests.harness.mutations import Mutation
 from tests.swarm import draft
 
-from holdfast.base import clock, faults
+from holdfast.base import clock
 from holdfast.base.instant import Instant
 from holdfast.core.model import Repo, Task
 from holdfast.core.schedules.schedule import Schedule
@@ -76,7 +77,7 @@ def enrol(stage: Stage) -> None:
 
 async def fire_and_drive(stage: Stage) -> None:
     """As the supervisor's loop would: the schedule is due, its task is claimed and driven."""
-    faults.arm(broken="cursor")
+    Mutation("cursor").apply()
     with contextlib.ExitStack() as closing:
         context = stage.context(closing)
         context.ports = replace(context.ports, timetables=Nightly(stage))

@@ -7,7 +7,8 @@ action kills the process (kill), exits (exit), stops it so that a test can inspe
 `HOLDFAST_FAULT_TRACE=FILE` appends every point that is reached. Each name has exactly one call site, and no effect is
 without one: tests/architecture/test_failpoints_are_complete.py. docs/faults.md explains the matrix.
 
-`HOLDFAST_BREAK=check` skips one of our own checks. It exists to prove that the matrix would notice.
+A fault point can only end a process or fail a call, which has to be survived anyway. No variable turns a protection
+off: to show that a test would notice a missing one, tests/harness/mutations.py edits the source.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from collections import Counter
 
 _plan: list[tuple[str, int, str]] = []
 _trace = ""
-_broken: frozenset[str] = frozenset()
 _armed = False
 _hits: Counter[str] = Counter()
 
@@ -43,17 +43,11 @@ def passed(name: str) -> None:
         _reached(name, may_fail=False)
 
 
-def skips(check: str) -> bool:
-    """True if a deliberate break skips `check`. Only tests of the tests set it."""
-    return check in _broken
-
-
-def arm(plan: str = "", trace: str = "", broken: str = "") -> None:
-    """Replace the whole plan. The environment does this at start, and the keeper fork server in each child."""
-    global _plan, _trace, _broken, _armed
+def arm(plan: str = "", trace: str = "") -> None:
+    """Replace the plan and the trace file. Called at import with the environment, and by fork servers in each child."""
+    global _plan, _trace, _armed
     _plan = [_parsed(word) for word in plan.split(",") if word]
     _trace = trace
-    _broken = frozenset(broken.split(",")) - {""}
     _armed = bool(_plan or _trace)
     _hits.clear()
 
@@ -86,8 +80,4 @@ def _inject(action: str, name: str, may_fail: bool) -> None:
         raise OSError(number, f"injected at {name}: {os.strerror(number)}")
 
 
-arm(
-    os.environ.get("HOLDFAST_FAULT", ""),
-    os.environ.get("HOLDFAST_FAULT_TRACE", ""),
-    os.environ.get("HOLDFAST_BREAK", ""),
-)
+arm(os.environ.get("HOLDFAST_FAULT", ""), os.environ.get("HOLDFAST_FAULT_TRACE", ""))

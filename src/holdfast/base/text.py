@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from holdfast.base import faults
-
 # Whole escape sequences come first, then all other control characters, except tabs and line ends. Then come those that
 # reverse the direction of text, which would also turn the text next to it. The last are those without a width of their
 # own, or with one that terminals do not agree about.
@@ -22,7 +20,7 @@ _HALVES = re.compile("[\ud800-\udfff]")  # bytes that are not text
 
 def clean(text: object) -> str:
     """Return text without escape sequences and control characters. Nothing in it moves the text next to it."""
-    plain = str(text) if faults.skips("clean-text") else _ESCAPES.sub("", str(text))
+    plain = _ESCAPES.sub("", str(text))
     return plain if plain.isascii() else _HALVES.sub("�", plain)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from holdfast.base import faults
 from holdfast.base.errors import HoldfastError, Unavailable, UsageError
 from holdfast.config.layers import Config, withhold_untrusted
 from holdfast.config.read_file import REPO_FILE, read_file, user_file
@@ -24,7 +23,7 @@ def environment_of(settings: Config) -> dict[str, object]:
     `held` maps each secret variable to the file to look its value up in.
     """
     values: Mapping[str, str] = settings[KEY]
-    secret = [name for name, value in values.items() if secrets_in({name: value}) and not faults.skips("held-secrets")]
+    secret = [name for name, value in values.items() if secrets_in({name: value})]
     found: dict[str, object] = {
         "pass": settings["env.pass"],
         "set": {name: value for name, value in values.items() if name not in secret},

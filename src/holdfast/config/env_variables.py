@@ -34,7 +34,6 @@ OURS = frozenset(
         "HOLDFAST_ALERT_LEVEL",
         "HOLDFAST_ALERT_MESSAGE",
         "HOLDFAST_CLOCK_OFFSET",
-        "HOLDFAST_BREAK",
         "HOLDFAST_DEBUG",
         "HOLDFAST_GIT_TIMEOUT",
     }

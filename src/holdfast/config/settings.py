@@ -13,7 +13,7 @@ from holdfast.config.service_settings import NOTIFY, TRACKERS, without_path
 from holdfast.config.setting_type import DANGEROUS as DANGEROUS
 from holdfast.config.setting_type import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.setting_type import Setting as Setting
-from holdfast.config.values import age, boolean, count, one_of, pairs, program, text, words, write
+from holdfast.config.values import age, boolean, count, one_of, pairs, program, text, variable_patterns, words, write
 from holdfast.core.task_settings import GIB, MIB
 
 # Modules of `agents/` that run a real CLI. This is the only place that registers them (docs/howto/add-an-agent.md).
@@ -255,7 +255,9 @@ SETTINGS: dict[str, Setting] = {
     "top.bell": Setting(
         False, boolean, "true: `holdfast top` rings the terminal's bell once per critical alert. false: it does not."
     ),
-    "env.pass": Setting([], words, "More environment variables that agents may see (patterns).", user_only=DANGEROUS),
+    "env.pass": Setting(
+        [], variable_patterns, "More environment variables that agents may see (patterns).", user_only=DANGEROUS
+    ),
     "env.set": Setting({}, pairs, "Environment variables set for agents.", user_only=DANGEROUS),
 }
 

@@ -19,6 +19,7 @@ from holdfast.base.units import parse_duration, parse_size, write_duration, writ
 
 BIGGEST_NUMBER = 2**31 - 1  # the largest number that both the store and argparse accept
 FOREVER = "forever"
+OWN_VARIABLES = "HOLDFAST_"  # how the names of our own variables begin
 _LONGEST_SHOWN = 60
 
 Parser = Callable[[Any], Any]
@@ -63,6 +64,17 @@ def words(value: object) -> list[str]:
     raise ValueError(f'\'{shown(value)}\' is not a list of texts, like ["one", "two"]')
 
 
+def variable_patterns(value: object) -> list[str]:
+    """Patterns of variables' names, as `words` has them. The supervisor's own variables are not passed on."""
+    patterns = words(value)
+    for pattern in patterns:
+        if pattern.startswith(OWN_VARIABLES):
+            raise ValueError(
+                f"'{shown(pattern)}' means variables of Holdfast itself; agents get only those that it makes for them"
+            )
+    return patterns
+
+
 def pairs(value: object) -> dict[str, str]:
     """Parse a table of texts. The text of a variable is a list of NAME=VALUE words."""
     if isinstance(value, str):
@@ -75,6 +87,8 @@ def pairs(value: object) -> dict[str, str]:
     for name in value:
         if not name or "=" in name:
             raise ValueError(f"'{shown(name)}' cannot be the name of an environment variable")
+        if name.startswith(OWN_VARIABLES):
+            raise ValueError(f"{shown(name)} is a variable of Holdfast itself, and cannot be set for agents")
     return {_checked(name): _checked(word) for name, word in value.items()}
 
 
@@ -182,13 +196,22 @@ _TAKES: dict[Parser, str] = {
     boolean: "true or false",
     program: "the name or the path of a program",
     words: "a list of texts",
+    variable_patterns: "a list of texts",
     pairs: "a table of texts",
     parse_duration: "a duration like `90s` or `1h30m`",
     age: "a duration like `30d`, or `forever`",
     parse_size: "a size like `512MiB` or `2G`",
     money: "an amount of dollars like `5` or `0.25`",
 }
-_EXAMPLES: dict[Parser, Any] = {boolean: True, parse_duration: 60.0, age: 60.0, parse_size: 1024, words: [], pairs: {}}
+_EXAMPLES: dict[Parser, Any] = {
+    boolean: True,
+    parse_duration: 60.0,
+    age: 60.0,
+    parse_size: 1024,
+    words: [],
+    variable_patterns: [],
+    pairs: {},
+}
 
 
 def nonempty_text(value: object) -> str:

@@ -147,7 +147,7 @@ class Engine:
         find nothing to start.
         """
         for one in self.found(labels):
-            if one["State"] in NEVER_RAN and not faults.skips("created-goes"):
+            if one["State"] in NEVER_RAN:
                 self.drop(str(one["Id"]))
             elif one["State"] in ("running", "paused", "restarting"):
                 with self._talking() as (api, errors):

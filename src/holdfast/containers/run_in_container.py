@@ -27,14 +27,7 @@ _ALSO_INSIDE = (
     "LANG", "LANGUAGE", "LC_*", "TERM", "COLORTERM", "TZ", "HOLDFAST_*",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 )  # fmt: skip
-_OUTSIDE_ONLY = (
-    "HOLDFAST_RUN_DIR",
-    "HOLDFAST_HOME",
-    "HOLDFAST_FAULT",
-    "HOLDFAST_FAULT_TRACE",
-    "HOLDFAST_FAULT_ONCE",
-    "HOLDFAST_BREAK",
-)
+_OUTSIDE_ONLY = ("HOLDFAST_RUN_DIR", "HOLDFAST_HOME")
 _LOOKS = 40
 _LOOK_AGAIN = 0.05
 

@@ -34,26 +34,19 @@ def life_of(identity: Identity | None) -> Life:
     if identity is None:
         return Life.UNKNOWN
     seen = sight(identity.pid)
-    return judge(_maimed(identity, seen), seen)
-
-
-def _maimed(identity: Identity, seen: Sighting) -> Identity:
-    """Return the identity. For a deliberate break (tests) one part is replaced, so that it is not compared."""
-    boot_id = seen.boot_id if faults.skips("boot-id") else identity.boot_id
-    start_ticks = seen.start_ticks if faults.skips("start-time") and seen.start_ticks else identity.start_ticks
-    return Identity(boot_id=boot_id, pid=identity.pid, start_ticks=start_ticks)
+    return judge(identity, seen)
 
 
 def open_pidfd(identity: Identity) -> int | None:
     """Return a pidfd of exactly that process, or None when it is gone. Opens first and compares then: no race."""
-    if identity.boot_id != clock.boot_id() and not (faults.skips("boot-id") or faults.skips("identity")):
+    if identity.boot_id != clock.boot_id():
         return None
     try:
         fd = os.pidfd_open(identity.pid)
     except ProcessLookupError:
         return None  # every other error (for example out of descriptors) means "unknown" and must not look like "gone"
     try:
-        is_it = faults.skips("identity") or life_of(identity) is Life.ALIVE
+        is_it = life_of(identity) is Life.ALIVE
     except BaseException:
         os.close(fd)  # the error may be "out of descriptors": this one must not leak too
         raise

@@ -34,6 +34,7 @@ import signal
 import stat
 import sys
 import time
+from collections.abc import Mapping
 
 PROTOCOL = 1
 ROOM = 4096
@@ -54,6 +55,7 @@ ENDED_OUT_OF_MEMORY = 3  # an ender's other exit code for success, besides 0
 NOT_OURS_ANY_MORE = (errno.ENOENT, errno.ENXIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR)
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+FAULT_PREFIX = "HOLDFAST_FAULT"  # variables that arm crash points; an agent never gets them
 
 _libc = ctypes.CDLL(None, use_errno=True)
 if hasattr(_libc, "fallocate"):  # not on macOS, where this file is only imported
@@ -67,21 +69,15 @@ def prctl(option: int, value: int) -> None:
 
 
 _fault = _trace = _once = ""
-_broken: list[str] = []  # checks to leave out, as in faults.skips; only tests that test the tests set this
 _hits: dict[str, int] = {}
 
 
-def arm(environment: bytes) -> None:
-    """Set the fault points from the agent's environment (JSON), which is parsed only if it has variables for them."""
-    set_faults(json.loads(environment) if b"HOLDFAST_FAULT" in environment or b"HOLDFAST_BREAK" in environment else {})
-
-
-def set_faults(environment: dict[str, str]) -> None:
-    global _fault, _trace, _once, _broken
+def set_faults(environment: Mapping[str, str]) -> None:
+    """Arm the fault points from this process's environment, which the supervisor gave it, never from the agent's."""
+    global _fault, _trace, _once
     _fault = environment.get("HOLDFAST_FAULT", "")
     _trace = environment.get("HOLDFAST_FAULT_TRACE", "")
     _once = environment.get("HOLDFAST_FAULT_ONCE", "")  # a file; if it exists, another keeper had the fault already
-    _broken = environment.get("HOLDFAST_BREAK", "").split(",")
 
 
 def fault_point(name: str, may_fail: bool = False) -> None:
@@ -349,8 +345,7 @@ class Records:
         fd = os.open(name + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, json.dumps(content).encode())
-            if f"sync-{name}" not in _broken:
-                os.fsync(fd)
+            os.fsync(fd)
         finally:
             os.close(fd)
         self._rename(name + ".new", name)
@@ -388,8 +383,7 @@ class Records:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise FileNotFoundError(errno.ENOENT, "something else is in its place", name)
             os.pwrite(fd, block, 0)
-            if f"sync-{name}" not in _broken:
-                os.fsync(fd)
+            os.fsync(fd)
         finally:
             os.close(fd)
         fault_point("keeper.rename", may_fail=True)
@@ -403,8 +397,7 @@ class Records:
         except (IsADirectoryError, NotADirectoryError):
             remove_obstacle(name)
             os.rename(source, name)
-        if f"sync-folder-{name}" not in _broken:
-            os.fsync(self._directory)
+        os.fsync(self._directory)
 
 
 class Keeper:
@@ -415,7 +408,7 @@ class Keeper:
         self.records = Records()
         self.grace = float(str(intent["grace"]))
         self.fast_grace = float(str(intent["fast_grace"]))
-        self.orphan_grace = float("inf" if "lifeline" in _broken else str(intent["orphan_grace"]))
+        self.orphan_grace = float(str(intent["orphan_grace"]))
         self.timeout = float(str(intent["timeout"]))
         limits: dict[str, int] = intent.get("limits") or {}  # type: ignore[assignment]  # a JSON object of numbers
         self.memory_limit = int(limits.get("memory") or 0)
@@ -527,7 +520,7 @@ class Keeper:
             os.dup2(os.open("err.log", os.O_WRONLY | os.O_APPEND), 2)
             doing = f"enter {self.intent['cwd']}"
             os.chdir(str(self.intent["cwd"]))
-            if "go-pipe" not in _broken and os.read(go, 1) != b"!":
+            if os.read(go, 1) != b"!":
                 os._exit(126)  # the keeper died before pid.json was on disk: the agent was never started
             doing = f"run '{argv[0]}'"
             os.execvpe(argv[0], argv, json.loads(self.environment))
@@ -778,14 +771,11 @@ class Keeper:
 
 def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: bytes) -> None:
     """Run a keeper from start to end. Never returns: the interpreter's own shutdown would only delay the exit."""
-    arm(environment)
     os.set_inheritable(lock_fd, False)  # an agent that held the lock would look like a living keeper
     os.set_inheritable(ready_fd, False)
-    if "lock" in _broken:
-        os.close(lock_fd)
     os.chdir(run_dir)
     os.umask(0o077)
-    intent = json.loads(read_file("intent.json.new" if "intent-file" in _broken else "intent.json"))
+    intent = json.loads(read_file("intent.json"))
     if intent["protocol"] != PROTOCOL:
         raise SystemExit(f"keeper: intent.json has protocol {intent['protocol']}, this keeper has {PROTOCOL}")
     os.umask(int(intent.get("umask", 0o022)))  # so that the agent's files get the user's usual modes
@@ -796,5 +786,12 @@ def keep(run_dir: str, lock_fd: int, ready_fd: int, environment: bytes) -> None:
     os._exit(0)
 
 
+def main() -> None:
+    """Keep a run without the fork server. Our environment is the agent's plus the supervisor's fault variables."""
+    set_faults(os.environ)
+    of_agent = {name: value for name, value in os.environ.items() if not name.startswith(FAULT_PREFIX)}
+    keep(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.dumps(of_agent).encode())
+
+
 if __name__ == "__main__":
-    keep(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.dumps(dict(os.environ)).encode())
+    main()

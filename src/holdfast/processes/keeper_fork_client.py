@@ -19,9 +19,19 @@ CRADLE = os.path.join(os.path.dirname(__file__), "keeper_fork_server.py")
 PATIENCE = 10.0  # seconds for an answer that usually takes milliseconds; the supervisor's loop is blocked meanwhile
 LENGTH, ANSWER = 8, 24
 ROOM = 400  # characters of command line, which a keeper overwrites with the text that `ps` shows
+FAULT_PREFIX = "HOLDFAST_FAULT"  # variables that arm fault points: the supervisor's go to keepers, never to agents
+_PASSED = ("PATH", "LANG", FAULT_PREFIX)
 
 
-_PASSED = ("PATH", "LANG", "HOLDFAST_FAULT", "HOLDFAST_BREAK")
+def with_own_faults(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a keeper that is started without the cradle: the agent's plus our fault variables."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith(FAULT_PREFIX)}
+    return without_faults(environment) | ours
+
+
+def without_faults(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of an agent without any fault variable."""
+    return {name: value for name, value in environment.items() if not name.startswith(FAULT_PREFIX)}
 
 
 class Nursery:
@@ -39,7 +49,7 @@ class Nursery:
         """
         if self._channel is None:
             self._channel = self._open()
-        request = os.fsencode(directory) + b"\0" + json.dumps(dict(environment)).encode()
+        request = os.fsencode(directory) + b"\0" + json.dumps(without_faults(environment)).encode()
         faults.effect("nursery.ask")
         socket.send_fds(self._channel, [len(request).to_bytes(LENGTH, "big")], [lock, ready, log])
         self._channel.sendall(request)

@@ -139,7 +139,7 @@ def main() -> None:
     keeper.prctl(keeper.PR_SET_PDEATHSIG, signal.SIGKILL)
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)
-    keeper.set_faults(dict(os.environ))
+    keeper.set_faults(os.environ)  # keepers inherit them: they look at no other environment
     warm_up()
     gc.collect()
     gc.disable()

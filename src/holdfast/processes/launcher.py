@@ -24,7 +24,7 @@ from holdfast.processes.cgroups import Bases, Cgroups
 from holdfast.processes.children import Children
 from holdfast.processes.helpers import wait_readable
 from holdfast.processes.identity import identify, life_of, open_pidfd, signal_exactly
-from holdfast.processes.keeper_fork_client import Nursery
+from holdfast.processes.keeper_fork_client import Nursery, with_own_faults
 from holdfast.processes.observe.observer import RunObserver
 from holdfast.processes.open_files import children_of, command_line, has_open, processes_marked, processes_with_open
 from holdfast.processes.port import LaunchSpec
@@ -60,7 +60,7 @@ class KeptProcesses(Strays):
             raise LaunchError(f"Run {spec.run_id} has a keeper already; a second one is refused.")
         with contextlib.ExitStack() as closing, contextlib.ExitStack() as on_failure:
             closing.callback(os.close, lock)
-            if directory.is_given_up() and not faults.skips("given-up"):
+            if directory.is_given_up():
                 raise LaunchError(f"Run {spec.run_id} was given up by another supervisor and is not started any more.")
             ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
             on_failure.callback(os.close, ready_r)
@@ -71,8 +71,6 @@ class KeptProcesses(Strays):
             # The keeper inherits the lock, so a living keeper holds it at every moment.
             pid = self._bear(directory, spec, lock, ready_w, log)
             on_failure.pop_all()
-        if faults.skips("intent-file"):
-            directory.intend()
         return KeptRun(directory, self._children, self._cgroups, identify(pid), ready_r)
 
     def _bear(self, directory: RunDirectory, spec: LaunchSpec, lock: int, ready: int, log: int) -> int:
@@ -93,7 +91,7 @@ class KeptProcesses(Strays):
         return self._children.spawn(
             [sys.executable, "-I", "-S", "-X", "utf8", KEEPER, directory.path, str(lock), str(ready)],
             cwd="/",
-            env=spec.env,
+            env=with_own_faults(spec.env),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -236,7 +234,7 @@ class KeptRun:
         if self._directory.exists() and not self._directory.is_free():
             raise OSError(errno.EBUSY, "its keeper still holds the run's lock")  # temporary: the caller tries again
         is_whole = self._keeper is None or self._children.ended_well(self._keeper)
-        if (self._directory.is_empty() and is_whole) or faults.skips("emptiness"):
+        if self._directory.is_empty() and is_whole:
             if self._directory.is_given_up():
                 return ProcessEnd(cause=Cause.NEVER_STARTED)
             ending = self._directory.ending()
@@ -265,10 +263,8 @@ class KeptRun:
             swept = self._children.end_strays()
         identities = self._directory.identities()
         if identities is None and not self._started:
-            if not (faults.skips("intent-file") or self._directory.give_up(clock.now().wall)):
-                raise OSError(
-                    errno.EBUSY, "another supervisor is about to start it"
-                )  # temporary: the caller tries again
+            if not self._directory.give_up(clock.now().wall):
+                raise OSError(errno.EBUSY, "another supervisor is about to start it")  # the caller tries again
             return ProcessEnd(cause=Cause.NEVER_STARTED)  # because of the go-pipe, an unrecorded agent never ran
         if not swept and self._directory.is_of_an_earlier_boot():
             return self._proven(REBOOTED, "reboot")

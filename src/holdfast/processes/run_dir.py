@@ -68,15 +68,13 @@ class RunDirectory:
         if not os.path.exists(self.file("control")):
             os.mkfifo(self.file("control"), 0o600)
         self._write("intent.json.new", json.dumps({"protocol": PROTOCOL, **intent}, indent=1).encode())
-        if not faults.skips("intent-file"):
-            self.intend()
+        self.intend()
 
     def intend(self) -> None:
         """Make intent.json visible and durable: from now on the run exists, also for the next supervisor."""
         faults.effect("rundir.intend")
         os.rename(self.file("intent.json.new"), self.file("intent.json"))
-        if not faults.skips("sync-folder-intent.json"):
-            self._sync()
+        self._sync()
         faults.passed("rundir.intent")
 
     def take_lock(self) -> int | None:
@@ -249,21 +247,9 @@ class RunDirectory:
             view = memoryview(content)
             while view:
                 view = view[os.write(fd, view) :]
-            if not (name == "intent.json.new" and faults.skips("sync-intent.json")):
-                self._sync_content(fd)
+            os.fsync(fd)  # one that fails is heeded: the next would succeed, though the content was lost
         finally:
             os.close(fd)
-
-    def _sync_content(self, fd: int) -> None:
-        """Sync a file. An error is raised, so that the caller writes the content again.
-
-        After a failed fsync the content may be lost, although the next fsync would succeed.
-        """
-        try:
-            os.fsync(fd)
-        except OSError:
-            if not faults.skips("heed-sync"):
-                raise
 
     def _sync(self) -> None:
         for folder in (self.path, os.path.dirname(self.path)):

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast.base import faults
 from holdfast.secrets.patterns import ANCHORS, BLOCKS, CLOSES_BLOCK, IN_BLOCK, OPENS_BLOCK, compiled
 
 SHORTEST = 8  # letters: a shorter value would be found in innocent words
@@ -205,8 +204,6 @@ def redacted(text: str) -> str:
     if _of_process != os.getpid():
         _of_process = os.getpid()
         learn(secrets_in(os.environ))
-    if faults.skips("redaction"):
-        return text
     return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redacted(text)
 
 

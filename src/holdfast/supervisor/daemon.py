@@ -10,7 +10,6 @@ import signal
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
-from holdfast.base import faults
 from holdfast.base.concurrency import end_all
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.core.model import StopWhy
@@ -262,8 +261,6 @@ class Supervisor:
 
     async def _is_replaced(self) -> bool:
         """Whether another one has the home, and adopts what lives there. In doubt, keepers end their agents."""
-        if faults.skips("stale-stop"):
-            return False
         try:
             await self._context.writer.write(lambda tx: tx.hosts.require(self._context.host_id))
         except HoldfastError:

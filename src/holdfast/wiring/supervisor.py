@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from holdfast import __version__, config
-from holdfast.agents.common.environment import allowed
+from holdfast.agents.common.environment import OWN_VARIABLES, allowed
 from holdfast.agents.registry import AGENTS
 from holdfast.base import clock
 from holdfast.base.errors import Unavailable
@@ -69,13 +69,16 @@ from holdfast.workspaces.strategies.worktree import WorktreeStrategy
 
 def agent_environment(wanted: Mapping[str, object], home: str) -> dict[str, str]:
     """Return an agent's environment: the allow-list, and the variables that the task's settings pass on or set.
+
     Values that look like secrets are not stored with the task. They are read now, from the settings file that has them.
+    A task of an earlier version may set a variable of Holdfast itself: that is left out.
     """
     passed = wanted.get("pass", ())
     extra = wanted.get("set", {})
     assert isinstance(passed, list | tuple)
     assert isinstance(extra, dict)
-    chosen = {str(k): str(v) for k, v in extra.items()} | looked_up(wanted, home)
+    chosen = {str(k): str(v) for k, v in extra.items() if not str(k).startswith(OWN_VARIABLES)}
+    chosen |= looked_up(wanted, home)
     learn(secrets_in(chosen))
     return allowed(os.environ, tuple(str(name) for name in passed)) | chosen
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.base.text import is_text
 from holdfast.config.settings import CLI_AGENTS
-from holdfast.config.values import flag, meant, nonempty_text
+from holdfast.config.values import OWN_VARIABLES, flag, meant, nonempty_text
 
 SECTION = "accounts"
 DEFAULT = "default"
@@ -157,7 +157,7 @@ def _variables(value: object) -> dict[str, str]:
     for name, word in value.items():
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"'{name[:60]}' cannot be the name of an environment variable")
-        if name.startswith("HOLDFAST_"):
+        if name.startswith(OWN_VARIABLES):
             raise ValueError(f"{name[:60]} is a variable of Holdfast itself")
         if not isinstance(word, str) or not is_text(word):
             raise ValueError(f"the value of {name} is not text; write it in quotes")

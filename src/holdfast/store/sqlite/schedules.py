@@ -132,13 +132,6 @@ class SqliteSchedules:
             faults.tx("schedule.rewind")
 
     def fire(self, record: ScheduleRecord, occurrence: float, task_id: str, now: Instant) -> None:
-        if faults.skips("cursor"):
-            self._sql.change(
-                "unfire", **_at(record.schedule), cursor=record.cursor
-            )  # as if it had never fired: a storm
-            self._sql.change("unadmit", **_at(record.schedule), fire_time=occurrence)
-            faults.tx("schedule.unfire")
-            return
         self._decide(record, occurrence, "fired", task_id, "", now)
         late = now.wall - occurrence
         self._fired(record, occurrence, task_id, now, {"scheduled": True, "late": round(late, 3)}, "")

@@ -78,12 +78,11 @@ class Endings:
             raise Conflict(
                 f"Task {grip.task_id} cannot be settled: '{decision.action}' means that nothing proves its end."
             )
-        held = self._present(grip) if faults.skips("fence") else grip
         changed = self._sql.change(
             "settle",
             id=grip.task_id,
-            fence=held.fence,
-            owner=held.owner,
+            fence=grip.fence,
+            owner=grip.owner,
             run_id=run_id,
             state=str(state),
             reason=decision.reason,
@@ -134,11 +133,6 @@ class Endings:
         """`holdfast keep` may have come after the decision: its word counts until this very transaction."""
         spec = self._get(grip.task_id).spec
         return disposition if disposition.preserve or not spec.keep_workspace else resolve(spec, state)
-
-    def _present(self, grip: Grip) -> Grip:
-        """Whoever holds the task now: what a settle without its fence check would amount to."""
-        task = self._get(grip.task_id)
-        return grip if task.owner is None else Grip(task_id=task.id, fence=task.fence, owner=task.owner)
 
     def tell_kin(self, task_id: str, how: TaskState, now: Instant, *, spare_children: bool = False) -> None:
         """Whom the end of a task concerns: its parent is told; what waited for one that will not complete is cancelled,

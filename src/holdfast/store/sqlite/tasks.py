@@ -143,7 +143,7 @@ def _move(task: Task, decision: ResumeDecision, now: Instant) -> dict[str, objec
         "id": task.id,
         "reason": decision.message,
         "earlier": task.resume_attempts,
-        "attempt": task.resume_attempts if faults.skips("resume-count") else decision.attempt,
+        "attempt": decision.attempt,
         "now": now.wall,
     }
 
@@ -257,8 +257,7 @@ class SqliteTasks:
     # -- supervisor ----------------------------------------------------------------------------------------------
 
     def claim(self, host_id: str, now: Instant, terms: Terms = ANY) -> Task | None:
-        unleased = int(faults.skips("claim-lease"))
-        lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id, "unleased": unleased}
+        lease = {"host": host_id, "boottime": now.boottime, "boot_id": now.boot_id}
         if terms.held:
             return None
         if terms:
@@ -286,7 +285,6 @@ class SqliteTasks:
             from_host=task.owner,
             fence=task.fence,
             now=now.wall,
-            **{"raise": 0 if faults.skips("adopt-fence") else 1},
         )
         if not found:
             raise NotOwner(f"Task {task.id} was taken by someone else while we adopted it.")

@@ -71,8 +71,7 @@ class SqliteWorkspaces:
 
     def intend(self, grip: Grip, workspace: Workspace, now: Instant) -> None:
         self._require_owner(grip, workspace)
-        if not faults.skips("intent"):
-            self._record_intent(workspace, now)
+        self._record_intent(workspace, now)
 
     def _record_intent(self, workspace: Workspace, now: Instant) -> None:
         with refusing_duplicates(f"Task {workspace.task_id} has a workspace already; a second one is refused."):
@@ -172,8 +171,6 @@ class SqliteWorkspaces:
         self._require_owner(grip, workspace)
         self._tasks.change("fresh_start_made", id=grip.task_id)
         faults.tx("workspace.ready")
-        if faults.skips("intent") and self._sql.row("get", id=workspace.id) is None:
-            self._record_intent(workspace, now)
         return self.move(workspace, WorkspaceState.READY, reason, now)
 
     def enclosed(self, grip: Grip, workspace: Workspace, container: str) -> None:

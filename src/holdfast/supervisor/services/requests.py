@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from holdfast.base import faults
 from holdfast.base.errors import Conflict
 from holdfast.core.model import Request, RequestKind, StopWhy
 from holdfast.core.runs.resume import end_of_pause
@@ -52,8 +51,6 @@ class Requests(Service):
                 await self.answer(request, "refused: it is frozen; see `holdfast why`")
             return
         await attempt.stop(StopWhy.CANCEL, fast=True)
-        if faults.skips("death-first"):
-            await self.answer(request, "the task is cancelled")
 
     async def _cancel_waiting(self, request: Request, task_id: str, state: TaskState) -> None:
         if state in (TaskState.QUEUED, TaskState.PAUSED):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.base import faults
 from holdfast.base.ids import new_id
 from holdfast.core.model import Repo, TaskSpec, Workspace
 from holdfast.core.states import WorkspaceState
@@ -37,8 +36,6 @@ async def save_work(
     go. A text: why it must be preserved instead."""
     if workspace.state is WorkspaceState.INTENDED and over is None:
         return None  # never finished, so no agent has worked in it
-    if faults.skips("salvage"):
-        return None
     try:
         rules = replace(spec.salvage, litter=litter_of(context, spec))
         saved = await context.ports.strategy_of(spec).salvage(repo, workspace, reason, rules, over=over)

@@ -151,8 +151,6 @@ class Git:
                 trusted[key] = value
         # Replace only keys that are set: an empty `process` would disable the user's own `clean` and `smudge`.
         settings = [(key, trusted.get(key, _instead(key))) for key in sorted(effective)]
-        if faults.skips("git-filters"):
-            settings = []
         return {"GIT_WORK_TREE": worktree, **by_environment(settings)}, identity
 
     async def _settings(self, worktree: str, pattern: str) -> list[tuple[str, str, str]]:

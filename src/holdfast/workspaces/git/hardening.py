@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from holdfast.base import faults
-
 HARDENED = (
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -54,8 +52,6 @@ def environment(extra: Mapping[str, str] | None = None, arguments: Sequence[str]
     env.update(GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none")
     if _subcommand(arguments) in _TRANSPORTS:
         env.update(GIT_ALLOW_PROTOCOL="file")
-    if faults.skips("git-protocols"):
-        del env["GIT_ALLOW_PROTOCOL"]
     env.update(extra or {})
     return env
 
@@ -73,8 +69,7 @@ def search_path() -> str:
 
 
 def command(arguments: Sequence[str], settings: Sequence[str] = ()) -> list[str]:
-    hardened = () if faults.skips("git-settings") else HARDENED
-    options = [word for setting in (*hardened, *settings) for word in ("-c", setting)]
+    options = [word for setting in (*HARDENED, *settings) for word in ("-c", setting)]
     return ["git", *options, *arguments]
 
 

@@ -14,8 +14,6 @@ from holdfast.workspaces.names import OWNER_SUFFIX
 
 def write(workspace: Workspace) -> None:
     """Write the marker, before the directory is created."""
-    if faults.skips("intent") or faults.skips("marker"):
-        return  # skipped with the intents: by the marker, the sweep finds workspaces that the ledger has lost
     os.makedirs(os.path.dirname(workspace.path), mode=0o700, exist_ok=True)
     target = workspace.path + OWNER_SUFFIX
     faults.effect("marker.write")
@@ -33,11 +31,9 @@ def write(workspace: Workspace) -> None:
             file,
         )
         file.flush()
-        if not faults.skips("sync-owner.json"):
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
     os.rename(target + ".new", target)
-    if not faults.skips("sync-folder-owner.json"):
-        _sync(os.path.dirname(target))  # otherwise a power loss could keep the workspace but lose the marker
+    _sync(os.path.dirname(target))  # otherwise a power loss could keep the workspace but lose the marker
     faults.passed("marker.written")
 
 

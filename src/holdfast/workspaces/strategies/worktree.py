@@ -52,14 +52,14 @@ class WorktreeStrategy:
         self._users_gc = UsersGc()
 
     async def plan(self, repo: Repo, task_id: str, base_ref: str, branch: str | None, fresh_name: int) -> Plan:
-        await self._refuse_broken(repo, task_id)
+        await self._refuse_damaged(repo, task_id)
         path = names.workspace_path(self._home, repo.id, task_id)
         if branch is not None and fresh_name == 0:
             return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
         branch = names.branch_of(task_id, fresh_name)
         return Plan(path=path, branch=branch, base_commit=await self._resolve(repo, base_ref))
 
-    async def _refuse_broken(self, repo: Repo, task_id: str) -> None:
+    async def _refuse_damaged(self, repo: Repo, task_id: str) -> None:
         if not os.path.isdir(repo.common_dir):
             raise LaunchError(names.gone(repo.path, task_id))
         if await refs.tip(self._git, repo.common_dir, "refs/heads/holdfast") is not None:

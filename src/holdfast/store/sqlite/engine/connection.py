@@ -47,7 +47,7 @@ def open_connection(path: str, *, for_reading: bool = False) -> apsw.Connection:
         if not for_reading:
             if connection.execute("PRAGMA journal_mode").get != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {'OFF' if faults.skips('sync-commit') else 'FULL'}")
+            connection.execute("PRAGMA synchronous = FULL")
             bound_log(connection, path)
         elif is_another:
             connection.execute("PRAGMA user_version").get  # noqa: B018 - makes the log and its index now, as their owner
@@ -59,8 +59,6 @@ def make_private(path: str) -> None:
     get the mode that the file has. Nothing is said of one that is not ours to change.
 
     One that is there is not opened for it: to close it again would drop the locks of every connection of ours."""
-    if faults.skips("private"):
-        return
     try:
         if os.stat(path).st_mode & 0o077 == 0:
             return

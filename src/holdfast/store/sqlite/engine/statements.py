@@ -20,14 +20,19 @@ _SQLITE = os.path.dirname(os.path.dirname(__file__))
 
 @cache
 def statements(name: str) -> dict[str, str]:
-    """All statements of queries/<name>.sql by their `-- name:` line. `{x}` in one stands for the part named x."""
-    found: dict[str, str] = {}
+    """Return the statements of queries/<name>.sql."""
     with open(os.path.join(_SQLITE, "queries", f"{name}.sql"), encoding="utf-8") as file:
-        for block in file.read().split("-- name: ")[1:]:
-            title, _, body = block.partition("\n")
-            for part, text in found.items():
-                body = body.replace(f"{{{part}}}", text)
-            found[title.strip()] = body.strip()
+        return parse_statements(file.read())
+
+
+def parse_statements(source: str) -> dict[str, str]:
+    """Return all statements by their `-- name:` line. `{x}` in one stands for the part named x."""
+    found: dict[str, str] = {}
+    for block in source.split("-- name: ")[1:]:
+        title, _, body = block.partition("\n")
+        for part, text in found.items():
+            body = body.replace(f"{{{part}}}", text)
+        found[title.strip()] = body.strip()
     return found
 
 

@@ -44,12 +44,6 @@ UPDATE schedules SET word = :word, word_by = :by WHERE repo = :repo AND name = :
 -- name: move
 UPDATE schedules SET cursor = :cursor WHERE repo = :repo AND name = :schedule AND cursor = :before AND listed = 1
 
--- name: unfire
-UPDATE schedules SET cursor = :cursor WHERE repo = :repo AND name = :schedule
-
--- name: unadmit
-DELETE FROM occurrences WHERE repo = :repo AND name = :schedule AND hand = 0 AND fire_time = :fire_time
-
 -- name: admit
 INSERT INTO occurrences (repo, name, hand, fire_time, state, why, decided_at)
 SELECT :repo, :schedule, 0, :fire_time, :state, :why, :now

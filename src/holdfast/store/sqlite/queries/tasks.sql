@@ -86,7 +86,7 @@ UPDATE tasks
 SET state = 'running', fence = fence + 1, owner = :host, reason = 'claimed', worker = :lane, pause_reason = NULL, resume_after = NULL,
     not_before = NULL, updated_at = :now
 WHERE state = 'queued'
-  AND (:unleased OR EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime))
+  AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active' AND boot_id = :boot_id AND lease_until > :boottime)
 
 -- name: claim
 {taking}
@@ -100,7 +100,7 @@ RETURNING {task_columns}
 RETURNING {task_columns}
 
 -- name: adopt
-UPDATE tasks SET fence = fence + :raise, owner = :host, updated_at = :now
+UPDATE tasks SET fence = fence + 1, owner = :host, updated_at = :now
 WHERE id = :id AND state = 'running' AND owner = :from_host AND fence = :fence
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :host AND state = 'active')
   AND EXISTS (SELECT 1 FROM hosts WHERE id = :from_host AND state != 'active')
