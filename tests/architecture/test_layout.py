@@ -41,4 +41,4 @@ def test_settings_per_agent_know_every_agent() -> None:
 def test_health_is_judged_in_one_place() -> None:
     """R-TERM-01: what a verdict on a living run leads to is looked up by the health service, and by nobody else."""
     users = [str(path.relative_to(SOURCE)) for path in MODULES if "STOP_WHY[" in path.read_text(encoding="utf-8")]
-    assert users == ["supervisor/health/service.py"]
+    assert users == ["supervisor/health/monitor.py"]

@@ -21,7 +21,7 @@ from holdfast.supervisor.dispatch.holds import Holding
 from holdfast.supervisor.dispatch.resume import Resumes
 from holdfast.supervisor.dispatch.spending import Allowances
 from holdfast.supervisor.dispatch.terms import for_operators
-from holdfast.supervisor.health.service import Health
+from holdfast.supervisor.health.monitor import Health
 from holdfast.supervisor.log import Narrator, say, say_trouble
 from holdfast.supervisor.runs.attempts import Attempts, recover
 from holdfast.supervisor.runs.repo_changes import LockAlerts
