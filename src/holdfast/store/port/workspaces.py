@@ -143,7 +143,7 @@ class Keeps(Protocol):
         ...
 
     def expire_from_now(self, now: Instant) -> None:
-        """Restart the expiry timer of workspaces whose timestamp lies in the future, after the clock was set back."""
+        """Restart the expiry timer of workspaces with a timestamp in the future, after the clock was set back."""
         ...
 
     def expire(self, workspace: Workspace, now: Instant) -> bool:

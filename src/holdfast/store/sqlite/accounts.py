@@ -137,8 +137,8 @@ class SqliteAccounts:
         )
 
     def _works(self, under: Under, now: Instant) -> None:
-        """Open the account after a completed run, unless the run began before the account was parked or stopped:
-        such a run proves nothing about the account now."""
+        """Open the account after a completed run. A run that began before the account was parked or stopped does not
+        open it: such a run proves nothing about the account now."""
         account = self._get(under.agent, under.account)
         if account is not None and (under.started_at is None or under.started_at <= account.at):
             return

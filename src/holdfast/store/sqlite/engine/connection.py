@@ -88,7 +88,7 @@ def bound_log(connection: apsw.Connection, path: str) -> None:
 @contextmanager
 def _as_its_owner(path: str) -> Iterator[bool]:
     """Act as the file's owner while root opens another user's home (`sudo holdfast ps`). Otherwise the files that
-    SQLite creates next to the database belong to root for a moment, and in that moment the owner's supervisor cannot
+    SQLite creates next to the database belong to root for a moment. In that moment the owner's supervisor cannot
     write (measured: 372 of 25,000 openings)."""
     root, group = os.geteuid(), os.getegid()
     owner = os.stat(path) if root == 0 and os.path.exists(path) else None

@@ -76,7 +76,7 @@ def check(path: str) -> int:
 
 
 def marks_of(home: str) -> Marks | None:
-    """Return the highest numbers of the present store, or None if it is missing or damaged, and only then: a store
+    """Return the highest numbers of the present store, or None if it is missing or damaged, and only then. A store
     that is merely busy must not be replaced like a broken one."""
     path = os.path.join(home, DATABASE)
     try:

@@ -116,7 +116,7 @@ class SqliteStore:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX)  # one copy at a time; writers are not held up
+            fcntl.flock(directory, fcntl.LOCK_EX)  # one copy at a time. Writers do not wait for this lock
             return self._copy_into(folder, reason)
         finally:
             os.close(directory)

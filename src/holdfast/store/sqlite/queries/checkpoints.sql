@@ -38,7 +38,7 @@ ON CONFLICT (task_id) DO UPDATE SET number = excluded.number, generation = exclu
 WHERE going_back.generation != excluded.generation OR going_back.automatic OR NOT excluded.automatic
 
 -- name: keep_session
--- Nothing is changed where a new session is to begin.
+-- Nothing is changed if the task begins a new session.
 UPDATE tasks SET session_id = :session_id WHERE id = :task_id AND session_id IS NOT NULL AND :session_id IS NOT NULL
 
 -- name: chosen

@@ -64,7 +64,7 @@ SELECT t.id, t.state FROM below JOIN tasks t ON t.id = below.id
 WHERE t.state IN ('queued', 'running', 'paused') ORDER BY t.seq
 
 -- name: to_start_from
--- Tasks with unfinished subtasks that are to start from the parent's branch and have not started yet.
+-- Tasks with unfinished subtasks that will start from the parent's branch and have not started yet.
 SELECT DISTINCT parent_id AS id FROM tasks
 WHERE parent_id IS NOT NULL AND base_commit IS NULL AND state IN ('queued', 'running', 'paused')
   AND json_extract(settings, '$.base_from_parent')
