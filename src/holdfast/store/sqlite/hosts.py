@@ -1,4 +1,4 @@
-"""Host leases and operators' requests."""
+"""Leases of supervisors, and requests of operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.store.sqlite.events import SqliteEvents
 
 
 class SqliteHosts:
-    """One lease per supervisor, not per task: renewing it costs one row a beat, however many agents run."""
+    """Leases: one per supervisor, not per task. Renewing it costs one row per beat, however many agents run."""
 
     def __init__(self, connection: apsw.Connection, events: SqliteEvents) -> None:
         self._sql = Cursor(connection, "hosts")
@@ -92,6 +92,8 @@ class SqliteHosts:
 
 
 class SqliteRequests:
+    """The SQLite adapter of `Requests`."""
+
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Cursor(connection, "hosts")
 
