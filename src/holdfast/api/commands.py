@@ -251,9 +251,6 @@ def _refuse_while_shut(tx: Any, task_id: str) -> None:
         )
 
 
-PAUSED = "the task is paused"  # what the supervisor answers when it is
-
-
 def pause(home: str, task_id: str, why: str = "", seconds: float | None = None, *, force: bool = False) -> int | None:
     """None: done (it was waiting). A number: the request that the supervisor has to carry out."""
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from holdfast.api.commands import who
 from holdfast.api.queries import Queries
+from holdfast.api.requests import wait_for_result
 from holdfast.base import clock
-from holdfast.base.errors import Unavailable
 from holdfast.base.platform import missing
 from holdfast.containers.engine import Engines
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
@@ -75,17 +75,12 @@ def sweep(home: str) -> Row:
     finally:
         store.close()
     doorbell.ring(home)
-    return _answer(queries, request)
-
-
-def _answer(queries: Queries, request: int) -> Row:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        answer = queries.request(request)["answer"]
-        if answer is not None:
-            done: Row = json.loads(answer)
-            return done
-        if queries.supervisor() is None:
-            raise Unavailable("The supervisor went away; the next `holdfast up` sweeps by itself.")
-        time.sleep(0.02)
-    raise Unavailable("The supervisor is still sweeping; `holdfast events` tells when it is done (sweep.completed).")
+    answer = wait_for_result(
+        queries,
+        request,
+        time.monotonic() + PATIENCE,
+        if_gone="The supervisor ended. The next `holdfast up` sweeps by itself.",
+        if_late="The supervisor is still sweeping. `holdfast events` shows the end (sweep.completed).",
+    )
+    report: Row = json.loads(answer.text)
+    return report

@@ -1,21 +1,22 @@
-"""Commands that hold a task and let it go on: pause, resume."""
+"""Commands that steer one task: pause, resume, cancel, retry, approve."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 
-from holdfast.api.commands import PAUSED, Commands, pause
+from holdfast.api.commands import Commands, pause
 from holdfast.api.format import duration_of, moment
 from holdfast.api.queries import Queries
+from holdfast.api.requests import wait_for_task_request
 from holdfast.api.tasks.stages import approve
 from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.output.render import clean, number, print_json
+from holdfast.core.model import RequestKind
 
-PATIENCE = 30.0  # beyond the grace that its agent has
+PATIENCE = 30.0  # seconds; a pause adds the grace of the agent
 
 
 def configure_pause(parser: argparse.ArgumentParser) -> None:
@@ -43,10 +44,11 @@ def run_pause(arguments: argparse.Namespace) -> int:
                 "Start one: `holdfast up`."
             )
         if not arguments.no_wait:
-            _wait_paused(queries, request, task_id)
+            patience = PATIENCE + float(queries.task(task_id)["grace"])
+            _wait(queries, request, RequestKind.PAUSE, task_id, patience)
     is_done = request is None or not arguments.no_wait
     newest = max((row["number"] for row in queries.checkpoints(task_id)), default=None) if is_done else None
-    _tell(queries, task_id, newest, is_done=is_done, as_json=arguments.json)
+    _print_pause(queries, task_id, newest, is_done=is_done, as_json=arguments.json)
     if arguments.checkpoint and is_done and newest is None:
         raise Refused(
             f"Task {task_id} is paused, but no checkpoint of it is kept: it has no workspace yet, or saving one failed "
@@ -55,24 +57,15 @@ def run_pause(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _wait_paused(queries: Queries, request: int, task_id: str) -> None:
-    deadline = time.monotonic() + PATIENCE + float(queries.task(task_id)["grace"])
-    while time.monotonic() < deadline:
-        running = queries.supervisor()  # before the answer: it may be given as the last act of a supervisor that goes
-        answer = queries.request(request)["answer"]
-        if answer is not None:
-            if answer != PAUSED:
-                raise Conflict(f"Task {task_id} was not paused: {answer}.")
-            return
-        if running is None:
-            raise Unavailable(f"The supervisor went away; the request to pause {task_id} stays recorded.")
-        time.sleep(0.02)
-    raise Unavailable(
-        f"The supervisor has not paused task {task_id} yet; the request stands. See `holdfast why {task_id}`."
-    )
+def _wait(queries: Queries, request: int, kind: RequestKind, task_id: str, patience: float) -> str:
+    """Wait until the request is carried out, and return the sentence that says so. Raise Conflict if it was refused."""
+    outcome = wait_for_task_request(queries, request, kind, task_id, patience)
+    if not outcome.is_done:
+        raise Conflict(outcome.message)
+    return outcome.message
 
 
-def _tell(queries: Queries, task_id: str, checkpoint: int | None, *, is_done: bool, as_json: bool) -> None:
+def _print_pause(queries: Queries, task_id: str, checkpoint: int | None, *, is_done: bool, as_json: bool) -> None:
     task = queries.state(task_id)
     if as_json:
         told = {key: task[key] for key in ("id", "state", "pause_reason", "resume_after")}
@@ -119,9 +112,6 @@ def run_resume(arguments: argparse.Namespace) -> int:
     return 0
 
 
-CANCEL_PATIENCE = 30.0
-
-
 def configure_cancel(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", help="a task's id, or the beginning of it")
     parser.add_argument("--why", default="", help="recorded with the request")
@@ -157,25 +147,8 @@ def run_cancel(arguments: argparse.Namespace) -> int:
     if arguments.no_wait:
         print(f"Asked the supervisor to cancel {task_id}.")
         return 0
-    return _wait_cancelled(queries, request, task_id)
-
-
-def _wait_cancelled(queries: Queries, request: int, task_id: str) -> int:
-    deadline = time.monotonic() + CANCEL_PATIENCE
-    while time.monotonic() < deadline:
-        answer = queries.request(request)["answer"]
-        if answer is not None:
-            state = queries.state(task_id)["state"]
-            if state != "cancelled":
-                raise Conflict(f"Task {task_id} was not cancelled: {answer}.")
-            print(f"Cancelled {task_id}.")
-            return 0
-        if queries.supervisor() is None:
-            raise Unavailable(f"The supervisor went away; the request to cancel {task_id} stays recorded.")
-        time.sleep(0.02)
-    raise Unavailable(
-        f"The supervisor has not ended task {task_id} yet; the request stands. See `holdfast why {task_id}`."
-    )
+    print(_wait(queries, request, RequestKind.CANCEL, task_id, PATIENCE))
+    return 0
 
 
 def configure_retry(parser: argparse.ArgumentParser) -> None:

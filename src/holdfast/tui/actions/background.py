@@ -8,12 +8,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.api.queries import Queries
-from holdfast.base.errors import NotFound
 from holdfast.tui.actions.handlers import Asked
 from holdfast.tui.feed import Feed, Watch
+
+if TYPE_CHECKING:
+    from holdfast.api.requests import RequestOutcome
 
 T = TypeVar("T")
 SLOW = 2.0  # seconds after which somebody who waits for it is told
@@ -71,7 +73,7 @@ def _look(done: asyncio.Future[T]) -> None:
         done.exception()
 
 
-Answer = tuple[Asked, bool, str]  # what was asked, whether it was done, in words
+Answer = tuple[Asked, "RequestOutcome"]
 
 
 class Answers:
@@ -87,34 +89,18 @@ class Answers:
 
     def _read(self, queries: Queries) -> list[Answer]:
         """In the feed's thread."""
-        found = ((asked, answer_to(queries, asked)) for asked in self._asked)
-        return [(asked, *answer) for asked, answer in found if answer is not None]
+        from holdfast.api.requests import find_outcome  # the first picture does not wait for this import
+
+        found = ((asked, find_outcome(queries, asked.number, asked.kind, asked.task)) for asked in self._asked)
+        return [(asked, outcome) for asked, outcome in found if outcome is not None]
 
     def _seen(self, answers: list[Answer]) -> None:
-        for asked, is_done, words in answers:
+        for asked, outcome in answers:
             if asked in self._asked:
                 self._asked = tuple(other for other in self._asked if other is not asked)
-                self._done(words) if is_done else self._refused(asked.doing.capitalize(), words)
+                if outcome.is_done:
+                    self._done(outcome.message)
+                else:
+                    self._refused(asked.kind.capitalize(), outcome.message)
         if not self._asked:
             self._feed.detach((self._watch,))
-
-
-def answer_to(queries: Queries, asked: Asked) -> tuple[bool, str] | None:
-    """Whether it was done, in words; None: nobody has answered yet."""
-    past = {"pause": "paused", "cancel": "cancelled"}[asked.doing]
-    rows = queries.view("request", id=asked.number)
-    try:
-        state = queries.state(asked.task)["state"]
-    except NotFound:
-        rows = []
-    if not rows:
-        return False, f"Task {asked.task} was forgotten meanwhile."
-    answer = rows[0]["answer"]
-    if answer is None:
-        return None
-    from holdfast.api.commands import PAUSED  # the first picture does not wait for it
-
-    is_done = answer == PAUSED if asked.doing == "pause" else state == "cancelled"
-    if is_done:
-        return True, f"{past.capitalize()} {asked.task}."
-    return False, f"Task {asked.task} was not {past}: {answer}."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Refused, UsageError
+from holdfast.core.model import RequestKind
 
 if TYPE_CHECKING:
     from holdfast.api.commands import Commands
@@ -27,7 +28,7 @@ class Asked:
 
     number: int
     task: str
-    doing: str  # pause, cancel
+    kind: RequestKind  # pause or cancel
     words: str  # told at once
 
 
@@ -58,7 +59,7 @@ def pause(home: str, task: Row) -> Told:
     number = pause(home, task_of(task), WHY)
     if number is None:
         return f"Paused {task_of(task)}; Resume lets it go on."
-    return _asked(home, number, task_of(task), "pause")
+    return _asked(home, number, task_of(task), RequestKind.PAUSE)
 
 
 def resume(home: str, task: Row) -> Told:
@@ -68,7 +69,7 @@ def resume(home: str, task: Row) -> Told:
 
 def cancel(home: str, task: Row) -> Told:
     number = commands(home).cancel(task_of(task), WHY)
-    return f"Cancelled {task_of(task)}." if number is None else _asked(home, number, task_of(task), "cancel")
+    return f"Cancelled {task_of(task)}." if number is None else _asked(home, number, task_of(task), RequestKind.CANCEL)
 
 
 def retry(home: str, task: Row) -> Told:
@@ -142,11 +143,11 @@ def shell(home: str, row: Row) -> Told:
 # -- pieces ------------------------------------------------------------------------------------------------------------
 
 
-def _asked(home: str, number: int, task_id: str, doing: str) -> Asked:
-    words = f"Asked the supervisor to {doing} {task_id}."
+def _asked(home: str, number: int, task_id: str, kind: RequestKind) -> Asked:
+    words = f"Asked the supervisor to {kind} {task_id}."
     if Queries(home).supervisor() is None:
-        words = f"The request to {doing} {task_id} is recorded. {ASLEEP}"
-    return Asked(number, task_id, doing, words)
+        words = f"The request to {kind} {task_id} is recorded. {ASLEEP}"
+    return Asked(number, task_id, kind, words)
 
 
 def _awake(home: str, words: str) -> str:
