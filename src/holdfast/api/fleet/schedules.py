@@ -76,9 +76,8 @@ def upcoming(row: Row, count: int) -> list[float]:
 
 def fire(home: str, row: Row) -> tuple[Row, bool]:
     """A task out of turn, now; its times stay as they are. The task, and whether a supervisor is there for it."""
-    from holdfast.api.commands import who
+    from holdfast.api.commands import change, who
     from holdfast.intake.scheduled_task import resolve_scheduled_task
-    from holdfast.store.open import open_store
 
     schedule = _schedule(row)
     resolved = resolve_scheduled_task(home, schedule, clock.now().wall)
@@ -89,24 +88,23 @@ def fire(home: str, row: Row) -> tuple[Row, bool]:
         tx.schedules.fire_by_hand(schedule.key, task.spec.id, who(), clock.now())
         return task
 
-    task = open_store(home, create=True).write(add)
-    return {"schedule": row["name"], "repo": row["repo"], "task": task.spec.id}, _rung(home)
+    task = change(home, add, create=True)
+    return {"schedule": row["name"], "repo": row["repo"], "task": task.spec.id}, has_supervisor(home)
 
 
 def switch(home: str, row: Row, *, on: bool) -> tuple[bool, bool]:
     """Let it fire, or not, whatever its file says. Whether that changed anything, and whether a supervisor is there."""
-    from holdfast.api.commands import who
-    from holdfast.store.open import open_store
+    from holdfast.api.commands import change, who
 
     schedule = _schedule(row)
 
-    def say(tx: Transaction) -> bool:
+    def record(tx: Transaction) -> bool:
         _enrol(tx, row, schedule)
         word = tx.schedules.enable if on else tx.schedules.disable
         return word(schedule.key, who(), clock.now())
 
-    changed = open_store(home, create=True).write(say)
-    return changed, _rung(home)
+    changed = change(home, record, create=True)
+    return changed, has_supervisor(home)
 
 
 def has_supervisor(home: str) -> bool:
@@ -120,13 +118,6 @@ def has_supervisor(home: str) -> bool:
 def _queries(home: str) -> Queries | None:
     """None: there is no store yet, which is no trouble for who only has files."""
     return Queries(home) if os.path.exists(os.path.join(home, "holdfast.db")) else None
-
-
-def _rung(home: str) -> bool:
-    from holdfast.store import doorbell
-
-    doorbell.ring(home)
-    return has_supervisor(home)
 
 
 def _enrol(tx: Transaction, row: Row, schedule: Schedule) -> None:

@@ -63,10 +63,7 @@ def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
     if name not in names and not _is_known(home, name):
         raise NotFound(_unknown(name, names))
 
-    from holdfast.api.commands import who  # those who only look have to start fast
-    from holdfast.base.home import ensure_home
-    from holdfast.store import doorbell
-    from holdfast.store.open import open_store
+    from holdfast.api.commands import Commands, who  # imported here: readers have to start fast
 
     def wish(tx: Transaction) -> WorkerRecord:
         if action == "stop":
@@ -77,11 +74,9 @@ def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
             else tx.workers.restart(name, who(), clock.now())
         )
 
-    ensure_home(home)
-    store = open_store(home, create=True)
+    commands = Commands(home)
     had = _one(home, name)["task"]
-    store.write(wish)
-    doorbell.ring(home)
+    commands.write(wish)
     # A supervisor may have given it another task since: whoever asked means the one that it had.
     return _one(home, name) | {"task": had, "supervisor": Queries(home).supervisor() is not None}
 
