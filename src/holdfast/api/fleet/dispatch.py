@@ -101,6 +101,14 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
     return released, resumed
 
 
+def describe_release(released: list[str], resumed: list[str]) -> str:
+    """Return a sentence about what `release` did."""
+    if not released:
+        return "Nothing is held back."
+    more = f", … ({len(resumed)} tasks)" if len(resumed) > 5 else ""
+    return f"Released: {', '.join(released)}." + (f" Resumed: {', '.join(resumed[:5])}{more}." if resumed else "")
+
+
 @understood
 def _row(row: Row, now: float) -> Row:
     since = recorded(row["since"])[0]

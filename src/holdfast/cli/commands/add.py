@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from holdfast.api.commands import BIGGEST_PROMPT, Commands, NewTask
+from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries, follow
 from holdfast.base.errors import Conflict, UsageError
 from holdfast.base.home import home_directory
@@ -209,7 +210,7 @@ def run_add(arguments: argparse.Namespace) -> int:
         print(f"It is a subtask of {task.spec.parent_id}, which adds it.", file=sys.stderr)
     _say_if_it_waits(home, task.id)
     if running is None:
-        print("Queued. No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+        print(f"Queued. {no_supervisor()}", file=sys.stderr)
     return 0
 
 

@@ -7,6 +7,7 @@ import sys
 
 from holdfast.api.commands import Commands, pause
 from holdfast.api.format import duration_of, moment
+from holdfast.api.outcome import no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.api.requests import wait_for_task_request
 from holdfast.api.tasks.stages import approve
@@ -39,10 +40,7 @@ def run_pause(arguments: argparse.Namespace) -> int:
     request = pause(home, task_id, arguments.why, seconds, force=arguments.force)
     if request is not None:
         if queries.supervisor() is None:
-            raise Unavailable(
-                f"The request is recorded, but task {task_id} is marked running and no supervisor is up to pause it. "
-                "Start one: `holdfast up`."
-            )
+            raise Unavailable(_recorded_only(task_id, RequestKind.PAUSE))
         if not arguments.no_wait:
             patience = PATIENCE + float(queries.task(task_id)["grace"])
             _wait(queries, request, RequestKind.PAUSE, task_id, patience)
@@ -55,6 +53,10 @@ def run_pause(arguments: argparse.Namespace) -> int:
             f"(`holdfast events {task_id}`)."
         )
     return 0
+
+
+def _recorded_only(task_id: str, kind: RequestKind) -> str:
+    return f"The request to {kind} {task_id} is recorded, and the task is marked running. {no_supervisor()}"
 
 
 def _wait(queries: Queries, request: int, kind: RequestKind, task_id: str, patience: float) -> str:
@@ -108,7 +110,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
     )
     print(f"{task_id}: {message}.")
     if queries.supervisor() is None:
-        print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+        print(no_supervisor(), file=sys.stderr)
     return 0
 
 
@@ -140,10 +142,7 @@ def run_cancel(arguments: argparse.Namespace) -> int:
         print(f"Cancelled {task_id}.")
         return 0
     if queries.supervisor() is None:
-        raise Unavailable(
-            f"The request is recorded, but task {task_id} is marked running and no supervisor is up to end it. "
-            "Start one: `holdfast up`."
-        )
+        raise Unavailable(_recorded_only(task_id, RequestKind.CANCEL))
     if arguments.no_wait:
         print(f"Asked the supervisor to cancel {task_id}.")
         return 0
@@ -180,5 +179,5 @@ def run_approve(arguments: argparse.Namespace) -> int:
         return 0
     print(f"{task_id}: {clean(told)}.")
     if queries.supervisor() is None:
-        print("No supervisor is running: start one with `holdfast up`.", file=sys.stderr)
+        print(no_supervisor(), file=sys.stderr)
     return 0

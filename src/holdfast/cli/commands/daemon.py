@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 
+from holdfast.api.outcome import NoSupervisor
 from holdfast.base.errors import Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.cli.output.render import clean, number, paint, print_json, quoted
@@ -73,7 +74,7 @@ def run_down(arguments: argparse.Namespace) -> int:
     queries = Queries(home)
     running = queries.supervisor()
     if running is None:
-        print("No supervisor is running.")
+        print(f"{NoSupervisor.IN_STATUS.capitalize()}.")
         return 0
     mode = "now" if arguments.now else "keep-agents" if arguments.keep_agents else "graceful"
     Commands(home, create=False).down(mode)

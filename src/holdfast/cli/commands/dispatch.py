@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from holdfast.api.fleet.dispatch import holds, release
+from holdfast.api.fleet.dispatch import describe_release, holds, release
 from holdfast.api.format import moment
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
@@ -52,8 +52,6 @@ def _release(home: str, arguments: argparse.Namespace) -> int:
     released, resumed = release(home, arguments.hold)
     if arguments.json:
         print_json({"released": released, "resumed": resumed})
-    elif released:
-        print(f"Released: {', '.join(released)}.{f' Resumed: {chr(32).join(resumed)}.' if resumed else ''}")
     else:
-        print("Nothing was held back.")
+        print(describe_release(released, resumed))
     return 0

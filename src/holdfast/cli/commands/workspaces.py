@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from holdfast.api.outcome import NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
@@ -98,7 +99,7 @@ def _clean(queries: Queries, arguments: argparse.Namespace) -> int:
     for task_id in wanted:
         print(f"The workspace of {task_id} will be salvaged and removed.")
     if queries.supervisor() is None:
-        print("No supervisor is running: that happens at the next `holdfast up`.", file=sys.stderr)
+        print(no_supervisor(NoSupervisor.TAKES_EFFECT_LATER), file=sys.stderr)
     return 0
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from holdfast.api.outcome import ActionOutcome
 from holdfast.base.text import clean, one_line, quoted
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "one_line",
     "paint",
     "print_json",
+    "print_outcome",
     "quoted",
     "rich_table",
     "size",
@@ -75,6 +77,16 @@ def print_json(value: object) -> None:
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "").replace("_", "") == "utf8"
     text = json.dumps(value, ensure_ascii=not is_utf8, separators=(",", ":"))
     print(text if text.isascii() and "\x7f" not in text else _DRIVING.sub(_escaped, text))
+
+
+def print_outcome(outcome: ActionOutcome, *, as_json: bool) -> None:
+    """Print the data of the outcome as JSON, or its message, and its note as a remark beside it."""
+    if as_json:
+        print_json(outcome.data)
+        return
+    print(clean(outcome.message))
+    if outcome.note:
+        print(clean(outcome.note), file=sys.stderr)
 
 
 # What JSON lets through as it is, and a terminal may obey: as escapes it is the same value.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Refused, UsageError
 from holdfast.core.model import RequestKind
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 WHY = "from holdfast top"
-ASLEEP = "No supervisor is running; `holdfast up` starts one."
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def pause(home: str, task: Row) -> Told:
 
 def resume(home: str, task: Row) -> Told:
     told = commands(home).resume(task_of(task))
-    return _awake(home, f"{task_of(task)}: {told}.")
+    return _with_note(home, f"{task_of(task)}: {told}.")
 
 
 def cancel(home: str, task: Row) -> Told:
@@ -74,18 +74,18 @@ def cancel(home: str, task: Row) -> Told:
 
 def retry(home: str, task: Row) -> Told:
     commands(home).retry(task_of(task), fresh=False)
-    return _awake(home, f"Queued {task_of(task)} again, where it stopped.")
+    return _with_note(home, f"Queued {task_of(task)} again, where it stopped.")
 
 
 def retry_fresh(home: str, task: Row) -> Told:
     commands(home).retry(task_of(task), fresh=True)
-    return _awake(home, f"Queued {task_of(task)} again, from its base.")
+    return _with_note(home, f"Queued {task_of(task)} again, from its base.")
 
 
 def approve(home: str, task: Row) -> Told:
     from holdfast.api.tasks.stages import approve
 
-    return _awake(home, f"{task_of(task)}: {approve(home, task_of(task))}.")
+    return _with_note(home, f"{task_of(task)}: {approve(home, task_of(task))}.")
 
 
 def ask_changes(home: str, task: Row) -> Told:
@@ -93,7 +93,7 @@ def ask_changes(home: str, task: Row) -> Told:
 
     if not task["answer"].strip():
         raise UsageError(f"You said nothing, so task {task_of(task)} still waits for your word.")
-    return _awake(home, f"{task_of(task)}: {approve(home, task_of(task), task['answer'])}.")
+    return _with_note(home, f"{task_of(task)}: {approve(home, task_of(task), task['answer'])}.")
 
 
 def merge(home: str, task: Row) -> Told:
@@ -113,7 +113,7 @@ def clean(home: str, row: Row) -> Told:
     from holdfast.api.work.workspaces import clean
 
     clean(home, [task_of(row)])
-    return _awake(home, f"The workspace of {task_of(row)} will be salvaged and removed.")
+    return _with_note(home, f"The workspace of {task_of(row)} will be salvaged and removed.")
 
 
 def keep(home: str, row: Row) -> Told:
@@ -146,49 +146,39 @@ def shell(home: str, row: Row) -> Told:
 def _asked(home: str, number: int, task_id: str, kind: RequestKind) -> Asked:
     words = f"Asked the supervisor to {kind} {task_id}."
     if Queries(home).supervisor() is None:
-        words = f"The request to {kind} {task_id} is recorded. {ASLEEP}"
+        words = f"The request to {kind} {task_id} is recorded. {no_supervisor()}"
     return Asked(number, task_id, kind, words)
 
 
-def _awake(home: str, words: str) -> str:
-    return words if Queries(home).supervisor() is not None else f"{words} {ASLEEP}"
-
-
-LATER = " No supervisor is running: the wish is recorded, and holds from the next `holdfast up` on."
-UNHEARD = " No supervisor is running, so nothing fires until `holdfast up`."
+def _with_note(home: str, message: str) -> str:
+    """Return the message, and a note if no supervisor is running to act on it."""
+    note = "" if Queries(home).supervisor() else no_supervisor()
+    return ActionOutcome(message=message, note=note).text
 
 
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
 def start_worker(home: str, worker: Row) -> str:
-    return _steered(home, worker, "start", "started")
+    return _steer(home, worker, "start")
 
 
 def stop_worker(home: str, worker: Row) -> str:
-    return _steered(home, worker, "stop", "stopped")
+    return _steer(home, worker, "stop")
 
 
 def stop_worker_now(home: str, worker: Row) -> str:
-    return _steered(home, worker, "stop", "stopped", at_once=True)
+    return _steer(home, worker, "stop", at_once=True)
 
 
 def restart_worker(home: str, worker: Row) -> str:
-    return _steered(home, worker, "restart", "restarted")
+    return _steer(home, worker, "restart")
 
 
-def _steered(home: str, worker: Row, action: str, done: str, *, at_once: bool = False) -> str:
-    from holdfast.api.fleet.workers import steer
+def _steer(home: str, worker: Row, action: str, *, at_once: bool = False) -> str:
+    from holdfast.api.fleet.workers import steer_worker
 
-    after = steer(home, action, worker["name"], at_once=at_once)
-    words, task = f"Worker {after['name']} is {done}.", after["task"]
-    if task is not None and at_once:
-        words += f" The agent of its task {task} is told to end; the task stays queued, and any other may take it."
-    elif task is not None and action == "stop":
-        words += f" It finishes its task {task} first."
-    elif task is not None:
-        words += f" It goes on with its task {task}."
-    return words if after["supervisor"] else words + LATER
+    return steer_worker(home, action, worker["name"], at_once=at_once).text
 
 
 # -- alerts ------------------------------------------------------------------------------------------------------------
@@ -214,35 +204,27 @@ def mend(home: str, alert: Row) -> str:
 
 
 def fire(home: str, schedule: Row) -> str:
-    from holdfast.api.fleet.schedules import fire
+    from holdfast.api.fleet.schedules import fire_schedule
 
-    fired, is_heard = fire(home, _whole(home, schedule))
-    then = "" if is_heard else " No supervisor is running: it waits in the queue for the next `holdfast up`."
-    return f"{fired['task']} is queued by the schedule {fired['schedule']}; its times stay as they are.{then}"
+    return fire_schedule(home, _reread(home, schedule)).text
 
 
 def enable(home: str, schedule: Row) -> str:
-    return _switched(home, schedule, on=True)
+    return _switch(home, schedule, on=True)
 
 
 def disable(home: str, schedule: Row) -> str:
-    return _switched(home, schedule, on=False)
+    return _switch(home, schedule, on=False)
 
 
-def _switched(home: str, schedule: Row, *, on: bool) -> str:
-    from holdfast.api.fleet.schedules import switch
+def _switch(home: str, schedule: Row, *, on: bool) -> str:
+    from holdfast.api.fleet.schedules import switch_schedule
 
-    changed, is_heard = switch(home, _whole(home, schedule), on=on)
-    word = "enabled" if on else "disabled"
-    if not changed:
-        return f"Schedule {schedule['name']} was {word} already."
-    if on:
-        return f"Schedule {schedule['name']} is enabled. It goes on from now." + ("" if is_heard else UNHEARD)
-    return f"Schedule {schedule['name']} is disabled. Nothing of it fires until it is enabled."
+    return switch_schedule(home, _reread(home, schedule), on=on).text
 
 
-def _whole(home: str, schedule: Row) -> Row:
-    """As its file has it now: what is on screen may be older."""
+def _reread(home: str, schedule: Row) -> Row:
+    """Return the schedule as its file has it now. The row on the screen may be older."""
     from holdfast.api.fleet.schedules import schedules
     from holdfast.base.errors import NotFound
 
@@ -256,12 +238,9 @@ def _whole(home: str, schedule: Row) -> Row:
 
 
 def release(home: str, _nothing: Row) -> str:
-    from holdfast.api.fleet.dispatch import release
+    from holdfast.api.fleet.dispatch import describe_release, release
 
-    released, resumed = release(home, None)
-    if not released:
-        return "Nothing is held back."
-    return f"Released: {', '.join(released)}." + (f" Resumed: {', '.join(resumed[:5])}." if resumed else "")
+    return describe_release(*release(home, None))
 
 
 # -- the supervisor ----------------------------------------------------------------------------------------------------
