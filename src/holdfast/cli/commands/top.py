@@ -152,7 +152,7 @@ def run_top(arguments: argparse.Namespace) -> int:
     app = Top(home, bell=arguments.bell or bool(config.best_effort()["top.bell"]))
     app.leaving.catch()
     app.run()
-    if not app.errands.finish():
+    if not app.actions.threads.finish():
         print("holdfast: what was asked for last has not ended; `holdfast events` tells.", file=sys.stderr)
     return app.return_code or 0
 

@@ -1,7 +1,9 @@
-"""What actions do: api commands, and the words to tell afterwards. No widgets here.
+"""What each action asks first and what it does, by subject. No widgets here.
 
-Each runs in a thread of its own, with the home and the row that the cursor was on. What a supervisor has to carry out
-is `Asked`: its answer comes later. What is refused is raised, with the reason and the remedy.
+Every function runs in a thread, with the home and the row under the cursor. A handler calls the api and returns the
+message to show, or `Asked` if a supervisor has to carry the request out. `confirm_…` returns the question to ask before
+an action destroys something or changes the user's branch. None: there is nothing to ask. Refusals are raised, with the
+reason and the remedy.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base.errors import Refused, UsageError
+from holdfast.base.text import one_line
 from holdfast.core.model import RequestKind
 
 if TYPE_CHECKING:
@@ -24,30 +27,43 @@ WHY = "from holdfast top"
 
 @dataclass(frozen=True)
 class Asked:
-    """A durable request: the supervisor says what became of it."""
+    """A recorded request. The supervisor answers it later."""
 
     number: int
     task: str
     kind: RequestKind  # pause or cancel
-    words: str  # told at once
+    message: str  # shown at once
 
 
 Told = str | Asked
 
 
 def commands(home: str) -> Commands:
-    """Imported at the first key that needs it: the first picture does not wait for it."""
+    """Return the commands of the home. Imported at the first key that needs them: the first picture does not wait."""
     from holdfast.api.commands import Commands
 
     return Commands(home, create=False)
 
 
 def task_of(row: Row) -> str:
-    """Whose workspace it is, whom the alert is about; or the task itself."""
+    """Return the id of the task that the row is, or that its workspace or alert belongs to."""
     task = row["task"] if "task" in row else row["id"]
     if task is None:
         raise Refused("It belongs to no task of this home.")
     return str(task)
+
+
+def _ask(home: str, number: int, task_id: str, kind: RequestKind) -> Asked:
+    message = f"Asked the supervisor to {kind} {task_id}."
+    if Queries(home).supervisor() is None:
+        message = f"The request to {kind} {task_id} is recorded. {no_supervisor()}"
+    return Asked(number, task_id, kind, message)
+
+
+def _with_note(home: str, message: str) -> str:
+    """Return the message, and a note if no supervisor is running to act on it."""
+    note = "" if Queries(home).supervisor() else no_supervisor()
+    return ActionOutcome(message=message, note=note).text
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
@@ -59,22 +75,44 @@ def pause(home: str, task: Row) -> Told:
     number = pause(home, task_of(task), WHY)
     if number is None:
         return f"Paused {task_of(task)}; Resume lets it go on."
-    return _asked(home, number, task_of(task), RequestKind.PAUSE)
+    return _ask(home, number, task_of(task), RequestKind.PAUSE)
 
 
 def resume(home: str, task: Row) -> Told:
-    told = commands(home).resume(task_of(task))
-    return _with_note(home, f"{task_of(task)}: {told}.")
+    return _with_note(home, f"{task_of(task)}: {commands(home).resume(task_of(task))}.")
+
+
+def confirm_cancel(home: str, task: Row) -> str | None:
+    queries, task_id = Queries(home), task_of(task)
+    found = queries.state(task_id)
+    if found["state"] not in ("queued", "running", "paused"):
+        return None  # the command refuses it
+    below = len(queries.view("living_below", id=task_id))
+    with_it = f" With it {below} unfinished subtask{'s are' if below > 1 else ' is'} cancelled." if below else ""
+    end = "Its agent is ended; its work is saved." if found["state"] == "running" else "Its work so far is saved."
+    return f"Cancel task {task_id}? {end}{with_it}\n\n{one_line(found['prompt'], 200)}"
 
 
 def cancel(home: str, task: Row) -> Told:
     number = commands(home).cancel(task_of(task), WHY)
-    return f"Cancelled {task_of(task)}." if number is None else _asked(home, number, task_of(task), RequestKind.CANCEL)
+    if number is None:
+        return f"Cancelled {task_of(task)}."
+    return _ask(home, number, task_of(task), RequestKind.CANCEL)
 
 
 def retry(home: str, task: Row) -> Told:
     commands(home).retry(task_of(task), fresh=False)
     return _with_note(home, f"Queued {task_of(task)} again, where it stopped.")
+
+
+def confirm_retry_fresh(home: str, task: Row) -> str | None:
+    found = Queries(home).state(task_of(task))
+    if found["state"] not in ("failed", "cancelled"):
+        return None  # the command refuses it
+    return (
+        f"Start task {found['id']} again from its base? Its workspace and session go; what it did so far is saved, "
+        f"but its new agent does not have it. (Retry goes on where it stopped.)\n\n{one_line(found['prompt'], 200)}"
+    )
 
 
 def retry_fresh(home: str, task: Row) -> Told:
@@ -92,8 +130,19 @@ def ask_changes(home: str, task: Row) -> Told:
     from holdfast.api.tasks.stages import approve
 
     if not task["answer"].strip():
-        raise UsageError(f"You said nothing, so task {task_of(task)} still waits for your word.")
+        raise UsageError(f"You wrote nothing. Task {task_of(task)} still waits for your approval.")
     return _with_note(home, f"{task_of(task)}: {approve(home, task_of(task), task['answer'])}.")
+
+
+def confirm_merge(home: str, task: Row) -> str | None:
+    from holdfast.api.work.merge import preview
+
+    plan = preview(Queries(home).task(task_of(task)), None)
+    if not plan.commits:
+        return None  # everything is merged already
+    commits = f"{plan.commits} commit{'s' if plan.commits > 1 else ''}"
+    where = f" Your checkout {plan.checkout} moves along." if plan.checkout else ""
+    return f"Merge {plan.source} ({commits}) into {plan.target}?{where}"
 
 
 def merge(home: str, task: Row) -> Told:
@@ -106,7 +155,19 @@ def merge(home: str, task: Row) -> Told:
     return f"{done.source} is merged into {done.target} ({done.how}, {done.commit[:12]}){where}."
 
 
-# -- their workspaces --------------------------------------------------------------------------------------------------
+# -- workspaces --------------------------------------------------------------------------------------------------------
+
+
+def confirm_clean(home: str, row: Row) -> str | None:
+    """Return the question with the paths, but without sizes: measuring them may take seconds."""
+    task_id = task_of(row)
+    preserved = [
+        found for found in Queries(home).workspaces() if found["task"] == task_id and found["state"] == "preserved"
+    ]
+    if not preserved:
+        return None
+    paths = "\n".join(found["path"] for found in preserved)
+    return f"Drop the preserved workspace of task {task_id}? It is salvaged first, then removed:\n\n{paths}"
 
 
 def clean(home: str, row: Row) -> Told:
@@ -126,8 +187,16 @@ def keep(home: str, row: Row) -> Told:
     return f"The workspace of {task_of(row)} is kept until you drop it{since}."
 
 
+def check_shell(home: str, row: Row) -> None:
+    """Raise Refused if there is no workspace for a shell: then the app keeps the terminal. There is no question."""
+    from holdfast.api.work.shell import refuse_missing
+
+    task = Queries(home).task(task_of(row))
+    refuse_missing(task, task["workspace"])
+
+
 def shell(home: str, row: Row) -> Told:
-    """In the terminal's own screen: the app has stepped aside."""
+    """Run a shell in the workspace. The app has handed the terminal over."""
     import sys
 
     from holdfast.api.work.shell import open_shell
@@ -140,22 +209,6 @@ def shell(home: str, row: Row) -> Told:
     return f"The shell in the workspace of {task['id']} ended" + (f" with code {code}." if code else ".")
 
 
-# -- pieces ------------------------------------------------------------------------------------------------------------
-
-
-def _asked(home: str, number: int, task_id: str, kind: RequestKind) -> Asked:
-    words = f"Asked the supervisor to {kind} {task_id}."
-    if Queries(home).supervisor() is None:
-        words = f"The request to {kind} {task_id} is recorded. {no_supervisor()}"
-    return Asked(number, task_id, kind, words)
-
-
-def _with_note(home: str, message: str) -> str:
-    """Return the message, and a note if no supervisor is running to act on it."""
-    note = "" if Queries(home).supervisor() else no_supervisor()
-    return ActionOutcome(message=message, note=note).text
-
-
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
@@ -163,8 +216,25 @@ def start_worker(home: str, worker: Row) -> str:
     return _steer(home, worker, "start")
 
 
+def confirm_stop_worker(home: str, worker: Row) -> str | None:
+    task = _task_of_worker(home, worker)
+    if task is None:
+        return None
+    return f"Stop worker {worker['name']}? It finishes its task {task} first, then takes no other."
+
+
 def stop_worker(home: str, worker: Row) -> str:
     return _steer(home, worker, "stop")
+
+
+def confirm_stop_worker_now(home: str, worker: Row) -> str | None:
+    task = _task_of_worker(home, worker)
+    if task is None:
+        return None
+    return (
+        f"Stop worker {worker['name']} now? The agent of its task {task} is ended; the task stays queued, "
+        "and any other may take it."
+    )
 
 
 def stop_worker_now(home: str, worker: Row) -> str:
@@ -181,12 +251,26 @@ def _steer(home: str, worker: Row, action: str, *, at_once: bool = False) -> str
     return steer_worker(home, action, worker["name"], at_once=at_once).text
 
 
+def _task_of_worker(home: str, worker: Row) -> str | None:
+    """Return the present task of the worker, which may have taken one since the screen was drawn."""
+    from holdfast.api.fleet.workers import workers
+
+    return next((row["task"] for row in workers(home) if row["name"] == worker["name"]), None)
+
+
 # -- alerts ------------------------------------------------------------------------------------------------------------
 
 
 def ack(home: str, alert: Row) -> str:
     commands(home).ack_alert(alert["id"], WHY)
     return f"Acknowledged alert {alert['id']}."
+
+
+def confirm_ack_all(home: str, _alert: Row) -> str | None:
+    number, worst = Queries(home).open_alerts()
+    if not number:
+        return None
+    return f"Acknowledge {'all ' if number > 1 else ''}{number} open alert{'s' if number > 1 else ''} (worst: {worst})?"
 
 
 def ack_all(home: str, _alert: Row) -> str:
@@ -201,6 +285,10 @@ def mend(home: str, alert: Row) -> str:
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------------
+
+
+def confirm_fire(_home: str, schedule: Row) -> str | None:
+    return f"Fire the schedule {schedule['name']} now? Its task is queued at once; its times stay as they are."
 
 
 def fire(home: str, schedule: Row) -> str:
@@ -234,16 +322,13 @@ def _reread(home: str, schedule: Row) -> Row:
     raise NotFound(f"The schedule {schedule['name']} is not in its file any more.")
 
 
-# -- what is held back -------------------------------------------------------------------------------------------------
+# -- the whole home ----------------------------------------------------------------------------------------------------
 
 
 def release(home: str, _nothing: Row) -> str:
     from holdfast.api.fleet.dispatch import describe_release, release
 
     return describe_release(*release(home, None))
-
-
-# -- the supervisor ----------------------------------------------------------------------------------------------------
 
 
 def start_supervisor(home: str, _nothing: Row) -> str:
