@@ -17,7 +17,8 @@ from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
 from holdfast.cli.commands import task_lists
 from holdfast.cli.output.live import AgentWords, BottomLine
-from holdfast.cli.output.render import clean, number, one_line, paint, print_json, quoted
+from holdfast.cli.output.options import add_json_option
+from holdfast.cli.output.render import clean, number, one_line, paint, paint_level, print_json, quoted
 from holdfast.intake.repository import absolute
 
 EXIT_OF_STATE = {"completed": 0, "failed": 1, "cancelled": 1, "paused": 75}
@@ -85,7 +86,7 @@ def _task_options(parser: argparse.ArgumentParser) -> None:
         help="keep the workspace if it fails",
     )
     parser.add_argument("--keep-workspace", action="store_true", help="keep the workspace whatever the outcome")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
     parser.usage = f"{parser.prog} PROMPT [options] [-- COMMAND…]"
 
 
@@ -332,11 +333,8 @@ def _after_cleanup(queries: Queries, task_id: str) -> dict[str, Any]:
 
 def _tell(event: dict[str, Any]) -> None:
     at = time.strftime("%H:%M:%S", time.localtime(event["at"]))
-    colour = {"warning": "yellow", "critical": "red"}.get(event["level"], "dim")
-    print(
-        f"  {paint(at, 'dim', sys.stderr)} {paint(event['kind'], colour, sys.stderr)} {clean(event['message'])}",
-        file=sys.stderr,
-    )
+    kind = paint_level(event["kind"], event["level"], sys.stderr)
+    print(f"  {paint(at, 'dim', sys.stderr)} {kind} {clean(event['message'])}", file=sys.stderr)
 
 
 def _tell_end(queries: Queries, task: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from holdfast.api.tasks.stages import approve
 from holdfast.base.errors import Conflict, Refused, Unavailable, UsageError
 from holdfast.base.home import home_directory
 from holdfast.base.text import is_text
+from holdfast.cli.output.options import add_json_option, add_task_id
 from holdfast.cli.output.render import clean, number, print_json
 from holdfast.core.model import RequestKind
 
@@ -21,13 +22,13 @@ PATIENCE = 30.0  # seconds; a pause adds the grace of the agent
 
 
 def configure_pause(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--why", default="", help="recorded with the request")
     parser.add_argument("--for", dest="seconds", metavar="T", help="go on by itself after this long, e.g. 2h")
     parser.add_argument("--force", action="store_true", help="end its agent at once, without the usual grace")
     parser.add_argument("--checkpoint", action="store_true", help="end with an error when no checkpoint holds its tree")
     parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_pause(arguments: argparse.Namespace) -> int:
@@ -84,7 +85,7 @@ def _print_pause(queries: Queries, task_id: str, checkpoint: int | None, *, is_d
 
 
 def configure_resume(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument(
         "--force", action="store_true", help="also beyond its limit of resumes, and although its account is shut"
     )
@@ -115,7 +116,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
 
 
 def configure_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--why", default="", help="recorded with the request")
     parser.add_argument("--no-wait", action="store_true", help="return as soon as the request is recorded")
     parser.add_argument(
@@ -151,7 +152,7 @@ def run_cancel(arguments: argparse.Namespace) -> int:
 
 
 def configure_retry(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--fresh", action="store_true", help="start from the base instead of where it stopped")
 
 
@@ -164,9 +165,9 @@ def run_retry(arguments: argparse.Namespace) -> int:
 
 
 def configure_approve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", help="a task's id, or the beginning of it")
+    add_task_id(parser)
     parser.add_argument("--changes", metavar="TEXT", help="let the stage go again, and tell its agent this")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_approve(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from holdfast.api.format import moment
 from holdfast.api.queries import Queries
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, print_json, table
 
 _HEADERS = ("HOLD", "SINCE", "UNTIL", "GOES FIRST", "WHY")
@@ -17,7 +18,7 @@ _HEADERS = ("HOLD", "SINCE", "UNTIL", "GOES FIRST", "WHY")
 def configure_dispatch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", nargs="?", choices=["list", "release"], default="list", help="list (the default)")
     parser.add_argument("hold", nargs="?", metavar="HOLD", help="which, such as provider:anthropic; without it, all")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_dispatch(arguments: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ from holdfast.api.fleet.schedules import (
 from holdfast.api.format import in_words
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import clean, one_line, paint, print_json, print_outcome, table
 
 Row = dict[str, Any]
@@ -36,7 +37,7 @@ def configure_schedule(parser: argparse.ArgumentParser) -> None:
         help="list (the default)",
     )
     parser.add_argument("name", nargs="?", metavar="SCHEDULE", help="its name; REPO:NAME where several have that name")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_schedule(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.api.fleet.workers import steer_worker, workers
 from holdfast.base.errors import UsageError
 from holdfast.base.home import home_directory
+from holdfast.cli.output.options import add_json_option
 from holdfast.cli.output.render import ago, clean, one_line, print_json, print_outcome, table
 
 Row = dict[str, Any]
@@ -21,7 +22,7 @@ def configure_worker(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="which worker")
     parser.add_argument("--now", action="store_true", help="with stop: do not wait for its present task")
-    parser.add_argument("--json", action="store_true", help="machine-readable output (stable, documented)")
+    add_json_option(parser)
 
 
 def run_worker(arguments: argparse.Namespace) -> int:
