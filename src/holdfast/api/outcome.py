@@ -1,11 +1,13 @@
-"""Outcomes of actions for their users. The command line and the terminal UI print the same sentences."""
+"""Outcomes of actions for their users. The command line and the terminal UI print the same sentences.
+
+Imports little: `holdfast ps` has to start fast.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class NoSupervisor(StrEnum):
@@ -21,13 +23,12 @@ def no_supervisor(form: NoSupervisor = NoSupervisor.START_ONE, how: str = "") ->
     return f"{form} ({how})" if how else str(form)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ActionOutcome:
+class ActionOutcome(NamedTuple):
     """The result of an action: a sentence, a note about what has to happen next, and the data for `--json`."""
 
     message: str
     note: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = {}
 
     @property
     def text(self) -> str:
