@@ -42,3 +42,9 @@ def test_health_is_judged_in_one_place() -> None:
     """R-TERM-01: what a verdict on a living run leads to is looked up by the health service, and by nobody else."""
     users = [str(path.relative_to(SOURCE)) for path in MODULES if "STOP_WHY[" in path.read_text(encoding="utf-8")]
     assert users == ["supervisor/health/monitor.py"]
+
+
+def test_the_supervisor_is_woken_in_one_place_of_api() -> None:
+    """A command that writes goes through `commands.change` or `Commands.write`, and cannot forget the doorbell."""
+    users = [str(path.relative_to(SOURCE)) for path in MODULES if "doorbell.ring(" in path.read_text(encoding="utf-8")]
+    assert users == ["api/commands.py"]

@@ -20,7 +20,7 @@ from textual.worker import Worker, WorkerState
 from holdfast.api.fleet.status import Vitals
 from holdfast.base.text import one_line
 from holdfast.tui import colours
-from holdfast.tui.actions.palette import Doings, Palette
+from holdfast.tui.actions.palette import ActionProvider, Palette
 from holdfast.tui.actions.runner import ActionRunner
 from holdfast.tui.feed import Failure, Feed, Trouble, Watch
 from holdfast.tui.screens.alerts import AlertsView
@@ -49,7 +49,7 @@ VIEWS: dict[str, type[View]] = {
 class Top(App[None]):
     TITLE = "holdfast"
     ENABLE_COMMAND_PALETTE = True
-    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Doings}
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionProvider}
     CSS = colours.CSS + "CommandPalette SearchIcon { display: none; }"  # an emoji, which not every terminal has
     MODES: ClassVar[dict[str, Any]] = dict(VIEWS)
     DEFAULT_MODE = "fleet"
