@@ -45,6 +45,6 @@ def test_health_is_judged_in_one_place() -> None:
 
 
 def test_the_supervisor_is_woken_in_one_place_of_api() -> None:
-    """A command that writes goes through `commands.change` or `Commands.write`, and cannot forget the doorbell."""
+    """A command writes by `change_store` or `Commands.write` (api/commands.py), and cannot forget the doorbell."""
     users = [str(path.relative_to(SOURCE)) for path in MODULES if "doorbell.ring(" in path.read_text(encoding="utf-8")]
     assert users == ["api/commands.py"]

@@ -28,7 +28,7 @@ from holdfast.store.sqlite.engine.store import SqliteStore
 T = TypeVar("T")
 
 
-def change(home: str, operation: Callable[[Transaction], T], *, create: bool = False) -> T:
+def change_store(home: str, operation: Callable[[Transaction], T], *, create: bool = False) -> T:
     """Carry out `operation` in one transaction on the store of `home`, then wake the supervisor."""
     with contextlib.closing(open_store(home, create=create)) as store:
         return _write_and_wake(home, store, operation)
@@ -265,4 +265,4 @@ def pause(home: str, task_id: str, why: str = "", seconds: float | None = None, 
         data = {"until": until, "seconds": seconds, "force": force}
         return tx.requests.ask(RequestKind.PAUSE, task_id, who(), why, data, now)
 
-    return change(home, ask)
+    return change_store(home, ask)

@@ -57,7 +57,7 @@ def resume_account(home: str, word: str) -> list[str]:
     if agent not in CLI_AGENTS:
         raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
 
-    from holdfast.api.commands import change, who  # imported here: readers have to start fast
+    from holdfast.api.commands import change_store, who  # imported here: readers have to start fast
 
     def open_account(tx: Transaction) -> list[str]:
         waiting = tx.accounts.resume(agent, name, who(), clock.now())
@@ -65,7 +65,7 @@ def resume_account(home: str, word: str) -> list[str]:
             tx.tasks.resume(task_id, who(), clock.now())
         return list(waiting)
 
-    return change(home, open_account)
+    return change_store(home, open_account)
 
 
 def waits_for_account(queries: Queries, task: Row) -> str | None:

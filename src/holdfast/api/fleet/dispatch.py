@@ -79,7 +79,7 @@ def waits_for_release(queries: Queries, task: Row) -> bool:
 
 def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
     """Release one hold by name, or all. Return the released holds, and the tasks that go on."""
-    from holdfast.api.commands import change, who  # imported here: readers have to start fast
+    from holdfast.api.commands import change_store, who  # imported here: readers have to start fast
     from holdfast.core.dispatch.holds import Scope
 
     def let_go(tx: Transaction) -> tuple[list[str], list[str]]:
@@ -95,7 +95,7 @@ def release(home: str, word: str | None) -> tuple[list[str], list[str]]:
                     resumed.append(task_id)
         return [hold.full_name for hold in chosen if hold.is_held or hold.name in providers], resumed
 
-    released, resumed = change(home, let_go)
+    released, resumed = change_store(home, let_go)
     if word is not None and not released:
         raise NotFound(f"Nothing is held back under the name '{word}'; `holdfast dispatch` lists what is.")
     return released, resumed

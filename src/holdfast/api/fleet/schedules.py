@@ -77,7 +77,7 @@ def upcoming(row: Row, count: int) -> list[float]:
 
 def fire_schedule(home: str, row: Row) -> ActionOutcome:
     """Queue the task of the schedule now, out of turn. The times of the schedule do not change."""
-    from holdfast.api.commands import change, who
+    from holdfast.api.commands import change_store, who
     from holdfast.intake.scheduled_task import resolve_scheduled_task
 
     schedule = _schedule(row)
@@ -89,7 +89,7 @@ def fire_schedule(home: str, row: Row) -> ActionOutcome:
         tx.schedules.fire_by_hand(schedule.key, task.spec.id, who(), clock.now())
         return task
 
-    task = change(home, add, create=True)
+    task = change_store(home, add, create=True)
     is_running = has_supervisor(home)
     return ActionOutcome(
         message=f"{task.spec.id} is queued by the schedule {row['name']}; its times stay as they are.",
@@ -100,7 +100,7 @@ def fire_schedule(home: str, row: Row) -> ActionOutcome:
 
 def switch_schedule(home: str, row: Row, *, on: bool) -> ActionOutcome:
     """Enable or disable the schedule, whatever its file says."""
-    from holdfast.api.commands import change, who
+    from holdfast.api.commands import change_store, who
 
     schedule = _schedule(row)
 
@@ -109,7 +109,7 @@ def switch_schedule(home: str, row: Row, *, on: bool) -> ActionOutcome:
         word = tx.schedules.enable if on else tx.schedules.disable
         return word(schedule.key, who(), clock.now())
 
-    changed = change(home, record, create=True)
+    changed = change_store(home, record, create=True)
     is_running = has_supervisor(home)
     return ActionOutcome(
         message=_describe_switch(row["name"], on=on, changed=changed),

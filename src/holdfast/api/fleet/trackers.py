@@ -25,7 +25,7 @@ def links(home: str, *, everything: bool) -> list[Row]:
 
 def sync(home: str) -> bool:
     """Ask the supervisor to read every tracker now. Return False if no supervisor is running."""
-    from holdfast.api.commands import change
+    from holdfast.api.commands import change_store
 
-    change(home, lambda tx: tx.links.ask_at_once())
+    change_store(home, lambda tx: tx.links.ask_at_once())
     return Queries(home).supervisor() is not None

@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any
 
-from holdfast.api.commands import change, who
+from holdfast.api.commands import change_store, who
 from holdfast.api.queries import Queries
 from holdfast.api.requests import wait_for_result
 from holdfast.base import clock
@@ -70,7 +70,7 @@ def sweep(home: str) -> Row:
         from holdfast.wiring import supervisor
 
         return supervisor.sweep_here(home, config.load()).data()
-    request = change(home, lambda tx: tx.requests.ask(RequestKind.SWEEP, None, who(), "", {}, clock.now()))
+    request = change_store(home, lambda tx: tx.requests.ask(RequestKind.SWEEP, None, who(), "", {}, clock.now()))
     answer = wait_for_result(
         queries,
         request,

@@ -86,9 +86,9 @@ def how_to_approve(task_id: str) -> str:
 
 def approve(home: str, task_id: str, changes: str | None = None) -> str:
     """Approve the last stage, or ask for `changes` to it. Return a sentence about what follows."""
-    from holdfast.api.commands import change, check_prompt, who
+    from holdfast.api.commands import change_store, check_prompt, who
     from holdfast.base import clock
 
     if changes is not None:
         check_prompt(changes)
-    return change(home, lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))
+    return change_store(home, lambda tx: tx.staging.approve(task_id, who(), clock.now(), changes))

@@ -81,6 +81,6 @@ def _run(argv: Sequence[str], path: str, held: int) -> int:
 
 def _left(home: str, task_id: str) -> None:
     """Record that the shell left the workspace, so that a clean-up need not wait for it."""
-    from holdfast.api.commands import change
+    from holdfast.api.commands import change_store
 
-    change(home, lambda tx: tx.keeps.freed(task_id))
+    change_store(home, lambda tx: tx.keeps.freed(task_id))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast import config
-from holdfast.api.commands import change, who
+from holdfast.api.commands import change_store, who
 from holdfast.api.queries import Queries, Row
 from holdfast.base import clock
 from holdfast.base.errors import Conflict
@@ -225,12 +225,12 @@ def clean(home: str, task_ids: Sequence[str]) -> None:
             for workspace in preserved:
                 tx.workspaces.dispose(workspace, "salvage", f"dropped by {who()} (operator)", clock.now())
 
-    change(home, dispose)
+    change_store(home, dispose)
 
 
 def keep(home: str, task_id: str, ttl: float) -> Row:
     """Keep a workspace for `ttl` seconds (`inf`: until it is dropped), from now or from its task's end on."""
-    kept = change(home, lambda tx: tx.keeps.keep(task_id, ttl, who(), clock.now()))
+    kept = change_store(home, lambda tx: tx.keeps.keep(task_id, ttl, who(), clock.now()))
     return {
         "task": task_id,
         "path": None if kept is None else kept.path,
