@@ -74,6 +74,7 @@ OF_THE_LAYER = (
     "cli/output",
     "tui/app.py", "tui/feed.py", "tui/colours.py", "tui/terminal.py", "tui/key_reference.py", "tui/actions",
     "tui/widgets",
+    "api/colours.py", "api/outcome.py",
 )  # fmt: skip
 
 

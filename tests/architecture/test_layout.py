@@ -185,6 +185,10 @@ def test_contributing_names_every_room() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     assert len(text.encode()) <= 6 * 1024
     rows = re.findall(r"^\| `([a-z]+)/` \|", text, re.M)
-    assert sorted(rows) == sorted(
-        path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"
-    )
+    assert sorted(rows) == sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
+
+
+def test_the_supervisor_is_woken_in_one_place_of_api() -> None:
+    """A command writes by `change_store` or `Commands.write` (api/commands.py), and cannot forget the doorbell."""
+    users = [str(path.relative_to(SOURCE)) for path in MODULES if "doorbell.ring(" in path.read_text(encoding="utf-8")]
+    assert users == ["api/commands.py"]

@@ -309,7 +309,7 @@ class Supervisor:
         try:
             for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
                 if request.kind == "down":
-                    await self._requests.answer(request, f"stopped ({self._stop})")
+                    await self._requests.answer_down(request, self._stop)
             await self._context.writer.write(lambda tx: tx.hosts.close(self._context.host_id, self._context.clock()))
         except Unavailable as trouble:
             say(f"holdfast: stopped, but that could not be recorded: {trouble}")

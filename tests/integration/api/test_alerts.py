@@ -42,7 +42,7 @@ def test_what_is_restarted_and_what_needs_a_person(fleet: Fleet) -> None:
             mend(home, alert("crash:worker:web", task))
         with pytest.raises(NotFound, match="Nothing is held back under the name 'provider:x'"):
             mend(home, alert("provider:x"))
-        assert mend(home, alert("mass-death")) == "Nothing is held back any more."
+        assert mend(home, alert("mass-death")) == "Nothing is held back."
         with pytest.raises(Conflict, match="The account claude/default is neither parked nor stopped"):
             mend(home, alert("account:claude/default"))
         with pytest.raises(Refused, match="Nothing is to be restarted here"):

@@ -20,6 +20,7 @@ from holdfast.core.runs.preserve import Disposition
 from holdfast.core.runs.resume import ResumeDecision
 from holdfast.core.runs.retry_budgets import Spend
 from holdfast.core.states import TaskState, WorkspaceState
+from holdfast.core.tasks.requests import RequestAnswer
 from holdfast.store.port.values import ALONE as ALONE
 from holdfast.store.port.values import AgentNews as AgentNews
 from holdfast.store.port.values import Grip as Grip
@@ -285,7 +286,9 @@ class Requests(Protocol):
         now: Instant,
     ) -> int: ...
     def pending(self) -> Sequence[Request]: ...
-    def answer(self, request_id: int, answer: str, now: Instant) -> None: ...
+    def answer(self, request_id: int, answer: RequestAnswer, now: Instant) -> None:
+        """Record the answer to a request. The first answer stands."""
+        ...
 
 
 class Events(Protocol):

@@ -11,6 +11,7 @@ from holdfast.base import faults
 from holdfast.base.errors import LeaseLost, NotFound
 from holdfast.base.instant import Instant
 from holdfast.core.model import Event, Level, Request, RequestKind
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.engine.statements import Cursor
@@ -25,7 +26,7 @@ class SqliteHosts:
         self._events = events
 
     def open(self, host: Host, ttl: float, now: Instant) -> Sequence[str]:
-        self._sql.change("drop_old_downs", now=now.wall)
+        self._sql.change("drop_old_downs", answer=RequestAnswer(RequestResult.SUPERVISOR_GONE).text, now=now.wall)
         lost = self._sql.rows("lose_others", id=host.id, now=now.wall)
         for row in lost:
             self._events.emit(
@@ -124,6 +125,6 @@ class SqliteRequests:
     def pending(self) -> Sequence[Request]:
         return [rows.request(row) for row in self._sql.rows("pending")]
 
-    def answer(self, request_id: int, answer: str, now: Instant) -> None:
-        self._sql.change("answer", id=request_id, answer=answer, now=now.wall)
+    def answer(self, request_id: int, answer: RequestAnswer, now: Instant) -> None:
+        self._sql.change("answer", id=request_id, answer=answer.text, now=now.wall)
         faults.tx("request.answer")

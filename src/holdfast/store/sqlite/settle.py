@@ -17,6 +17,7 @@ from holdfast.core.runs.policy import Action, Decision
 from holdfast.core.runs.preserve import Disposition, resolve
 from holdfast.core.runs.retry_budgets import Budget
 from holdfast.core.states import TASK_TERMINAL, TaskState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Grip
 from holdfast.store.sqlite.accounts import SqliteAccounts
 from holdfast.store.sqlite.crashes import SqliteCrashes
@@ -107,7 +108,8 @@ class Endings:
         faults.tx("task.settle")
         self._tell_settled(grip, run_id, state, verdict, decision, now)
         if decision.pause is PauseReason.OPERATOR:
-            self.answer_pauses(grip.task_id, "the task is paused", now)  # at once: no old pause may follow a resume
+            # In this transaction: a pause request must not be carried out after a later resume.
+            self.answer_pauses(grip.task_id, RequestAnswer(RequestResult.PAUSED), now)
         if run_id is not None:
             self._crashes.after_settle(grip.task_id, run_id, verdict, decision, now)
         if under is not None:
@@ -163,8 +165,9 @@ class Endings:
         reason = f"it needs task {over}, which {'was' if how is TaskState.CANCELLED else 'has'} {how}"
         return [(str(row["id"]), reason) for row in self._sql.rows("waiting_dependents", id=over)]
 
-    def answer_pauses(self, task_id: str, answer: str, now: Instant) -> None:
-        if self._sql.change("answer_pauses", id=task_id, answer=answer, now=now.wall):
+    def answer_pauses(self, task_id: str, answer: RequestAnswer, now: Instant) -> None:
+        """Answer every pending pause request of the task."""
+        if self._sql.change("answer_pauses", id=task_id, answer=answer.text, now=now.wall):
             faults.tx("task.answer_pauses")
 
     def spend(self, task_id: str, budgets: Sequence[Budget], run_id: str | None, now: Instant) -> None:

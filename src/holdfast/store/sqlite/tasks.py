@@ -20,6 +20,7 @@ from holdfast.core.runs.preserve import Disposition
 from holdfast.core.runs.resume import ResumeDecision, decide_resume
 from holdfast.core.runs.retry_budgets import Budget, Spend
 from holdfast.core.states import TaskState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Grip
 from holdfast.store.sqlite import rows
 from holdfast.store.sqlite.accounts import SqliteAccounts
@@ -87,12 +88,12 @@ class Pauses:
         if decision.allowed:
             self._go_on(task, decision, by, data | {"forced": force}, now, force=force)
             if operator:
-                self.withdraw_requests(task_id, f"resumed by {by}", now)
+                self.withdraw_requests(task_id, RequestAnswer(RequestResult.RESUMED, by), now)
         else:
             self._refuse(task, decision, data, now)
         return decision
 
-    def withdraw_requests(self, task_id: str, answer: str, now: Instant) -> None:
+    def withdraw_requests(self, task_id: str, answer: RequestAnswer, now: Instant) -> None:
         """Answer pause requests that were not carried out yet: an operator's later command must not be followed by
         an old pause."""
         self._endings.answer_pauses(task_id, answer, now)
@@ -248,7 +249,7 @@ class SqliteTasks:
             self._sql.change("forget_choice", id=task_id)
         if task.spec.stages:
             self._staging.retried(task, fresh=fresh)
-        self._pauses.withdraw_requests(task_id, f"retried by {by}", now)
+        self._pauses.withdraw_requests(task_id, RequestAnswer(RequestResult.RETRIED, by), now)
         faults.tx("task.retry")
         self._events.close_alerts_of_task(task_id, by, now)
         self._emit("task.queued", task_id, f"Task {task_id} {reason}.", now, reason=reason, data={"by": by})

@@ -13,6 +13,7 @@ from holdfast.base.instant import Instant
 from holdfast.base.stored_json import understood
 from holdfast.core.model import Event, Level, Task, TaskSpec
 from holdfast.core.states import TaskState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.core.workflows.next_stage import Following, Step, approved, is_over, place, retried, sent_back
 from holdfast.core.workflows.result import GateResult, Result
 from holdfast.core.workflows.workflow import START, Progress, entered, stage_of
@@ -104,7 +105,8 @@ class SqliteStaging:
         )
         if moved == 0:
             raise Conflict(f"Task {task_id} was changed by someone else at the same moment; nothing was changed.")
-        self._tasks.change("answer_pauses", id=task_id, answer=f"approved by {by}", now=now.wall)
+        answer = RequestAnswer(RequestResult.APPROVED, by)
+        self._tasks.change("answer_pauses", id=task_id, answer=answer.text, now=now.wall)
         faults.tx("stage.approve")
         self._events.close_alerts_of_task(task_id, by, now)
         self._events.emit(

@@ -8,7 +8,7 @@ UPDATE hosts SET state = 'lost', held = NULL, ended_at = :now WHERE state = 'act
 
 -- name: drop_old_downs
 -- A `down` request that was meant for a supervisor that is gone must not stop the next one.
-UPDATE requests SET answered_at = :now, answer = 'the supervisor was gone already' WHERE answered_at IS NULL AND kind = 'down'
+UPDATE requests SET answered_at = :now, answer = :answer WHERE answered_at IS NULL AND kind = 'down'
 
 -- name: beat
 UPDATE hosts SET lease_until = :lease_until WHERE id = :id AND state = 'active'
