@@ -51,7 +51,11 @@ class Ticking:
             writer = GroupWriter(self.home)
             closing.callback(writer.close)
             context = SimpleNamespace(
-                host_id="host", timetables=self.board, writer=writer, clock=lambda: self.now, bell=Bell()
+                host_id="host",
+                ports=SimpleNamespace(timetables=self.board),
+                writer=writer,
+                clock=lambda: self.now,
+                bell=Bell(),
             )
             service = Scheduling(cast("Context", context))
             await self.look(service, writer)

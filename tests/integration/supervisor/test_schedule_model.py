@@ -290,7 +290,7 @@ class Walk(RuleBasedStateMachine):
                     "Context",
                     SimpleNamespace(
                         host_id="host",
-                        timetables=self.board,
+                        ports=SimpleNamespace(timetables=self.board),
                         writer=StoreWriter(store),
                         clock=lambda: self.now,
                         bell=Bell(),
