@@ -427,6 +427,13 @@ def top_page() -> str:
     )
 
 
+@page("docs/rooms.md")
+def rooms_page() -> str:
+    """Return the map of the product: which file has which capability on which layer."""
+    text: str = runpy.run_path(str(ROOT / "scripts" / "rooms.py"))["page"]()
+    return text
+
+
 @page("docs/requirements.md")
 def requirements_page() -> str:
     """Which tests name which requirement."""
