@@ -125,7 +125,10 @@ class Attempts(Service):
                 say(f"holdfast: a stop could not be recorded and is tried again: {result}")
 
     async def send_again(self) -> None:
-        """Send the stops again whose record failed. An agent without the stop would go on, and we would wait for ever."""
+        """Send the stops again whose record failed.
+
+        Without the stop the agent would go on, and we would wait for it.
+        """
         for attempt in self.living:
             try:
                 await attempt.send_again()
@@ -223,7 +226,7 @@ class Attempts(Service):
             self._forget(task.id)  # before a waiting caller looks
 
     async def _rest(self, pause: float) -> None:
-        """Pause before the next try. A task that has already waited does not delay a supervisor that is about to leave."""
+        """Pause before the next try. A task that has already waited does not delay a supervisor that is leaving."""
         if self._leaving.is_set():
             await asyncio.sleep(pause)
             return

@@ -205,7 +205,7 @@ class MemberRun(RunDriver):
         return Verdict(outcome=Outcome.OVER_BUDGET, reason="nothing was left of the task's budget before it started")
 
     async def _commit_leftovers(self, workspace: Workspace) -> None:
-        """Commit what the member left uncommitted in its own tree, so that the next stage finds its work on its branch."""
+        """Commit what the member left uncommitted in its own tree. The next stage finds that work on its branch."""
         repo = await self._write(lambda tx: tx.workspaces.repo(workspace.repo_id))
         await self._context.ports.strategy_of(self.task.spec).tidy(repo, workspace)
         await commit_leftovers(self._context, self.task, repo, workspace)

@@ -1,4 +1,4 @@
-"""Operators' durable requests: carried out in order, answered when they are done."""
+"""The service that carries out operators' durable requests in order, and answers each one when it is done."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Requests(Service):
     def __init__(self, context: Context, attempts: Attempts) -> None:
         self._context = context
         self._attempts = attempts
-        self.down: Request | None = None  # the supervisor's loop looks here
-        self.on_sweep: Callable[[Request], None] = lambda _request: None  # who carries a sweep out, and answers it
+        self.down: Request | None = None  # read by the supervisor's loop
+        self.on_sweep: Callable[[Request], None] = lambda _request: None  # carries out a sweep and answers the request
 
     async def tick(self) -> None:
         for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
@@ -57,20 +57,24 @@ class Requests(Service):
             try:
                 await self._context.writer.write(lambda tx: self._cancel_now(tx, request, task_id))
             except Conflict:
-                self._context.bell.ring()  # it moved on between the two looks: look again
+                self._context.bell.ring()  # the task changed state between the two looks: look again
                 return
             state = TaskState.CANCELLED
             self._context.bell.ring()
         await self.answer(request, f"the task is {state}")
 
     def _cancel_now(self, tx: Transaction, request: Request, task_id: str) -> None:
-        """Its subtasks go with it, unless all who asked want them to go on (as store/sqlite/tasks.py has it)."""
+        """Cancel a task that does not run. Its subtasks are cancelled too, unless all requests ask to keep them (as in
+        store/sqlite/tasks.py)."""
         asked = [one for one in tx.requests.pending() if one.kind is RequestKind.CANCEL and one.task_id == task_id]
         subtasks = any(one.data.get("subtasks", True) for one in (asked or [request]))
         tx.tasks.cancel_waiting(task_id, request.by, request.why, self._context.clock(), subtasks=subtasks)
 
     async def _pause(self, request: Request, task_id: str) -> None:
-        """Answered by the settle that pauses it (store/sqlite/settle.py), or here."""
+        """Pause a task.
+
+        The request is answered by the settle that pauses the task (store/sqlite/settle.py), or here.
+        """
         now = self._context.clock()
         until = end_of_pause(request, now)
         attempt = self._attempts.get(task_id)
@@ -89,8 +93,12 @@ class Requests(Service):
             await attempt.stop(StopWhy.PAUSE, fast=bool(request.data.get("force")))
 
     async def _refuse_late(self, request: Request, task_id: str) -> None:
-        """Unless its agent was told to end for it, by an earlier supervisor perhaps: then the settle that follows needs
-        the request, or it would not know that the pause has an end."""
+        """Refuse a pause whose end has passed, unless the agent was already asked to end for it, perhaps by an earlier
+        supervisor.
+
+        In that case the settle that follows needs the request. Without it, the settle would not know that the pause has
+        an end.
+        """
 
         def refuse(tx: Transaction) -> None:
             if not any(run.stop_why is StopWhy.PAUSE for run in tx.runs.open_runs(task_id)):
@@ -101,7 +109,8 @@ class Requests(Service):
 
     async def _pause_waiting(self, request: Request, task_id: str, until: float | None) -> None:
         def pause(tx: Transaction) -> bool:
-            """What goes on by itself is paused, everything else told as it is; False: it runs again."""
+            """Pause a task that would go on by itself, and answer with the task's state. Return False if the task runs
+            again."""
             now, task = self._context.clock(), tx.tasks.get(task_id)
             if task.state is TaskState.RUNNING:
                 return False
@@ -111,7 +120,7 @@ class Requests(Service):
             return True
 
         if not await self._context.writer.write(pause):
-            self._context.bell.ring()  # it moved on between the two looks: look again
+            self._context.bell.ring()  # the task changed state between the two looks: look again
 
     async def answer(self, request: Request, text: str) -> None:
         await self._context.writer.write(lambda tx: tx.requests.answer(request.id, text, self._context.clock()))
