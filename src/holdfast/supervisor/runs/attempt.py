@@ -99,7 +99,7 @@ class Attempt:
         self._driver.beat()
 
     async def _see_who_else_dies(self, run_id: str | None) -> None:
-        """If this crash would fail the task, wait to see whether it is part of a mass death.
+        """Wait to see whether a crash that would fail the task is part of a mass death.
 
         A failed task cannot be undone, but the retry budget that a first or second crash spends can be given back. Wait
         only briefly, and not when a stop was requested.

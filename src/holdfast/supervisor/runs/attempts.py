@@ -1,4 +1,4 @@
-"""All attempts of this supervisor: started, watched, and restarted when a step failed for a temporary reason.
+"""The attempts of this supervisor: started, watched, and restarted when a step failed for a temporary reason.
 
 `recover` runs at start-up, before the first claim: it takes over what an earlier supervisor left running. Repeating it
 is harmless.

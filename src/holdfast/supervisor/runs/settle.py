@@ -144,7 +144,7 @@ async def _checkpoint(
 
 
 async def _save(context: Context, task: Task, decision: Decision) -> Disposition | None:
-    """Between attempts the workspace stays as it is; only a terminal state saves and disposes."""
+    """Save the work of a task that ends. Between attempts the workspace stays as it is."""
     ending = _TERMINAL.get(decision.action)
     if ending is None:
         return None
