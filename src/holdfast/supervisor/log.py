@@ -70,7 +70,7 @@ def rotate(home: str, limit: int) -> bool:
     try:
         _put_aside(path, written_to)
     except OSError as trouble:
-        say(f"holdfast: {path} could not be put aside: {trouble.strerror}")
+        say(f"holdfast: {path} could not be rotated: {trouble.strerror}")
     return True
 
 

@@ -66,7 +66,7 @@ class Gate:
                 f"Only {free} of disk are free for {context.home}, less than `disk.floor` ({floor}): nothing new "
                 "starts, running work goes on.",
                 "Make room: `holdfast workspaces` shows what is kept, `holdfast workspaces clean --all-preserved` "
-                "lets it go, its work saved.",
+                "removes it and saves its work.",
                 context.clock(),
             )
 

@@ -53,11 +53,11 @@ class Holding:
         now, context = self._context.clock(), self._context
         if hold.scope is Scope.NEAR:
             if not hold.is_waiting(now):
-                tx.holds.release(hold.scope, hold.name, "its limit was to begin anew by now", now)
+                tx.holds.release(hold.scope, hold.name, "its limit should be reset by now", now)
         elif hold.is_probed():
             self._look_at_probe(tx, hold)
         elif rules_of.is_given_up(hold, context.limits.outage, now):
-            tx.holds.pause_waiting(hold.name, f"the provider {hold.name} stayed away; last: {hold.reason}", now)
+            tx.holds.pause_waiting(hold.name, f"the provider {hold.name} did not answer (last: {hold.reason})", now)
             alert_outage(tx, hold.name, hold.reason, now)
             tx.holds.keep(rules_of.given_up(hold, now), now)
 

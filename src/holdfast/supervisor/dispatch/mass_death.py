@@ -59,8 +59,8 @@ def _tell_mass_death(context: Context, tx: Transaction, dead: Sequence[Death], a
     tx.holds.keep(hold, now)
     tx.events.raise_alert(
         MASS_DEATH_ALERT,
-        f"{reason[0].upper()}{reason[1:]}: something ends processes of this machine (its memory, its service manager, "
-        "somebody). Nothing new starts; nobody's budget is spent."
+        f"{reason[0].upper()}{reason[1:]}: something kills processes on this machine (low memory, a service manager, a "
+        "person). Nothing new starts. No retry budget is spent."
         + (f" It is mass death number {hold.failures} within a day." if hold.failures > 1 else ""),
         "See `dmesg` and `journalctl` for what killed them. "
         + (

@@ -92,7 +92,7 @@ def record_holds(
         if hold.scope is Scope.ACCOUNT and _is_under(tx, task, run_id, hold):
             after = rules_of.after_account(hold, task.id, verdict)
             if after is None and decision.parking is not None:
-                tx.holds.release(hold.scope, hold.name, "it is shut again", now, tell=False)
+                tx.holds.release(hold.scope, hold.name, "it is parked or stopped again", now, tell=False)
             else:
                 _follow(tx, hold, after, f"task {task.id} got through", context)
         elif hold.scope is Scope.FLEET:
@@ -111,7 +111,7 @@ def alert_outage(tx: Transaction, provider: str, reason: str, now: Instant) -> N
     """Raise one alert per provider and episode."""
     tx.events.raise_alert(
         provider_alert(provider),
-        f"The provider {provider} stayed away for longer than `outage.max`: {reason}. Tasks that waited for it are "
+        f"The provider {provider} did not answer for longer than `outage.max`: {reason}. Tasks that waited for it are "
         "paused.",
         f"When it answers again: `holdfast dispatch release provider:{provider}` lets them go on.",
         now,

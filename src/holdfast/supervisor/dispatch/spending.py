@@ -122,10 +122,10 @@ class Allowances(Service):
         spent = {found.key: found for found in tx.spending.spent()}
         lately = tx.spending.lately(now) if caps else ()
         for key in spent.keys() - caps.keys():
-            tx.spending.end(key, "there is no such limit any more", now)
+            tx.spending.end(key, "this cap is no longer set", now)
         for key, one in caps.items():
             if not _begins(tx, one, lately, now, spent.get(key)) and key in spent:
-                tx.spending.end(key, "its window slid on" if one.is_sliding else "it was raised", now)
+                tx.spending.end(key, "its window moved on" if one.is_sliding else "it was raised", now)
 
 
 def _begins(

@@ -14,10 +14,10 @@ from holdfast.supervisor.ports import Patient
 HEADLINES = {
     Condition.STUCK: "is stuck",
     Condition.LOOPING: "goes in circles",
-    Condition.STARTUP_TIMEOUT: "does not come to life",
-    Condition.DOOMED: "cannot succeed any more, and goes on",
+    Condition.STARTUP_TIMEOUT: "has shown no sign of life since its start",
+    Condition.DOOMED: "cannot succeed any more, but goes on",
 }
-NO_FILE = "no file of its workspace changed since it last said something new"
+NO_FILE = "no file of its workspace changed since its last new output"
 NOT_ALL_FILES = "not all of its workspace could be looked at; no change was seen in the rest"
 
 

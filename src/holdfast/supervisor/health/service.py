@@ -264,7 +264,7 @@ class Health(Service):
             wanted = now + AGAIN
         return min(at, wanted)
 
-    # -- what follows ------------------------------------------------------------------------------------------------
+    # -- reactions ------------------------------------------------------------------------------------------------
 
     def _react(self, watch: Watch, now: float) -> None:
         """React in a separate task: a slow store or disk must not keep other runs from being looked at."""

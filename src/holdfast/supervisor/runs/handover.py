@@ -67,7 +67,7 @@ def _earlier(row: Mapping[str, object], said: Recollection | None) -> EarlierRun
     return EarlierRun(
         number=int(str(row["number"])),
         outcome=str(row["outcome"] or "unknown"),
-        reason=str(row["reason"] or "nobody knows why"),
+        reason=str(row["reason"] or "the reason is not known"),
         report=str(report or ""),
         said=said,
     )

@@ -117,7 +117,7 @@ class MemberRun(RunDriver):
         await self._write(lambda tx: self._tell(tx, None, verdict, result))
         self._is(verdict, result)
 
-    # -- in the terms of one run ---------------------------------------------------------------------------------------
+    # -- what differs from one run -------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
         """Prepare the member's own workspace, if it has one. The task's own tree is ready before its members start."""
@@ -198,11 +198,11 @@ class MemberRun(RunDriver):
         if not mine:
             return _NO_LOGIN
         first = min(mine, key=lambda account: account.until or float("inf"))
-        reason = f"its account {first.full_name} is shut: {first.reason}"
+        reason = f"its account {first.full_name} is parked or stopped: {first.reason}"
         return Verdict(outcome=first.outcome, reason=reason, resets_at=first.until)
 
     def _nothing_left(self) -> Verdict:
-        return Verdict(outcome=Outcome.OVER_BUDGET, reason="nothing was left of the task's budget before it started")
+        return Verdict(outcome=Outcome.OVER_BUDGET, reason="nothing was left of the spending cap before it started")
 
     async def _commit_leftovers(self, workspace: Workspace) -> None:
         """Commit what the member left uncommitted in its own tree. The next stage finds that work on its branch."""

@@ -48,7 +48,7 @@ class Group:
     """The driver of the members of one stage. Stops reach all members, and are durable before they are sent."""
 
     def __init__(self, context: Context, task: Task, grip: Grip, wish: Wish) -> None:
-        """Create the driver. `wish` is a stop request that was made before this try."""
+        """Create the driver, with the stop request of the task: it may date from before this try."""
         stage = stage_of(task.spec.stages, task.progress)
         assert stage is not None
         self.task = task
@@ -250,12 +250,12 @@ class Group:
         self._want(0)
         while self._waiting and self.wish.why is None and self._unknown is None:
             run = MemberRun(self._context, part, self._waiting[0], Wish())
-            await run.never_ran(Verdict(outcome=Outcome.TIMEOUT, reason=f"{words} before a place was free for it"))
+            await run.never_ran(Verdict(outcome=Outcome.TIMEOUT, reason=f"{words} before a slot was free for it"))
             assert run.end is not None
             self._ends[run.end.name] = run.end
             self._waiting.pop(0)
 
-    # -- what it came to ---------------------------------------------------------------------------------------------
+    # -- the verdict ---------------------------------------------------------------------------------------------
 
     async def _concluded(self) -> tuple[str | None, Verdict]:
         if self._unknown is not None:
@@ -268,7 +268,7 @@ class Group:
         if self._waiting and self.wish.why is not None:
             return None, await stopped_before(self._context, self.task, self.wish.why, "all members had started")
         if await self._died_with_many():
-            words = f"members of stage {self._stage.name} died with many other agents at once; they go again"
+            words = f"members of stage {self._stage.name} died with many other agents at once, and are run again"
             return None, Verdict(outcome=Outcome.STOPPED, reason=words)
         lost = await self._lost()
         ends = [self._ends[member.name] for member in self._stage.members if member.name in self._ends]

@@ -82,7 +82,7 @@ class RunDriver:
     is_kept = True  # checkpoints of the tree are taken while it runs
 
     def __init__(self, context: Context, task: Task, grip: Grip, wish: Wish) -> None:
-        """Create the driver. `wish` is a stop request that was made before this try."""
+        """Create the driver, with the stop request of the task: it may date from before this try."""
         self.task = task
         self.grip = grip
         self.wish = wish
@@ -265,10 +265,10 @@ class RunDriver:
         return _nothing
 
     async def _no_account(self) -> Verdict:
-        return Verdict(outcome=Outcome.STOPPED, reason="its account was shut before the agent started")
+        return Verdict(outcome=Outcome.STOPPED, reason="its account was parked or stopped before the agent started")
 
     def _nothing_left(self) -> Verdict:
-        return Verdict(outcome=Outcome.STOPPED, reason="nothing was left of it before the agent started")
+        return Verdict(outcome=Outcome.STOPPED, reason="nothing was left of its spending cap before the agent started")
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 

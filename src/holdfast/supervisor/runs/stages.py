@@ -44,7 +44,7 @@ async def ask_gate(context: Context, task: Task, grip: Grip, stage: Stage, works
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
     begun = task.progress.asked
     if begun >= MOST_BEGINNINGS:
-        how = f"was begun {begun} times and never came to its end: each time the supervisor died"
+        how = f"was started {begun} times and never finished: each time the supervisor died"
         return GateResult(command=one_line(stage.gate, 200), passed=False, how=how)
     await context.writer.write(lambda tx: _count(context, tx, grip, begun + 1))
     repo = await context.writer.write(lambda tx: tx.workspaces.repo(task.spec.repo_id))
@@ -156,7 +156,7 @@ def move(
     tx.staging.move(grip, following, now, resets_resumes=gives_resumes_back(context.limits, following))
 
 
-FEEDBACK = "This is not the first try. What was found out about the one before:\n\n{feedback}\n\nMend that."
+FEEDBACK = "This is not the first try. Findings about the previous try:\n\n{feedback}\n\nFix them."
 
 
 async def prompted(context: Context, task: Task, member: Member | None = None) -> Task:

@@ -80,12 +80,12 @@ class Notifying(Service):
             if target is None:
                 await self._give_up(delivery, "the target is no longer configured")
             elif is_spent(delivery, rules):
-                why = "the supervisor ended in the last attempt; whether it arrived is not known"
+                why = "the supervisor ended during the last attempt, so it is not known whether it arrived"
                 await self._give_up(delivery, why)
             else:
                 await self._send(delivery, target, rules)
         except HoldfastError as trouble:  # the store failed, or another supervisor sends: the next look finds out
-            say(f"holdfast: a notice could not be dealt with: {trouble}")
+            say(f"holdfast: a delivery could not be handled, and is tried again: {trouble}")
         finally:
             self._context.bell.ring()
 
@@ -108,7 +108,7 @@ class Notifying(Service):
             faults.effect("notice.send")
             return await target.send(delivery.notice)
         except Exception as trouble:  # noqa: BLE001 - whatever a target does, it is a failed attempt
-            return Answer(ok=False, told=f"{type(trouble).__name__}: the attempt went wrong")
+            return Answer(ok=False, told=f"{type(trouble).__name__}: the attempt failed")
 
     async def _give_up(self, delivery: Delivery, why: str) -> None:
         await self._context.writer.write(lambda tx: tx.notices.give_up(delivery, why, self._context.clock()))

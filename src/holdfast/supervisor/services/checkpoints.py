@@ -192,7 +192,7 @@ class Checkpoints(Service):
         finally:
             self._ends.pop(subject.run_id, None)
 
-    # -- now and then ------------------------------------------------------------------------------------------------
+    # -- periodically ------------------------------------------------------------------------------------------------
 
     @property
     def tasks(self) -> Sequence[asyncio.Task[Any]]:

@@ -73,12 +73,11 @@ def _told(by: float, *, is_same_boot: bool) -> Event:
     forward = by > 0
     what = f"The clock was set {'forward' if forward else 'back'} by {show_duration(abs(by))}"
     if forward and not is_same_boot:  # no clock of the machine counted while it was off
-        what += f", or no supervisor was here for {show_duration(OFF_AT_MOST)} and that long"
+        what += f", or no supervisor ran for {show_duration(OFF_AT_MOST)} and that long"
     message = f"{what}. " + (
-        "What waits for a moment that it shows by now goes on; nothing is deleted sooner for it."
+        "Tasks whose wait is over by this clock start now. Nothing is deleted early."
         if forward
-        else "What waits for a moment that was decided in the future of this clock goes on; no schedule fires "
-        "twice for the same time."
+        else "Waits that were set when the clock was ahead end now. No schedule fires twice for the same time."
     )
     return Event(kind="clock.moved", level=Level.WARNING, component="clock", message=message, data={"by": round(by, 3)})
 
@@ -106,4 +105,4 @@ def _keep(home: str, passing: Passing) -> None:
         faults.effect("clock.keep")
         os.replace(f"{path}.new", path)
     except OSError as trouble:
-        say(f"holdfast: it was not noted what the clock shows: {trouble}")
+        say(f"holdfast: the state of the clock could not be saved: {trouble}")

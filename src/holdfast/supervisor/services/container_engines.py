@@ -72,9 +72,10 @@ class EngineAlerts(Service):
         await self._context.writer.write(
             lambda tx: tx.events.raise_alert(
                 ALERT + socket,
-                f"The container engine at {socket} does not answer ({why}). The agents of {named} may live, but nobody "
-                "can end them, hear them or see them end; nothing is taken for over until it answers.",
-                "Start it again, or see what it waits for; Holdfast goes on by itself when it answers.",
+                f"The container engine at {socket} does not answer ({why}). The agents of {named} may live, but "
+                "Holdfast cannot stop them, read their reports or see them end. No "
+                "task counts as ended until it answers.",
+                "Start the engine again, or see what it waits for. Holdfast goes on by itself when it answers.",
                 self._context.clock(),
             )
         )

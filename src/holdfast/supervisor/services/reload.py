@@ -78,7 +78,7 @@ class Reloading(Service):
             Event(
                 kind="config.rejected",
                 level=Level.WARNING,
-                message=f"The settings have a mistake, so those of before hold: {error}",
+                message=f"The settings have a mistake. The previous settings stay in force: {error}",
                 reason=str(error),
             )
         )

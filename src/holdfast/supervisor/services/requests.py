@@ -44,7 +44,7 @@ class Requests(Service):
         if attempt.frozen:
             if request.data.get("assume_dead"):
                 if await self._attempts.assume_dead(attempt):
-                    await self.answer(request, "cancelled on the operator's word")
+                    await self.answer(request, "cancelled: an operator vouched that it is dead")
                 else:
                     await self.answer(request, "refused: a keeper of it still lives; end that first")
             else:

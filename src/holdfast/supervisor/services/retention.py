@@ -138,7 +138,7 @@ class Retention(Service):
                 await self._tell(removed)
         # a full disk, for example: the next pass continues where this one stopped
         except (HoldfastError, OSError) as trouble:
-            say(f"holdfast: old history was not forgotten: {trouble}")
+            say(f"holdfast: old history was not deleted, and is tried again in an hour: {trouble}")
         except Exception:  # noqa: BLE001 - logged: upkeep must never end the supervisor
             say(traceback.format_exc())
         finally:
@@ -230,7 +230,7 @@ class Retention(Service):
             "salvage(s)": removed.salvages,
             "other record(s)": removed.records,
         }
-        message = f"Old history was forgotten: {', '.join(f'{n} {what}' for what, n in parts.items() if n)}."
+        message = f"Old history was deleted: {', '.join(f'{n} {what}' for what, n in parts.items() if n)}."
         data = {
             "events": removed.events,
             "runs": removed.runs,

@@ -122,7 +122,7 @@ class Scheduling(Service):
         try:
             found = timetables.read(repos)
         except Exception as error:  # noqa: BLE001 - logged once per change: what was read before stays in force
-            say_trouble("the schedules could not be read, so those of before hold: ", error)
+            say_trouble("the schedules could not be read, so the previous ones stay in force: ", error)
             self._seen = stamp
             return False
         try:
@@ -130,7 +130,7 @@ class Scheduling(Service):
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001 - likewise: all other services must go on
-            say_trouble("the schedules could not be taken over, so those of before hold: ", error)
+            say_trouble("the schedules could not be recorded, so the previous ones stay in force: ", error)
         self._seen = stamp
         return True
 
@@ -152,8 +152,12 @@ class Scheduling(Service):
             if file not in found.problems:
                 tx.events.close_alert(file_alert(file), "holdfast", now)
         for file, problem in found.problems.items():
-            message = f"The schedules in {file} are not taken as they are now: {problem}."
-            remedy = "It has none until then." if file in found.schedules else "Those of before hold until then."
+            message = f"The schedules in {file} are not used as they are now: {problem}."
+            remedy = (
+                "Fix that. Until then the file has no schedules."
+                if file in found.schedules
+                else "Fix that. Until then its previous schedules stay in force."
+            )
             tx.events.raise_alert(file_alert(file), message, remedy, now, level=Level.WARNING)
 
     # -- the clock -----------------------------------------------------------------------------------------------
@@ -228,7 +232,7 @@ class Scheduling(Service):
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - logged, and tried again: one schedule must not delay the others
             say_trouble(f"schedule '{record.schedule.name}': ", error)
-            return None, f"a fault of ours: {error}"
+            return None, f"a defect of Holdfast: {error}"
 
     def _decide(
         self,

@@ -215,8 +215,8 @@ class Linking:
         theirs = f"{overwrote.assignee or 'nobody'}, {overwrote.status}"
         done = "It was put back." if overwrote.restored else "It could not be put back, because it changed again since."
         message = (
-            f"Issue {link.issue} of {self._repo.path} was changed (to: {theirs}) between our look and our word, which "
-            f"went over it. {done}"
+            f"Issue {link.issue} of {self._repo.path} was changed (to: {theirs}) after Holdfast had read it, "
+            f"and Holdfast overwrote the change. {done}"
         )
         data = {"issue": link.issue, "assignee": overwrote.assignee, "status": overwrote.status}
         event = Event(

@@ -146,7 +146,7 @@ class Tracking(Service):
         steps.sort(key=lambda pair: (_ORDER.index(pair[0]), pair[1].id))
         return Errand(repo=repo, setup=setup, steps=steps, looks=looks, room=room)
 
-    # -- carrying it out -----------------------------------------------------------------------------------------
+    # -- a visit -----------------------------------------------------------------------------------------
 
     async def _run(self, errand: Errand) -> None:
         repo, setup, context = errand.repo, errand.setup, self._context
@@ -161,7 +161,7 @@ class Tracking(Service):
             trouble = str(error)
         except Exception as error:  # noqa: BLE001 - logged, and tried again: nothing here may end the supervisor
             say_trouble(f"the tracker of {repo.path}: ", error)
-            trouble = f"a fault of ours: {error}"
+            trouble = f"a defect of Holdfast: {error}"
         now = context.clock()
         if trouble is not None:
             self._looked.pop(repo.id, None)  # looked at again after its back-off
@@ -178,7 +178,7 @@ class Tracking(Service):
         if setup.problem is not None:
             return setup.problem
         if setup.kind == "builtin":
-            return "`tracker.kind` is builtin now, or there is no .beads directory; the issues that it holds stay so"
+            return "`tracker.kind` is builtin now, or there is no .beads directory. Claimed issues stay claimed"
         if errand.looks:
             self._looked[errand.repo.id] = asyncio.get_running_loop().time()
         linking = Linking(self._context, errand.repo, setup, await self._our_name())

@@ -62,7 +62,7 @@ class WorkspaceGuard:
             for found in await self._context.writer.write(self._fates):
                 await carry_out(self._context, *found, interrupted=_words(error), just_saved=True)
         except Exception as trouble:  # noqa: BLE001 - the store itself may have failed: never fail the task for it
-            say_trouble(f"the workspace of task {self._task_id} was not put away and is tried again: ", trouble)
+            say_trouble(f"the workspace of task {self._task_id} was not removed, and is tried again: ", trouble)
 
     def _fates(self, tx: Transaction) -> list[tuple[Task, Repo, Workspace]]:
         """Return the workspaces with a decision that is not carried out: the task's own, and those of members of

@@ -53,7 +53,7 @@ async def ensure_member_workspace(context: Context, task: Task, grip: Grip, memb
     found again in the same way.
     """
     if task.spec.strategy is Strategy.NONE:
-        raise LaunchError("Members of their own need workspaces of their own: `--workspace none` has none to give.")
+        raise LaunchError("Members with `apart = true` need workspaces of their own: `--workspace none` has none.")
     stage, since = name_of(task.spec.stages, task.progress), task.progress.since
     workspace = await context.writer.write(lambda tx: tx.workspaces.current(task.id, member))
     goes_on = await context.writer.write(lambda tx: tx.runs.has_had(task.id, stage, member, since))
@@ -205,5 +205,5 @@ async def _give_up(context: Context, task: Task, repo: Repo, workspace: Workspac
     requested."""
     problem = await save_work(context, task.spec, repo, workspace, "its task starts again")
     if problem is not None:
-        raise LaunchError(f"The old workspace {workspace.path} stands in the way and {problem}")
+        raise LaunchError(f"The old workspace {workspace.path} cannot be removed: {problem}")
     await put_away(context, task, repo, workspace, "given up for a new one")

@@ -88,10 +88,10 @@ async def go_back_in_place(
             is_saved = False
             if not left:
                 raise LaunchError(
-                    f"Task {task.id} cannot go back to checkpoint {number}, because somebody is at work in "
+                    f"Task {task.id} cannot go back to checkpoint {number}, because another process works in "
                     f"{workspace.path}: {error}. Go on with what is there: `holdfast retry {task.id}`."
                 ) from error
-    how = f"{told}; what lay there before is in `holdfast salvage list {task.id}`"
+    how = f"{told}; the previous content is in `holdfast salvage list {task.id}`"
     await context.writer.write(lambda tx: tx.checkpoints.went_back(grip, number, how, context.clock()))
 
 
@@ -150,7 +150,7 @@ async def _go_back(context: Context, task: Task, repo: Repo, workspace: Workspac
     except WorkspaceProblem as error:
         if is_passing(error):
             raise  # the machine failed, not the task: it is tried again
-        raise LaunchError(f"Checkpoint {chosen.checkpoint.number} could not be gone back to: {error}") from error
+        raise LaunchError(f"Checkpoint {chosen.checkpoint.number} could not be restored: {error}") from error
 
 
 def rules_for(context: Context, task: Task) -> SalvageRules:

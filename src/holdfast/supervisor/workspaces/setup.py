@@ -47,7 +47,7 @@ async def furnish(context: Context, task: Task, repo: Repo, workspace: Workspace
             shown = f"The end of its output: {failed.tail} — the whole" if failed.tail else "Its"
             raise LaunchError(
                 f"The set-up command `{failed.command}` {failed.how}. {shown} output: {failed.log}. "
-                f"Mend it, then `holdfast retry {task.id}`."
+                f"Fix it, then `holdfast retry {task.id}`."
             )
         words.append(f"{len(rules.setup)} command(s) run")
     data["duration_ms"] = round((time.monotonic() - began) * 1000, 1)
@@ -83,7 +83,7 @@ async def tear_down(context: Context, task: Task, repo: Repo, workspace: Workspa
         level=Level.WARNING,
         component="workspace-cleanup",
         task_id=task.id,
-        message=f"{why} The workspace is put away all the same.",
+        message=f"{why} The workspace is removed all the same.",
         reason=why,
         data={"workspace": workspace.id},
     )

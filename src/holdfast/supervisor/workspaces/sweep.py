@@ -242,7 +242,7 @@ class Sweep(Service):
         return [Undecided(workspace=workspace, is_marked=workspace.id not in unmarked) for workspace in undecided]
 
     async def _mark(self, workspace: Workspace, swept: Swept) -> None:
-        why = "put right"
+        why = "corrected"
         await self._try(
             Finding(action=Action.MARK, what="marker", where=workspace.path, why=why, workspace=workspace), None, swept
         )
@@ -362,4 +362,4 @@ async def _told(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception as trouble:  # noqa: BLE001 - logged, and everything else goes on
-        say_trouble("the sweep stumbled: ", trouble)
+        say_trouble("the sweep failed, and the next one goes on: ", trouble)
