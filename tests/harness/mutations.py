@@ -95,8 +95,7 @@ _REQUIRE_HOST = """        try:
             await self._context.writer.write(lambda tx: tx.hosts.require(self._context.host_id))
 """
 _STOP_ATTEMPT = "        await attempt.stop(StopWhy.CANCEL, fast=True)\n"
-_ANSWER_AT_ONCE = """        await self.answer(request, "the task is cancelled")
-"""
+_ANSWER_AT_ONCE = "        await self._answer(request, RequestResult.CANCELLED)\n"
 _ENV_GIVEN = "    return {\n        name: value\n        for name, value in environment.items()\n"
 _FILTER_SETTINGS = "        settings = [(key, trusted.get(key, _instead(key))) for key in sorted(effective)]\n"
 _REDACT = "    return _short(text) if len(text) < _WORTH_KEEPING else _redactor.redacted(text)\n"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
 from tests.fleet import Fleet, lives, wait_until
 
 import holdfast
 
 ENDS_WITH = 7
+ROOT = Path(__file__).resolve().parents[2]
+BEFORE_THE_ROOMS = "d2d23223"  # the last commit with the old layout of modules (issue 17)
 
 
 def installed(fleet: Fleet, version: str) -> Path:
@@ -20,6 +24,21 @@ def installed(fleet: Fleet, version: str) -> Path:
     text = init.read_text().replace(f'"{holdfast.__version__}"', f'"{version}"')
     assert version in text
     init.write_text(text)
+    return place
+
+
+def of_history(fleet: Fleet, commit: str, version: str) -> Path:
+    """Return a copy of the package as it was at `commit`, with that version, to be put on PYTHONPATH."""
+    words = ["git", "-C", str(ROOT), "archive", commit, "src/holdfast"]
+    archive = subprocess.run(words, capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"NOT RUN: this clone has no commit {commit}: {archive.stderr.decode().strip()}")
+    place = fleet.root / f"version-{version}"
+    place.mkdir()
+    subprocess.run(["tar", "-x", "-C", str(place)], input=archive.stdout, check=True)
+    (place / "src" / "holdfast").rename(place / "holdfast")
+    init = place / "holdfast" / "__init__.py"
+    init.write_text(init.read_text().replace('__version__ = "0.1.0"', f'__version__ = "{version}"'))
     return place
 
 
@@ -34,10 +53,12 @@ def garble(place: Path) -> None:
     shutil.rmtree(place / "holdfast" / "core")
 
 
-def test_agents_of_the_old_version_are_adopted_by_the_new(fleet: Fleet) -> None:
+@pytest.mark.parametrize("layout", ["this one", "before the rooms"])
+def test_agents_of_the_old_version_are_adopted_by_the_new(fleet: Fleet, layout: str) -> None:
     """R-TERM-10: the keeper has everything in memory. One agent lives on, one ends between the versions: output
-    complete, exit status right, nothing run again."""
-    old, new = installed(fleet, "7.0.1"), installed(fleet, "8.0.0")
+    complete, exit status right, nothing run again. Also when the modules of the old version lay elsewhere."""
+    old = installed(fleet, "7.0.1") if layout == "this one" else of_history(fleet, BEFORE_THE_ROOMS, "7.0.1")
+    new = installed(fleet, "8.0.0")
     use(fleet, old)
     supervisor = fleet.up()
     tasks = {}

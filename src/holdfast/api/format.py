@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
+from holdfast.api.outcome import no_supervisor
 from holdfast.base import clock
 from holdfast.base.errors import UsageError
 from holdfast.base.text import one_line
@@ -58,7 +59,7 @@ def explain(task: Row, ahead: int, supervisor: Row | None, pending: list[Row]) -
     for request in pending:
         lines.append(f"{request['by']} asked to {request['kind']} it; that is being carried out.")
     if supervisor is None and task["state"] in ("queued", "running", "paused"):
-        lines.append("No supervisor is running, so nothing will happen until one is: `holdfast up`.")
+        lines.append(no_supervisor())
     return lines
 
 

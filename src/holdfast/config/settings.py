@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.base.units import parse_duration, parse_size
+from holdfast.config.alert_tracker_settings import NOTIFY, TRACKERS, without_path
 from holdfast.config.recovery_settings import RECOVERY
-from holdfast.config.service_settings import NOTIFY, TRACKERS, without_path
 from holdfast.config.setting_type import DANGEROUS as DANGEROUS
 from holdfast.config.setting_type import OF_THE_SUPERVISOR as OF_THE_SUPERVISOR
 from holdfast.config.setting_type import Setting as Setting

@@ -2,7 +2,7 @@
 
 Forked by keeper_fork_server.py, or run as `python -I -S -X utf8 keeper.py RUN_DIR LOCK_FD READY_FD`. The keeper must
 keep working while Holdfast is upgraded underneath. So it is one file with one thread, uses only the standard library,
-and imports nothing later. docs/architecture.md has the protocol. In short:
+and imports nothing later. docs/architecture/keeper.md has the protocol. In short:
 
 1. The launcher holds the run's flock and the keeper inherits the lock. While the keeper lives the lock is taken. A
    free lock proves that no keeper lives or will wake.

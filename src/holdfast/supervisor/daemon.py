@@ -21,7 +21,7 @@ from holdfast.supervisor.dispatch.holds import Holding
 from holdfast.supervisor.dispatch.resume import Resumes
 from holdfast.supervisor.dispatch.spending import Allowances
 from holdfast.supervisor.dispatch.terms import for_operators
-from holdfast.supervisor.health.service import Health
+from holdfast.supervisor.health.monitor import Health
 from holdfast.supervisor.log import Narrator, say, say_trouble
 from holdfast.supervisor.runs.attempts import Attempts, recover
 from holdfast.supervisor.runs.repo_changes import LockAlerts
@@ -318,7 +318,7 @@ class Supervisor:
         try:
             for request in await self._context.writer.write(lambda tx: tx.requests.pending()):
                 if request.kind == "down":
-                    await self._requests.answer(request, f"stopped ({self._stop})")
+                    await self._requests.answer_down(request, self._stop)
             await self._context.writer.write(lambda tx: tx.hosts.close(self._context.host_id, self._context.clock()))
         except Unavailable as trouble:
             say(f"holdfast: stopped, but that could not be recorded: {trouble}")

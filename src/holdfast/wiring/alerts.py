@@ -15,8 +15,8 @@ from holdfast.alerts.command import CommandTarget
 from holdfast.alerts.port import Answer, Runner, Target
 from holdfast.alerts.webhook import WebhookTarget
 from holdfast.base import clock
+from holdfast.config.alert_tracker_settings import plain_address
 from holdfast.config.known_secrets import learn_settings
-from holdfast.config.service_settings import plain_address
 from holdfast.config.values import expanded
 from holdfast.core.model import Level
 from holdfast.core.tasks.alerts import Notice, NoticeRules

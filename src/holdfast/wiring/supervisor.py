@@ -18,8 +18,8 @@ from holdfast.base.home import ensure_directories
 from holdfast.base.ids import new_id
 from holdfast.config.env_secrets import looked_up
 from holdfast.config.retry_budgets import limits_of
+from holdfast.containers.container_run import Enclosure
 from holdfast.containers.engine import Engines, socket_of
-from holdfast.containers.run_in_container import Enclosure
 from holdfast.containers.strategy import ContainerStrategy
 from holdfast.containers.sweeper import Sweeper as ContainerSweeper
 from holdfast.core.cleanup.sweep_report import Swept

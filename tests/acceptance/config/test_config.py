@@ -128,7 +128,7 @@ def test_variables_that_are_no_settings(fleet: Fleet) -> None:
     assert "did you mean HOLDFAST_AGENTS" in fleet.cli("doctor", env=slip).stdout
     fleet.add("x", command=("true",), env=slip)
     missing = {"HOLDFAST_CONFIG": "/nowhere/config.toml"}
-    assert "/nowhere/config.toml, which is not there" in fleet.cli("config", "check", env=missing).stdout
+    assert "/nowhere/config.toml, which does not exist" in fleet.cli("config", "check", env=missing).stdout
 
 
 def test_path_names_the_files(fleet: Fleet) -> None:

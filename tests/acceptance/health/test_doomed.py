@@ -11,7 +11,7 @@ from typing import Any
 from tests.fleet import Fleet, wait_until
 
 from holdfast.api.queries import Queries
-from holdfast.supervisor.health.service import TICK
+from holdfast.supervisor.health.monitor import TICK
 
 CLI = r"""#!/bin/sh
 say() { printf '%s\n' "$1"; }

@@ -23,8 +23,8 @@ import pytest
 from holdfast.base.concurrency import in_thread
 from holdfast.base.errors import LaunchError, Unavailable
 from holdfast.containers import client as boxed
+from holdfast.containers.container_run import Enclosure
 from holdfast.containers.engine import Engine, Engines, Order
-from holdfast.containers.run_in_container import Enclosure
 from holdfast.core.model import Strategy, TaskSpec
 from holdfast.core.task_settings import ContainerRules, RunLimits
 

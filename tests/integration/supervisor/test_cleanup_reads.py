@@ -11,7 +11,7 @@ from holdfast.base import clock
 from holdfast.core.dispatch.pressure import Pressure
 from holdfast.core.model import Strategy, Workspace
 from holdfast.core.states import WorkspaceState
-from holdfast.supervisor.context import Context
+from holdfast.supervisor.context import Context, SharedState
 from holdfast.supervisor.settings import Settings
 from holdfast.supervisor.workspaces.cleanup import Cleanup
 
@@ -44,13 +44,15 @@ def test_many_are_deleted_with_few_looks() -> None:
         await asyncio.sleep(0)
 
     context = SimpleNamespace(
-        in_hand=set(),
+        shared=SharedState(),
         writer=SimpleNamespace(write=write),
         clock=clock.now,
         bell=SimpleNamespace(ring=lambda: None),
-        strategy_of=lambda _spec: SimpleNamespace(delete_trash=delete_trash),
         settings=Settings(agents=1),
-        pressure=lambda: Pressure(memory=None, load=None, stall=None, disk=None),
+        ports=SimpleNamespace(
+            strategy_of=lambda _spec: SimpleNamespace(delete_trash=delete_trash),
+            pressure=lambda: Pressure(memory=None, load=None, stall=None, disk=None),
+        ),
     )
 
     async def all_of_them() -> None:

@@ -27,6 +27,7 @@ from holdfast.core.model import Repo
 from holdfast.core.schedules import cron as occurrences
 from holdfast.core.schedules import due
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host
 from holdfast.supervisor.ports import Timetable
 from holdfast.supervisor.services import schedules
@@ -202,7 +203,7 @@ class TestWhoFires:
             world.pass_time(HOUR)
             await world.supervisor._scheduling.tick()
             [request] = world.write(lambda tx: tx.requests.pending())
-            world.write(lambda tx: tx.requests.answer(request.id, "refused: it is frozen", world.now))
+            world.write(lambda tx: tx.requests.answer(request.id, RequestAnswer(RequestResult.FROZEN), world.now))
             await world.look()
             assert world.states == ["running"]
             await world.at(hour(4))

@@ -36,6 +36,7 @@ from tests.sampling import amount
 from holdfast.base.instant import Instant
 from holdfast.core.schedules.schedule import Misfire, Overlap, Schedule, ScheduleRecord
 from holdfast.core.states import TaskState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Host, Operation, T
 from holdfast.store.sqlite.engine.store import SqliteStore
 from holdfast.supervisor.context import Bell, Context
@@ -289,7 +290,7 @@ class Walk(RuleBasedStateMachine):
                     "Context",
                     SimpleNamespace(
                         host_id="host",
-                        timetables=self.board,
+                        ports=SimpleNamespace(timetables=self.board),
                         writer=StoreWriter(store),
                         clock=lambda: self.now,
                         bell=Bell(),
@@ -490,8 +491,9 @@ class Walk(RuleBasedStateMachine):
         pending = self.stores[0].write(lambda tx: tx.requests.pending())
         asked = [request.task_id for request in pending]
         assert len(set(asked)) == len(asked) or self.model.by_hand, "asked once; beside others, maybe once more"
+        done = RequestAnswer(RequestResult.CANCELLED)
         for request in pending:
-            self.stores[0].write(lambda tx, request=request: tx.requests.answer(request.id, "done", self.now))  # type: ignore[misc]  # a default
+            self.stores[0].write(lambda tx, request=request: tx.requests.answer(request.id, done, self.now))  # type: ignore[misc]  # a default
         for task in set(asked):
             if self.stores[0].write(lambda tx, task=task: tx.tasks.get(task).state) is TaskState.QUEUED:  # type: ignore[misc]  # a default
                 event("replaced")

@@ -50,26 +50,22 @@ def shut(queries: Queries) -> list[Row]:
 
 
 def resume_account(home: str, word: str) -> list[str]:
-    """Open AGENT/NAME again; the tasks that go on."""
+    """Open the account AGENT/NAME again. Return the tasks that go on."""
     agent, _, name = word.partition("/")
     if not name:
         raise UsageError(f"'{word}' is no account: write AGENT/NAME, such as claude/default.")
     if agent not in CLI_AGENTS:
         raise NotFound(f"There is no agent '{agent}' with accounts; they are for {', '.join(CLI_AGENTS)}.")
 
-    from holdfast.api.commands import who  # those who only look have to start fast
-    from holdfast.store import doorbell
-    from holdfast.store.open import open_store
+    from holdfast.api.commands import change_store, who  # imported here: readers have to start fast
 
-    def open_it(tx: Transaction) -> list[str]:
+    def open_account(tx: Transaction) -> list[str]:
         waiting = tx.accounts.resume(agent, name, who(), clock.now())
         for task_id in waiting:
             tx.tasks.resume(task_id, who(), clock.now())
         return list(waiting)
 
-    freed: list[str] = open_store(home, create=False).write(open_it)
-    doorbell.ring(home)
-    return freed
+    return change_store(home, open_account)
 
 
 def waits_for_account(queries: Queries, task: Row) -> str | None:

@@ -1,4 +1,4 @@
-"""Schedules: where each stands, its times in words, and an operator's word on one."""
+"""Schedules: their states, their times in words, and commands of operators about one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.api.outcome import ActionOutcome, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import Conflict, NotFound
@@ -74,11 +75,10 @@ def upcoming(row: Row, count: int) -> list[float]:
     return following(_schedule(row), clock.now().wall, count)
 
 
-def fire(home: str, row: Row) -> tuple[Row, bool]:
-    """A task out of turn, now; its times stay as they are. The task, and whether a supervisor is there for it."""
-    from holdfast.api.commands import who
+def fire_schedule(home: str, row: Row) -> ActionOutcome:
+    """Queue the task of the schedule now, out of turn. The times of the schedule do not change."""
+    from holdfast.api.commands import change_store, who
     from holdfast.intake.scheduled_task import resolve_scheduled_task
-    from holdfast.store.open import open_store
 
     schedule = _schedule(row)
     resolved = resolve_scheduled_task(home, schedule, clock.now().wall)
@@ -89,27 +89,56 @@ def fire(home: str, row: Row) -> tuple[Row, bool]:
         tx.schedules.fire_by_hand(schedule.key, task.spec.id, who(), clock.now())
         return task
 
-    task = open_store(home, create=True).write(add)
-    return {"schedule": row["name"], "repo": row["repo"], "task": task.spec.id}, _rung(home)
+    task = change_store(home, add, create=True)
+    is_running = has_supervisor(home)
+    return ActionOutcome(
+        message=f"{task.spec.id} is queued by the schedule {row['name']}; its times stay as they are.",
+        note="" if is_running else no_supervisor(),
+        data={"schedule": row["name"], "repo": row["repo"], "task": task.spec.id, "supervisor": is_running},
+    )
 
 
-def switch(home: str, row: Row, *, on: bool) -> tuple[bool, bool]:
-    """Let it fire, or not, whatever its file says. Whether that changed anything, and whether a supervisor is there."""
-    from holdfast.api.commands import who
-    from holdfast.store.open import open_store
+def switch_schedule(home: str, row: Row, *, on: bool) -> ActionOutcome:
+    """Enable or disable the schedule, whatever its file says."""
+    from holdfast.api.commands import change_store, who
 
     schedule = _schedule(row)
 
-    def say(tx: Transaction) -> bool:
+    def record(tx: Transaction) -> bool:
         _enrol(tx, row, schedule)
         word = tx.schedules.enable if on else tx.schedules.disable
         return word(schedule.key, who(), clock.now())
 
-    changed = open_store(home, create=True).write(say)
-    return changed, _rung(home)
+    changed = change_store(home, record, create=True)
+    is_running = has_supervisor(home)
+    return ActionOutcome(
+        message=_describe_switch(row["name"], on=on, changed=changed),
+        note=nothing_fires() if on and changed and not is_running else "",
+        data={
+            "schedule": row["name"],
+            "repo": row["repo"],
+            "enabled": on,
+            "changed": changed,
+            "supervisor": is_running,
+        },
+    )
+
+
+def _describe_switch(name: str, *, on: bool, changed: bool) -> str:
+    word = "enabled" if on else "disabled"
+    if not changed:
+        return f"Schedule {name} was {word} already."
+    then = "It goes on from now." if on else f"It does not fire until `holdfast schedule enable {name}`."
+    return f"Schedule {name} is {word}. {then}"
+
+
+def nothing_fires() -> str:
+    """Return what the absence of a supervisor means for schedules."""
+    return f"{no_supervisor()} Nothing fires until then. Each schedule's `misfire` decides about the missed times."
 
 
 def has_supervisor(home: str) -> bool:
+    """True if a supervisor is running on this home."""
     queries = _queries(home)
     return queries is not None and queries.supervisor() is not None
 
@@ -120,13 +149,6 @@ def has_supervisor(home: str) -> bool:
 def _queries(home: str) -> Queries | None:
     """None: there is no store yet, which is no trouble for who only has files."""
     return Queries(home) if os.path.exists(os.path.join(home, "holdfast.db")) else None
-
-
-def _rung(home: str) -> bool:
-    from holdfast.store import doorbell
-
-    doorbell.ring(home)
-    return has_supervisor(home)
 
 
 def _enrol(tx: Transaction, row: Row, schedule: Schedule) -> None:

@@ -1,4 +1,4 @@
-"""Named workers: what each does, why one does not, and starting and stopping them."""
+"""Named workers: their states, why a task waits for one, and starting and stopping them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast import config
+from holdfast.api.outcome import ActionOutcome, NoSupervisor, no_supervisor
 from holdfast.api.queries import Queries
 from holdfast.base import clock
 from holdfast.base.errors import NotFound
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # `add` and `why` ask here, and mostly there are no workers
 
 Row = dict[str, Any]
 NEW = "it starts with the next look of a supervisor"
+_PARTICIPLES = {"start": "started", "stop": "stopped", "restart": "restarted"}
 
 
 def workers(home: str) -> list[Row]:
@@ -56,19 +58,19 @@ def crashes_of(queries: Queries, name: str, limit: int) -> list[Row]:
     return queries.view("crashes_of_worker", worker=name, limit=limit)
 
 
-def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
-    """`start`, `stop` or `restart`, as a durable wish: the worker's row after it."""
+def steer_worker(home: str, action: str, name: str, *, at_once: bool = False) -> ActionOutcome:
+    """Record that an operator wants the worker to `start`, `stop` or `restart`.
+
+    The data of the outcome is the worker's row afterwards, and `supervisor`: true if one is running.
+    """
     settings = config.best_effort()
     names = [worker.name for worker in settings.workers]
     if name not in names and not _is_known(home, name):
         raise NotFound(_unknown(name, names))
 
-    from holdfast.api.commands import who  # those who only look have to start fast
-    from holdfast.base.home import ensure_home
-    from holdfast.store import doorbell
-    from holdfast.store.open import open_store
+    from holdfast.api.commands import Commands, who  # imported here: readers have to start fast
 
-    def wish(tx: Transaction) -> WorkerRecord:
+    def record(tx: Transaction) -> WorkerRecord:
         if action == "stop":
             return tx.workers.stop(name, who(), clock.now(), at_once=at_once)
         return (
@@ -77,13 +79,31 @@ def steer(home: str, action: str, name: str, *, at_once: bool = False) -> Row:
             else tx.workers.restart(name, who(), clock.now())
         )
 
-    ensure_home(home)
-    store = open_store(home, create=True)
+    commands = Commands(home)
     had = _one(home, name)["task"]
-    store.write(wish)
-    doorbell.ring(home)
-    # A supervisor may have given it another task since: whoever asked means the one that it had.
-    return _one(home, name) | {"task": had, "supervisor": Queries(home).supervisor() is not None}
+    commands.write(record)
+    # A supervisor may have given the worker another task since. The operator means the task that it had.
+    row = _one(home, name) | {"task": had, "supervisor": Queries(home).supervisor() is not None}
+    return ActionOutcome(
+        message=_describe_change(row, action, at_once=at_once),
+        note="" if row["supervisor"] else no_supervisor(NoSupervisor.TAKES_EFFECT_LATER),
+        data=row,
+    )
+
+
+def _describe_change(row: Row, action: str, *, at_once: bool) -> str:
+    """Return what the change means for the worker and for its present task."""
+    name, task = row["name"], row["task"]
+    changed = f"Worker {name} is {_PARTICIPLES[action]}."
+    if task is None:
+        return changed
+    if action != "stop":
+        return f"{changed} It goes on with its task {task}."
+    if at_once:
+        return (
+            f"{changed} The agent of its task {task} is told to end; the task stays queued, and any other may take it."
+        )
+    return f"{changed} It finishes its task {task} first. To end that now: `holdfast worker stop {name} --now`."
 
 
 def _is_known(home: str, name: str) -> bool:

@@ -14,7 +14,7 @@ from holdfast.store.port.transaction import Transaction
 from holdfast.supervisor.context import Context
 from holdfast.supervisor.dispatch.holds import Holding
 from holdfast.supervisor.service import Service, seconds_until
-from holdfast.supervisor.workspaces.restore_checkpoint import can_go_on
+from holdfast.supervisor.workspaces.checkpoint_restore import can_go_on
 
 _OF_AN_ACCOUNT = frozenset({PauseReason.USAGE_LIMIT, PauseReason.RATE_LIMIT})
 

@@ -12,7 +12,7 @@ from holdfast.supervisor.log import say_trouble
 from holdfast.supervisor.runs.attempts import Attempts
 from holdfast.supervisor.runs.run import RunDriver
 
-# seconds: one stat per running agent, in case a hint was missed (health/service.py sees changes at once)
+# seconds: one stat per running agent, in case a hint was missed (health/monitor.py sees changes at once)
 LOOK_EVERY = 10.0
 
 

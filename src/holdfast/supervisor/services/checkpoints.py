@@ -30,7 +30,7 @@ from holdfast.supervisor.context import Bell, Context
 from holdfast.supervisor.log import debug, say_trouble
 from holdfast.supervisor.ports import Subject
 from holdfast.supervisor.service import Service
-from holdfast.supervisor.workspaces.restore_checkpoint import rules_for
+from holdfast.supervisor.workspaces.checkpoint_restore import rules_for
 from holdfast.workspaces.names import checkpoint_ref
 from holdfast.workspaces.port import NO_CHECKPOINTS
 from holdfast.workspaces.snapshots.change_detection import stamp

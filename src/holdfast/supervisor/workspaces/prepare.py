@@ -13,8 +13,8 @@ from holdfast.core.states import WorkspaceState
 from holdfast.core.workflows.workflow import name_of
 from holdfast.store.port.transaction import Grip, Transaction
 from holdfast.supervisor.context import Context
+from holdfast.supervisor.workspaces.checkpoint_restore import choose_last, chosen_for, go_back_anew, go_back_in_place
 from holdfast.supervisor.workspaces.remove import put_away
-from holdfast.supervisor.workspaces.restore_checkpoint import choose_last, chosen_for, go_back_anew, go_back_in_place
 from holdfast.supervisor.workspaces.save import deliver_work, save_work
 from holdfast.supervisor.workspaces.setup import furnish
 from holdfast.workspaces import names

@@ -25,6 +25,7 @@ from holdfast.core.cleanup.sweep_report import MANY, Swept, warning
 from holdfast.core.model import Event, Level, Repo, Request, Workspace
 from holdfast.core.runs.preserve import resolve
 from holdfast.core.states import TASK_TERMINAL, WorkspaceState
+from holdfast.core.tasks.requests import RequestAnswer, RequestResult
 from holdfast.store.port.transaction import Transaction
 from holdfast.store.port.workspaces import fates, read_ledger
 from holdfast.supervisor.context import Context
@@ -154,7 +155,7 @@ class Sweep(Service):
         self._context.bell.ring()
 
     async def _finish_and_tell(self, begun: Begun, requests: Sequence[Request]) -> None:
-        answer = json.dumps((await self.finish(begun)).data())
+        answer = RequestAnswer(RequestResult.SWEPT, json.dumps((await self.finish(begun)).data()))
 
         def reply(tx: Transaction) -> None:
             for request in requests:

@@ -17,7 +17,7 @@ from holdfast.workspaces.port import CommandRunner, Kept, Plan, Saved
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_away
 from holdfast.workspaces.snapshots.checkpoint import checkpoint
-from holdfast.workspaces.snapshots.restore import fits, go_back, unreadable
+from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.salvage import restore_into, salvage
 from holdfast.workspaces.strategies import copy_checkout
 

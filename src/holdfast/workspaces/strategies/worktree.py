@@ -31,9 +31,9 @@ from holdfast.workspaces.port import Kept, Plan, Saved
 from holdfast.workspaces.removal import owner_marker
 from holdfast.workspaces.removal.trash import delete_remains, delete_tree, move_away
 from holdfast.workspaces.snapshots.checkpoint import checkpoint
+from holdfast.workspaces.snapshots.checkpoint_restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.collect_files import refuse_pipes, refuse_what_git_cannot_hold
 from holdfast.workspaces.snapshots.nothing_to_save import is_pristine
-from holdfast.workspaces.snapshots.restore import fits, go_back, unreadable
 from holdfast.workspaces.snapshots.salvage import restore_into, salvage
 
 _IDENTITY = ("user.name=Holdfast", "user.email=holdfast@localhost")
